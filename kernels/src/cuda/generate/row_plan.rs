@@ -63,6 +63,12 @@ pub(super) struct Plan {
     pub(super) passes: Passes,
 }
 
+/// Whether the hardware copies `vector` elements of an input to shared memory while threads work: 4, 8 or 16 bytes.
+pub(super) fn copies(region: &Region, input: usize, vector: usize) -> bool {
+    let operand = &region.inputs[input];
+    operand.is_packed(vector) && vector * operand.dtype.size() >= 4
+}
+
 impl Plan {
     /// `None` if columns are to be summed of rows that do not suit it.
     pub(super) fn new(region: &Region, vector: usize, problem: &Problem<'_>) -> Option<Plan> {
@@ -86,11 +92,7 @@ impl Plan {
             read.into_iter().partition(|&input| region.inputs[input].is_same_for_all_rows());
         let waiting = of_rows.iter().filter(|input| is_first_in_later_pass(input)).count();
         // Whether threads copy what they read of the next row to shared memory.
-        let copies = |input: &usize| {
-            let operand = &region.inputs[*input];
-            operand.is_packed(vector) && vector * operand.dtype.size() >= 4
-        };
-        let copies = of_rows.iter().all(copies);
+        let copies = of_rows.iter().all(|&input| copies(region, input, vector));
         for threads in [128, 256, 512, 1024] {
             let unroll = vectors.div_ceil(threads);
             let each = unroll * vector;
@@ -201,7 +203,13 @@ impl Plan {
             let step = vector * passes.peak.max(1);
             // Shared memory is near: registers are better spent on more threads.
             let near = if vector < 4 { 4 } else { 2 };
-            let unroll = if cached.len() == read.len() { under_way.min(near) } else { under_way };
+            // Whether addresses are aligned for copies does not count: the order of sums depends on the number.
+            let wide = |input: &usize| {
+                let operand = &region.inputs[*input];
+                operand.inner == 1 && vector * operand.dtype.size() >= 4
+            };
+            let copied = read.iter().all(|input| kept.contains(input) && wide(input));
+            let unroll = if copied { under_way.min(near) } else { under_way };
             let unroll = if resident > 1 { unroll.min(WORDS_OF_PASS / step).max(1) } else { unroll };
             let resident = if step > WORDS_OF_PASS { 1 } else { resident };
             let early = Vec::new();

@@ -3,7 +3,7 @@
 
 use super::emitter::{Emitter, row_start, sum, times};
 use super::region::Operand;
-use super::row_plan::Plan;
+use super::row_plan::{Plan, copies};
 use super::text::{class_type, stored_type};
 use crate::fused::values::Kind;
 use crate::tile::Class;
@@ -67,8 +67,7 @@ impl Writer<'_> {
 
     /// Whether the copy to shared memory goes on while threads work: of 4, 8 or 16 bytes.
     pub(super) fn is_fetched(&self, input: usize) -> bool {
-        let (operand, vector) = (&self.emitter.region.inputs[input], self.emitter.vector);
-        self.is_cached(input) && operand.is_packed(vector) && vector * operand.dtype.size() >= 4
+        self.is_cached(input) && copies(self.emitter.region, input, self.emitter.vector)
     }
 
     /// Where in the block's part of a row the thread's vector is, in a loop with so many of them at a time.
