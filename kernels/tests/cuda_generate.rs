@@ -153,6 +153,29 @@ fn the_text_of_column_sums() {
     insta::assert_snapshot!(source(&case));
 }
 
+/// An operand at any address: the same threads have the same columns in the same steps, so that sums have one order.
+#[test]
+fn addresses_do_not_decide_the_order_of_sums() {
+    for width in [768, 8192, 20_000, 50_257, 50_304] {
+        for dtype in [DType::F32, DType::BF16] {
+            let case = Case::contiguous("softmax", cases::softmax(dtype, true), &[64, width], Tolerance::Exact);
+            let case = case.row_output(1);
+            let moved = case.clone().input(0, &[width as isize, 1], 1);
+            for (shared_bytes, clusters) in [(227 << 10, true), (163 << 10, false), (48 << 10, false)] {
+                let [one, other] = [&case, &moved].map(|case| case.generate_for(shared_bytes, clusters).unwrap());
+                assert_eq!(one.shape, other.shape, "{dtype} {width}");
+                // What is read again comes before the steps.
+                let steps = |source: &str| -> Vec<String> {
+                    let (_, passes) = source.split_once("// Pass 1").unwrap();
+                    let place = |line: &&str| line.contains("start +=") || line.contains("column =");
+                    passes.lines().filter(place).map(str::to_owned).collect()
+                };
+                assert_eq!(steps(&one.source), steps(&other.source), "{dtype} {width}");
+            }
+        }
+    }
+}
+
 /// As many parts whatever the device: the order of the sums depends on them.
 #[test]
 fn parts_of_sums_depend_on_the_shape_alone() {
