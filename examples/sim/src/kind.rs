@@ -36,6 +36,11 @@ impl DeviceKind for Sim {
         "sim"
     }
 
+    /// It has no caches.
+    fn beyond_caches(&self) -> usize {
+        1 << 10
+    }
+
     fn docs(&self) -> &'static str {
         "A simulated accelerator."
     }

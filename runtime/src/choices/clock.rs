@@ -7,14 +7,12 @@ use std::time::Instant;
 use fulgurite_kernels::machine::last_level_cache;
 
 use crate::array::Array;
-use crate::device::{DeviceBuffer, DeviceState, StreamKind};
+use crate::device::{DeviceBuffer, DeviceState, StreamKind, find_kind};
 use crate::error::Result;
 use crate::meta::Device;
 use crate::program::Program;
 
-/// What is written on a device between runs: more than the caches of today's devices.
-const DEVICE_BYTES: usize = 256 << 20;
-/// How often: the host enqueues the run while the device is busy with it.
+/// How often a device's memory is written between runs: the host enqueues the run while the device is busy with it.
 const FILLS: usize = 3;
 /// On the host no more than this is written between runs, whatever the cache's size.
 const MOST_HOST_BYTES: usize = 512 << 20;
@@ -35,7 +33,17 @@ impl Clock {
             let bytes = (last_level_cache() / 4 * 5).clamp(64 << 20, MOST_HOST_BYTES);
             return Ok(Clock::Host { other: vec![0; bytes] });
         }
-        Ok(Clock::Device { state: DeviceState::of(device)?, other: DeviceBuffer::new(device, DEVICE_BYTES)? })
+        let bytes = find_kind(device.kind())?.beyond_caches();
+        Ok(Clock::Device { state: DeviceState::of(device)?, other: DeviceBuffer::new(device, bytes)? })
+    }
+
+    /// Gives memory back that measuring needed, and that nobody will ask for again in these sizes.
+    pub(super) fn release(device: Device) {
+        if !device.is_cpu()
+            && let Ok(state) = DeviceState::of(device)
+        {
+            state.give_up_kept();
+        }
     }
 
     /// Whether somebody records what the device does, and is not to be disturbed.

@@ -115,6 +115,8 @@ pub fn confirm(
             })),
         }
     }
+    drop((without, inputs, clock));
+    Clock::release(device);
     kept.sort_by(|a, b| a.key().cmp(&b.key()));
     Ok(kept)
 }

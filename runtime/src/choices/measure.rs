@@ -32,12 +32,20 @@ pub(super) struct Measured {
     pub(super) tried: Vec<Tried>,
 }
 
-/// The programs of a candidate.
+/// A candidate that is run.
 struct Running {
     at: usize,
-    /// Alone and, where that is measured, with a neighbour.
-    programs: Vec<Program>,
-    times: Vec<Vec<f64>>,
+    program: Program,
+    times: Vec<f64>,
+    /// Whether it is run no more.
+    stopped: bool,
+}
+
+/// The candidates of a call, and why some were dropped.
+struct Candidates<'a> {
+    question: &'a Question<'a>,
+    names: Vec<&'static str>,
+    dropped: Vec<Option<String>>,
 }
 
 /// Measures the candidates of a call on `device`; `None` if fewer than two of them can be run.
@@ -50,63 +58,67 @@ pub(super) fn measure(question: &Question<'_>, device: Device) -> Result<Option<
         return Ok(None);
     }
     let mut clock = Clock::new(device)?;
-    let neighbours: &[bool] = if names.contains(&DECOMPOSED) { &[false, true] } else { &[false] };
-    let traces = neighbours.iter().map(|beside| program::trace(question, *beside)).collect::<Result<Vec<_>>>()?;
-    let mut dropped: Vec<Option<String>> = vec![None; names.len()];
-    let mut running: Vec<Running> = Vec::new();
-    let mut inputs: Vec<Vec<Array>> = Vec::new();
-    for (at, name) in names.iter().enumerate() {
-        let programs = traces.iter().map(|trace| program::compiled(question, trace, name)).collect::<Result<Vec<_>>>();
-        let warm = programs.and_then(|programs| {
-            if inputs.is_empty() {
-                inputs = programs.iter().map(|program| program::inputs(program, device)).collect::<Result<_>>()?;
+    let opens = names.contains(&DECOMPOSED);
+    let mut candidates = Candidates { question, dropped: vec![None; names.len()], names };
+    // One after the other: programs of both at once need twice the memory.
+    let alone = candidates.medians(&mut clock, device, false)?;
+    let beside = if opens { candidates.medians(&mut clock, device, true)? } else { vec![None; alone.len()] };
+    let Candidates { names, mut dropped, .. } = candidates;
+    let tried = |(at, name): (usize, &&'static str)| {
+        let outcome = match (dropped[at].take(), alone[at]) {
+            (None, Some(alone)) => Ok(Times { alone, beside: beside[at] }),
+            (reason, _) => Err(reason.unwrap_or_else(|| "was not run".into())),
+        };
+        Tried { by: (*name).to_owned(), outcome }
+    };
+    let tried: Vec<Tried> = names.iter().enumerate().map(tried).collect();
+    Ok(winner(&tried).map(|winner| Measured { winner, tried }))
+}
+
+impl Candidates<'_> {
+    /// The median time of each candidate in microseconds, alone or with a neighbour; `None` of those that were dropped.
+    fn medians(&mut self, clock: &mut Clock, device: Device, neighbour: bool) -> Result<Vec<Option<f64>>> {
+        let trace = program::trace(self.question, neighbour)?;
+        let mut inputs: Vec<Array> = Vec::new();
+        let mut running: Vec<Running> = Vec::new();
+        for (at, name) in self.names.iter().enumerate() {
+            if self.dropped[at].is_some() {
+                continue;
             }
-            for (program, inputs) in programs.iter().zip(&inputs) {
-                (0..WARM_UP).try_for_each(|_| clock.run(program, inputs))?;
+            let warm = program::compiled(self.question, &trace, name).and_then(|program| {
+                if inputs.is_empty() {
+                    inputs = program::inputs(&program, device)?;
+                }
+                (0..WARM_UP).try_for_each(|_| clock.run(&program, &inputs))?;
+                Ok(program)
+            });
+            match warm {
+                Ok(program) => running.push(Running { at, program, times: Vec::new(), stopped: false }),
+                Err(error) => self.dropped[at] = Some(reason(&error)),
             }
-            Ok(programs)
-        });
-        match warm {
-            Ok(programs) => running.push(Running { at, times: vec![Vec::new(); programs.len()], programs }),
-            Err(error) => dropped[at] = Some(reason(&error)),
         }
-    }
-    for round in 0..ROUNDS {
-        let mut failed: Vec<usize> = Vec::new();
-        for Running { at, programs, times } in &mut running {
-            for ((program, inputs), times) in programs.iter().zip(&inputs).zip(times) {
-                match clock.microseconds(program, inputs, program::NAME) {
-                    Ok(time) => times.push(time),
-                    Err(error) => dropped[*at] = Some(reason(&error)),
+        for round in 0..ROUNDS {
+            for one in running.iter_mut().filter(|one| !one.stopped) {
+                match clock.microseconds(&one.program, &inputs, program::NAME) {
+                    Ok(time) => one.times.push(time),
+                    Err(error) => {
+                        self.dropped[one.at] = Some(reason(&error));
+                        one.stopped = true;
+                    }
                 }
             }
-            if dropped[*at].is_some() {
-                failed.push(*at);
+            if round == 1 {
+                let least = |one: &Running| one.times.iter().copied().fold(f64::INFINITY, f64::min);
+                let best = running.iter().map(least).fold(f64::INFINITY, f64::min);
+                running.iter_mut().for_each(|one| one.stopped |= least(one) > HOPELESS * best);
             }
         }
-        running.retain(|one| !failed.contains(&one.at));
-        if round == 1 {
-            let alone = |one: &Running| one.times[0].iter().copied().fold(f64::INFINITY, f64::min);
-            let best = running.iter().map(alone).fold(f64::INFINITY, f64::min);
-            for one in running.iter().filter(|one| alone(one) > HOPELESS * best) {
-                dropped[one.at] =
-                    Some(format!("took {:.0} us, the fastest {best:.0} us, and was not run again", alone(one)));
-            }
-            running.retain(|one| dropped[one.at].is_none());
+        let mut medians = vec![None; self.names.len()];
+        for mut one in running.into_iter().filter(|one| self.dropped[one.at].is_none()) {
+            medians[one.at] = median(&mut one.times);
         }
+        Ok(medians)
     }
-    let mut tried: Vec<Tried> = Vec::with_capacity(names.len());
-    for (at, name) in names.iter().enumerate() {
-        let outcome = match (running.iter_mut().find(|one| one.at == at), dropped[at].take()) {
-            (Some(one), None) => {
-                let mut medians = one.times.iter_mut().map(|times| median(times));
-                Ok(Times { alone: medians.next().unwrap_or(f64::NAN), beside: medians.next() })
-            }
-            (_, reason) => Err(reason.unwrap_or_else(|| "was not run".into())),
-        };
-        tried.push(Tried { by: (*name).to_owned(), outcome });
-    }
-    Ok(winner(&tried).map(|winner| Measured { winner, tried }))
 }
 
 /// The first line of an error.
@@ -114,9 +126,9 @@ fn reason(error: &Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
-fn median(times: &mut [f64]) -> f64 {
+fn median(times: &mut [f64]) -> Option<f64> {
     times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
+    times.get(times.len() / 2).copied()
 }
 
 /// Who wins; `None` if nobody could be run. The first of `tried` that could be run is the list's.

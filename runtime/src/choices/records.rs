@@ -171,6 +171,7 @@ impl Records {
     fn measured(&self, question: &Question<'_>) -> Result<Option<Measured>> {
         let measure = || measure::measure(question, self.device);
         let done = std::thread::scope(|scope| scope.spawn(measure).join());
+        Clock::release(self.device);
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 

@@ -84,6 +84,12 @@ pub trait DeviceKind: Send + Sync {
         "none".into()
     }
 
+    /// More bytes than its devices' caches hold: what is written between measured runs, so that operands come from
+    /// memory.
+    fn beyond_caches(&self) -> usize {
+        256 << 20
+    }
+
     /// Whether programs that are compiled to be run have the candidates of costly calls measured by default
     /// ([`mod@crate::choices`]).
     fn chooses(&self) -> bool {

@@ -181,8 +181,7 @@ impl DeviceState {
     pub(crate) fn allocate(&self, bytes: usize) -> Result<Block, DeviceError> {
         let memory = match self.context.allocate(bytes) {
             Err(error) if error.category() == Category::OutOfMemory => {
-                let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
-                self.free(kept);
+                self.give_up_kept();
                 self.context.allocate(bytes)
             }
             memory => memory,
@@ -213,6 +212,12 @@ impl DeviceState {
             tracing::error!(%error, "waiting for work before memory is freed");
         }
         drop(blocks);
+    }
+
+    /// Frees what is kept for later, once the work that may use it has ended.
+    pub(crate) fn give_up_kept(&self) {
+        let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        self.free(kept);
     }
 
     /// What kernels reported of their data.

@@ -1,0 +1,61 @@
+//! Candidates measured on a device, which times runs by its own events.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite::choices::{DECOMPOSED, Records};
+use fulgurite::compile::Options;
+use fulgurite::device::DeviceState;
+use fulgurite::ops::prelude::*;
+use fulgurite::{Array, Device, Tensor, jit};
+use fulgurite_example_sim as _;
+
+fn sim() -> Device {
+    Device::new("sim", 0)
+}
+
+fn numbers() -> Array {
+    let values: Vec<f32> = (0..40 * 30).map(|i| (i * 7919 % 101) as f32 / 50.0 - 1.0).collect();
+    Array::new([40, 30], &values).unwrap()
+}
+
+fn records() -> Arc<Records> {
+    Arc::new(Records::new(sim()).unwrap().from(Duration::ZERO))
+}
+
+fn options(records: &Arc<Records>) -> Options {
+    Options { device: Some(sim()), choices: Some(records.clone()), ..Options::default() }
+}
+
+/// One after the other: a timeline is the device's.
+#[test]
+fn a_device_measures_candidates_and_keeps_no_memory_of_them() {
+    let host = jit(|x: Tensor| softmax(x, -1)).call(numbers()).unwrap().to_f64().unwrap();
+    let records = records();
+    let f = jit(|x: Tensor| softmax(x, -1)).options(options(&records));
+    let result = f.call(numbers()).unwrap().to_f64().unwrap();
+    assert!(result.iter().zip(&host).all(|(a, b)| (a - b).abs() < 1e-6));
+    let known = records.known();
+    let [entry] = &known[..] else { panic!("{known:?}") };
+    let names: Vec<&str> = entry.tried.iter().map(|tried| tried.by.as_str()).collect();
+    assert_eq!(names, ["sim", DECOMPOSED]);
+    for tried in &entry.tried {
+        let times = tried.outcome.as_ref().unwrap();
+        assert!(times.alone > 0.0 && times.beside.is_some_and(|beside| beside > 0.0), "{entry}");
+    }
+    assert!(f.compile(&numbers()).unwrap().explain().contains("choice of softmax(input: f32[40, 30]"));
+    let held = DeviceState::of(sim()).unwrap().context().memory_held();
+    assert!(held.now < 64 << 20, "{held:?}: what is written between runs was given back");
+
+    // Who records what the device does is not disturbed.
+    let other = self::records();
+    let state = DeviceState::of(sim()).unwrap();
+    state.begin_timeline().unwrap();
+    jit(|x: Tensor| softmax(x, -1)).options(options(&other)).call(numbers()).unwrap();
+    assert!(!state.end_timeline().unwrap().is_empty());
+    assert_eq!(other.known(), []);
+
+    // By default the kind does not measure: its programs do not depend on the machine.
+    let plain = jit(|x: Tensor| softmax(x, -1)).options(Options { device: Some(sim()), ..Options::default() });
+    assert!(!plain.compile(&numbers()).unwrap().explain().contains("choice of"));
+}
