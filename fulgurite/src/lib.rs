@@ -75,6 +75,8 @@ mod book {
     struct Symbol;
     #[doc = include_str!("../../docs/src/implementation.md")]
     struct Implementation;
+    #[doc = include_str!("../../docs/src/choices.md")]
+    struct Choices;
     #[doc = include_str!("../../docs/src/executor.md")]
     struct Executor;
     #[doc = include_str!("../../docs/src/device.md")]

@@ -48,6 +48,8 @@ mod serve;
 mod time;
 #[path = "command/traces.rs"]
 mod traces;
+#[path = "command/tune.rs"]
+mod tune;
 #[path = "command/view.rs"]
 mod view;
 #[path = "command/view_compare.rs"]

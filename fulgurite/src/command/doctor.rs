@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use fulgurite::choices::{Kept, Machine, Records};
 use fulgurite::device::{DeviceKind, device_kinds};
 use fulgurite::executor::{ExecutorDef, executors, implementations, rewrites};
 use fulgurite::kernels::cuda::{self, LibraryState, Probe, probe};
@@ -41,6 +42,7 @@ struct Report {
     executors: Vec<Executor>,
     operators: Operators,
     caches: Vec<Cache>,
+    choices: Vec<Choices>,
     log: Option<String>,
 }
 
@@ -88,6 +90,17 @@ struct Cache {
     reason: &'static str,
 }
 
+/// The records of measured choices of one device.
+#[derive(Serialize)]
+struct Choices {
+    device: String,
+    target: String,
+    libraries: String,
+    records: usize,
+    /// Whether programs of this build follow them on a device of this machine.
+    followed: bool,
+}
+
 /// Says what there is.
 pub fn run(arguments: &Arguments) -> Outcome {
     let report = report();
@@ -123,7 +136,8 @@ fn report() -> Report {
             })
             .collect(),
         operators: count_operators(),
-        caches: vec![kernel_cache()],
+        caches: vec![kernel_cache(), choices_cache()],
+        choices: choices(),
         log: std::env::var(log::VARIABLE).ok(),
     }
 }
@@ -176,6 +190,41 @@ fn kernel_cache() -> Cache {
         None => "no folder for caches is known on this system; compiled CUDA kernels are kept in memory only",
     };
     Cache { name: "kernels", path, reason }
+}
+
+fn choices_cache() -> Cache {
+    let path = Records::cache().map(|folder| folder.display().to_string());
+    let reason = match path {
+        Some(_) => "the fastest implementations, as they were measured; it may be deleted at any time",
+        None => "no folder for caches is known on this system; measured choices are forgotten",
+    };
+    Cache { name: "choices", path, reason }
+}
+
+/// The records below the cache, counted by what they belong to.
+fn choices() -> Vec<Choices> {
+    let devices = device_kinds().into_iter().flat_map(|kind| {
+        let all = 0..kind.count().unwrap_or(0);
+        all.map(|ordinal| fulgurite::Device::new(kind.name(), ordinal))
+    });
+    let here: Vec<Machine> =
+        std::iter::once(fulgurite::Device::CPU).chain(devices).filter_map(|device| Machine::of(device).ok()).collect();
+    let mut counted: Vec<Choices> = Vec::new();
+    for Kept { entry, .. } in Records::cache().map_or_else(Vec::new, |folder| Records::kept(&folder)) {
+        let Ok(entry) = entry else { continue };
+        let machine = Machine { device: entry.device, libraries: entry.libraries };
+        let followed = here.contains(&machine) && entry.version == env!("CARGO_PKG_VERSION");
+        let Machine { device, libraries } = machine;
+        let same = |known: &&mut Choices| {
+            (&known.device, &known.target, &known.libraries, known.followed)
+                == (&device, &entry.target, &libraries, followed)
+        };
+        match counted.iter_mut().find(same) {
+            Some(known) => known.records += 1,
+            None => counted.push(Choices { device, target: entry.target, libraries, records: 1, followed }),
+        }
+    }
+    counted
 }
 
 fn count_operators() -> Operators {
@@ -233,6 +282,11 @@ fn in_words(report: &Report) -> Result<(), super::outcome::Failed> {
     say!("             {} implementations, {} rewrites", of.implementations, of.rewrites)?;
     for cache in &report.caches {
         say!("cache        {}: {}", cache.name, cache.path.as_deref().unwrap_or(cache.reason))?;
+    }
+    for of in &report.choices {
+        let Choices { device, target, libraries, records, followed } = of;
+        let here = if *followed { "" } else { "; not of this machine's device, libraries or version" };
+        say!("choices      {records} of {device} ({target}; {libraries}){here}")?;
     }
     match &report.log {
         Some(wanted) => say!("log          {}={wanted}", log::VARIABLE),

@@ -51,6 +51,7 @@ mod trace_run;
 mod trace_show;
 mod trace_sources;
 mod train;
+mod tune;
 mod view;
 mod view_profile;
 
@@ -76,6 +77,7 @@ Examples:
   fulgurite convert runs/nano/checkpoint.safetensors nano.bin
   fulgurite tokenize --out shards/
   fulgurite fuzz --minutes 10
+  fulgurite tune gpt2 --size nano -o gpt2.choices
   fulgurite doctor
 
 FULGURITE_LOG=info (or debug, or fulgurite_runtime=trace, ...) logs to standard error.";
@@ -118,6 +120,8 @@ enum Command {
     Tokenize(tokenize::Arguments),
     /// Searches for programs whose results depend on how they are run.
     Fuzz(fuzz::Arguments),
+    /// Measures the implementations that programs have to choose from, and records the fastest.
+    Tune(tune::Arguments),
     /// Prints the devices and libraries of this machine, and why one is missing.
     Doctor(doctor::Arguments),
 }
@@ -186,6 +190,7 @@ pub fn main() -> ExitCode {
         Command::Plot(arguments) => plot::run(&arguments),
         Command::Tokenize(arguments) => tokenize::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
+        Command::Tune(arguments) => tune::run(&arguments, &given),
         Command::Doctor(arguments) => doctor::run(&arguments),
     });
     outcome.unwrap_or_else(|failed| {

@@ -2,6 +2,7 @@
 
 use clap::parser::ValueSource;
 use clap::{Args, Command, FromArgMatches};
+use fulgurite::choices::Ranking;
 use fulgurite::compile::Options;
 use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::traces::{decode_trace, loss_trace, step_trace};
@@ -152,6 +153,11 @@ impl Program {
         &self.target
     }
 
+    /// The same for another target.
+    pub fn on(&self, target: Target) -> Program {
+        Program { target, ..self.clone() }
+    }
+
     /// How it is compiled.
     pub fn options(&self) -> Result<Options, Failed> {
         let mut options = self.compile.options(self.target.kind())?;
@@ -200,7 +206,9 @@ fn operator_trace(def: &'static OperatorDef, arguments: &Program, options: &Opti
     if let Some(low) = arguments.autocast {
         trace = autocast::autocast(&trace, low).map_err(of_case)?;
     }
-    Ok(transforms::vjp(&trace, &wrt, &options.executor_list(arguments.target.kind())).map_err(of_case)?)
+    let list = options.executor_list(arguments.target.kind());
+    let ranking = Ranking::new(&list, &arguments.target, options.choices.as_deref());
+    Ok(transforms::vjp_by(&trace, &wrt, &ranking).map_err(of_case)?)
 }
 
 fn model_trace(family: Family, part: Part, arguments: &Program) -> Result<Trace, Failed> {

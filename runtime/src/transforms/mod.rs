@@ -20,6 +20,7 @@ pub mod retarget;
 pub mod rewrite;
 pub mod schedule;
 
+use crate::choices::Ranking;
 use crate::error::Result;
 use crate::executor::ExecutorDef;
 use crate::trace::Trace;
@@ -27,7 +28,13 @@ use crate::trace::Trace;
 /// The joint trace of a program and its vjp, as [`autodiff::vjp`] makes it. It is called `vjp`, since `autodiff` is a
 /// stage that the compilation of every trace has, of joint traces too.
 pub fn vjp(trace: &Trace, wrt: &[usize], executors: &[&'static ExecutorDef]) -> Result<Trace> {
-    let mut joint = autodiff::vjp(trace, wrt, executors)?;
+    vjp_by(trace, wrt, &Ranking::list(executors, &trace.target))
+}
+
+/// As [`vjp`], by the executors of a ranking.
+pub fn vjp_by(trace: &Trace, wrt: &[usize], ranking: &Ranking<'_>) -> Result<Trace> {
+    let of = autodiff::floating_outputs(trace);
+    let mut joint = autodiff::vjp_of(trace, wrt, &of, ranking, &mut Vec::new())?;
     name_vjp(&mut joint);
     Ok(joint)
 }

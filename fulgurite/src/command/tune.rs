@@ -1,0 +1,185 @@
+//! `tune`.
+
+mod asked;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use fulgurite::choices::{Choices, Confirmed, Entry, Purpose, Records, confirm, print};
+use fulgurite::compile::{Options, stages};
+use fulgurite::models::traces::loss_programs;
+use fulgurite::trace::Trace;
+use fulgurite::{Device, Target};
+
+use self::asked::{Asking, Measuring};
+use super::outcome::{Failed, Outcome};
+use super::output::{note, say, warn};
+use super::programs::{Part, Program};
+use super::{files, target, trace_files};
+use crate::cases::{of_case, write_whole};
+
+/// Arguments of `tune`.
+#[derive(Args)]
+#[command(after_help = "\
+Where several executors take a call, or its decomposition may run in their place, they are measured on the device with
+the shapes of the program, cold caches, one run after the other. The winners are kept below the cache and, with -o, in a
+file for --choices. A winner that does not make the whole program faster is left to the list of executors, unless
+--no-confirm is given.
+
+Examples:
+  fulgurite tune gpt2 --size 124M --tokenizer gpt2 --autocast bf16 --batch 16 --context 1024 -o gpt2.choices
+  fulgurite tune softmax rms_norm --backward --from 0
+  fulgurite tune step.trace --device cuda -o step.choices
+  fulgurite trace show gpt2 --target cuda:sm_90a --choices gpt2.choices --explain")]
+pub struct Arguments {
+    /// Operators or models, as `trace show` has them, or files of traces.
+    #[arg(required = true, value_name = "NAME|FILE")]
+    programs: Vec<String>,
+    /// Writes the records to this file.
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Where it measures: cpu, cuda, cuda:1, ..., or auto for the first device that is available. Programs are compiled
+    /// for this device.
+    #[arg(long, default_value = "auto", value_name = "DEVICE", value_parser = Device::named)]
+    device: Device,
+    /// Measures calls that take at least so long by their bytes and arithmetic at the device's rates, in microseconds.
+    #[arg(long, default_value_t = 20, value_name = "MICROSECONDS")]
+    from: u64,
+    /// Measures again what is recorded.
+    #[arg(long)]
+    again: bool,
+    /// Keeps the winners of single calls without running whole programs with and without them.
+    #[arg(long)]
+    no_confirm: bool,
+    #[command(flatten)]
+    program: Program,
+}
+
+/// Measures what programs have to choose from.
+pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
+    if given("target") {
+        return Err(Failed("--target: programs are compiled for the device that measures, expected --device".into()));
+    }
+    let device = arguments.device;
+    let program = arguments.program.on(Target::of(device)?);
+    let mut options = program.options()?;
+    if options.choices.is_some() {
+        return Err(Failed("--choices: is what this command measures, expected -o FILE to write them".into()));
+    }
+    options.device = Some(device).filter(|device| !device.is_cpu());
+    let mut records = Records::new(device)?.from(Duration::from_micros(arguments.from));
+    match Records::cache() {
+        Some(folder) if !arguments.again => records = records.keep_in(folder),
+        Some(_) => {}
+        None => warn("no folder for caches is known on this system; the records are kept in --out only"),
+    }
+    if let Some(out) = &arguments.out {
+        arguments.programs.iter().try_for_each(|name| files::differ(Path::new(name), out))?;
+    }
+    let records = Arc::new(records);
+    let tuned = Tuned { records: records.clone(), options, program };
+    let mut entries: Vec<Arc<Entry>> = Vec::new();
+    for name in &arguments.programs {
+        let asked = tuned.measured(name)?;
+        say!("{name} on {device}: {}", table::count(asked.len()))?;
+        let confirmed = match arguments.no_confirm {
+            true => asked,
+            false => tuned.confirmed(name, device, &asked)?,
+        };
+        for entry in confirmed {
+            match entries.iter_mut().find(|known| known.call == entry.call) {
+                // What one program left to the list stays there.
+                Some(known) if known.note.is_none() => *known = entry,
+                Some(_) => {}
+                None => entries.push(entry),
+            }
+        }
+    }
+    entries.sort_by(|a, b| a.key().cmp(&b.key()));
+    for entry in &entries {
+        say!("\n{}", table::rows(entry).trim_end())?;
+    }
+    let all: Vec<Entry> = entries.iter().map(|entry| (**entry).clone()).collect();
+    if let Some(folder) = Records::cache() {
+        let kept = Records::new(device)?.keep_in(folder);
+        all.iter().for_each(|entry| kept.replace(entry));
+    }
+    if let Some(out) = &arguments.out {
+        write_whole(out, print(&all).as_bytes())?;
+        say!("\nwrote {}: {}", out.display(), table::count(all.len()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How programs are tuned.
+struct Tuned {
+    records: Arc<Records>,
+    options: Options,
+    program: Program,
+}
+
+impl Tuned {
+    /// Takes a program through the stages that ask who runs its calls. Its trace, if it is one program.
+    fn staged(&self, name: &str, choices: Arc<dyn Choices>) -> Result<Option<Trace>, Failed> {
+        let options = Options { choices: Some(choices), ..self.options.clone() };
+        let path = Path::new(name);
+        let (trace, part) = match path.is_file() {
+            true => (self.read(path)?, None),
+            false => self.program.trace(name, &options)?,
+        };
+        if part == Some(Part::Loss) && self.program.backward {
+            loss_programs(trace, &options).map_err(of_case)?;
+            return Ok(None);
+        }
+        stages(trace.clone(), &options).map_err(of_case)?;
+        Ok(Some(trace))
+    }
+
+    fn read(&self, path: &Path) -> Result<Trace, Failed> {
+        let trace = trace_files::read_verified(path)?;
+        target::check(&trace.target).map_err(|message| Failed::file(path, message))?;
+        if let Some(past) = trace.history.iter().find(|past| ["claim", "split"].contains(&past.as_str())) {
+            return Err(Failed::file(path, format!("is past the stage '{past}', expected a trace before it")));
+        }
+        if trace.target != *self.records.target() {
+            let message = format!("is for {}, the device is {}", trace.target, self.records.target());
+            return Err(Failed::file(path, message));
+        }
+        Ok(trace)
+    }
+
+    /// The records of a program's calls, measured where they are missing.
+    fn measured(&self, name: &str) -> Result<Vec<Arc<Entry>>, Failed> {
+        let asking = Arc::new(Asking::new(self.records.clone()));
+        self.staged(name, asking.clone())?;
+        let measuring = Arc::new(Measuring::new(self.records.clone(), asking.count()));
+        self.staged(name, measuring.clone())?;
+        Ok(measuring.finished())
+    }
+
+    /// The records with those left to the list that make a whole program no faster.
+    fn confirmed(&self, name: &str, device: Device, entries: &[Arc<Entry>]) -> Result<Vec<Arc<Entry>>, Failed> {
+        let Some(trace) = self.staged(name, self.records.clone())? else {
+            note(&format!("{name}: forward and backward are two programs, whose choices are not confirmed"));
+            return Ok(entries.to_vec());
+        };
+        // Who supplies the gradients of a joint trace was decided when it was made.
+        let joint = trace.history.iter().any(|past| past == "vjp");
+        let fixed = |entry: &&Arc<Entry>| joint && entry.call.purpose == Purpose::Differentiated;
+        let (fixed, open): (Vec<_>, Vec<_>) = entries.iter().partition(fixed);
+        let open: Vec<Arc<Entry>> = open.into_iter().cloned().collect();
+        let mut broken = None;
+        let mut each = |confirmed: &Confirmed| {
+            if let Err(failed) = say!("{}", table::confirmed(name, confirmed)) {
+                broken.get_or_insert(failed);
+            }
+        };
+        let confirmed = confirm(&trace, &self.options, device, &open, &mut each).map_err(of_case)?;
+        broken.map_or(Ok(()), Err)?;
+        Ok(confirmed.into_iter().map(Arc::new).chain(fixed.into_iter().cloned()).collect())
+    }
+}

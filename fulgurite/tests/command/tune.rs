@@ -1,0 +1,100 @@
+//! `tune`, and the records that it writes.
+
+use std::path::Path;
+
+use crate::{Ran, json, run_with};
+
+/// Runs the command with a cache of its own.
+fn run_in(folder: &Path, arguments: &[&str]) -> Ran {
+    let cache = folder.join("cache");
+    run_with(folder, arguments, &[("FULGURITE_CACHE", cache.to_str().unwrap())])
+}
+
+/// A training step with calls that the host has two implementations of.
+const STEP: [&str; 5] = ["gpt2", "--size", "nano", "--layers", "1"];
+
+#[test]
+fn what_is_measured_is_written_and_followed() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path();
+    let tune =
+        |more: &[&str]| run_in(folder, &[&["tune"], &STEP[..], &["--device", "cpu", "--from", "0"], more].concat());
+    let text = tune(&["--no-confirm", "-o", "step.choices"]).ok();
+    // Where the decomposition wins, what it leaves in the forward pass is a call with candidates too.
+    let file = std::fs::read_to_string(folder.join("step.choices")).unwrap();
+    let records = file.lines().count() - 1;
+    let count = format!("{records} {} with candidates", if records == 1 { "call" } else { "calls" });
+    assert!(records > 0 && text.contains(&format!("gpt2 on cpu: {count}")), "{text}");
+    assert!(text.contains("cross_entropy(input: f32[256, 256], ") && text.contains(" us with a neighbour"), "{text}");
+    assert!(text.contains(&format!("wrote step.choices: {count}")), "{text}");
+    assert!(file.starts_with("{\"fulgurite_choices\":1}\n"), "{file}");
+    // The second time the records are there.
+    assert!(tune(&["--no-confirm", "-o", "again.choices"]).ok().contains(&count));
+    assert_eq!(std::fs::read_to_string(folder.join("again.choices")).unwrap(), file);
+
+    // Whoever is in the file takes the call.
+    let explained = |winner: &str| {
+        let lines = file.lines().map(|line| {
+            let mut line = json(line);
+            if line["purpose"] == "forward and backward" {
+                line["winner"] = winner.into();
+            }
+            line.to_string() + "\n"
+        });
+        std::fs::write(folder.join("edited.choices"), lines.collect::<String>()).unwrap();
+        let show = [&["trace", "show"], &STEP[..], &["--choices", "edited.choices", "--explain"]].concat();
+        run_in(folder, &show).ok()
+    };
+    let own = explained("cpu");
+    assert!(own.contains("forward and backward: cpu of cpu ") && own.contains("rule is that of cpu"), "{own}");
+    let opened = explained("decomposed");
+    assert!(opened.contains("forward and backward: decomposed of cpu "), "{opened}");
+    assert!(!opened.contains("rule is that of cpu"), "{opened}");
+    // Programs that are only shown follow no record of the machine.
+    let show = [&["trace", "show"], &STEP[..], &["--explain"]].concat();
+    assert!(!run_in(folder, &show).ok().contains("choice of"));
+
+    let doctor = run_in(folder, &["doctor"]).ok();
+    assert!(doctor.contains(&format!("choices      {records} of ")) && doctor.contains("(cpu; none)"), "{doctor}");
+    let report = json(&run_in(folder, &["doctor", "--json"]).ok());
+    assert_eq!((&report["choices"][0]["records"], &report["choices"][0]["followed"]), (&records.into(), &true.into()));
+}
+
+#[test]
+fn whole_programs_confirm_choices() {
+    let home = tempfile::tempdir().unwrap();
+    let arguments = [&["tune"], &STEP[..], &["--device", "cpu", "--from", "0", "-o", "step.choices"]].concat();
+    let text = run_in(home.path(), &arguments).ok();
+    // Who wins is the machine's; what was not faster in the program says so in the file.
+    let file = std::fs::read_to_string(home.path().join("step.choices")).unwrap();
+    let left = text.contains("left to the list");
+    assert_eq!(file.contains("no gain in the program"), left, "{text}\n{file}");
+}
+
+#[test]
+fn what_cannot_be_tuned_or_followed() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path();
+    let complaint = |arguments: &[&str], code: i32| run_in(folder, arguments).fails(code);
+    assert!(complaint(&["tune", "nope", "--device", "cpu"], 1).contains("nope"));
+    let said = complaint(&["tune", "exp", "--target", "cpu"], 1);
+    assert!(said.contains("expected --device"), "{said}");
+    std::fs::write(folder.join("bad.choices"), "{\"fulgurite_choices\":1}\n{\"winner\":\"cpu\"}\n").unwrap();
+    let said = complaint(&["trace", "show", "exp", "--stage", "claim", "--choices", "bad.choices"], 1);
+    assert!(said.contains("bad.choices") && said.contains("line 2: expected a text 'purpose'"), "{said}");
+    let said = complaint(&["trace", "show", "exp", "--choices", "absent.choices"], 1);
+    assert!(said.contains("absent.choices"), "{said}");
+    let said = complaint(&["tune", "exp", "--device", "cpu", "--choices", "bad.choices"], 1);
+    assert!(said.contains("bad.choices"), "{said}");
+    std::fs::write(folder.join("good.choices"), "{\"fulgurite_choices\":1}\n").unwrap();
+    let said = complaint(&["tune", "exp", "--device", "cpu", "--choices", "good.choices"], 1);
+    assert!(said.contains("expected -o FILE"), "{said}");
+    let claimed = run_in(folder, &["trace", "show", "exp", "--stage", "claim"]).ok();
+    std::fs::write(folder.join("claimed.trace"), claimed).unwrap();
+    let said = complaint(&["tune", "claimed.trace", "--device", "cpu"], 1);
+    assert!(said.contains("is past the stage 'claim'"), "{said}");
+    let said = complaint(&["tune", "claimed.trace", "--device", "cpu", "-o", "claimed.trace"], 1);
+    assert!(said.contains("would be written over"), "{said}");
+    complaint(&["train", "gpt2", "--choose", "sometimes"], 2);
+    complaint(&["train", "gpt2", "--choose", "never", "--choices", "good.choices"], 2);
+}
