@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::compile::{Choose, Options};
+use fulgurite_runtime::device::find_kind;
 use fulgurite_runtime::executor::{ExecutorDef, executors};
 use fulgurite_runtime::operator::nearest;
 use fulgurite_runtime::precision::Precision as ExecutorPrecision;
@@ -75,6 +76,11 @@ impl Precision {
                     "is tf32, no executor of the list computes products of f32 in tf32; the device is {device}"
                 );
                 return Err(wrong("precision", message));
+            }
+            // The list is the usual one, with what was asked for before the rest.
+            if options.executors.is_none() && options.choose == Choose::Auto {
+                let chooses = find_kind(device.kind()).is_ok_and(|kind| kind.chooses());
+                options.choose = if chooses { Choose::Always } else { Choose::Never };
             }
             options.executors = Some(list);
         }

@@ -101,6 +101,10 @@ impl DeviceKind for Cuda {
         [&probe().driver, &probe().nvrtc, &probe().cublaslt].map(version).join(", ")
     }
 
+    fn chooses(&self) -> bool {
+        true
+    }
+
     fn dlpack_type(&self) -> Option<i32> {
         Some(2)
     }
