@@ -2,7 +2,7 @@
 
 use proc_macro2::{Ident, TokenStream};
 use syn::parse::Parser;
-use syn::{Attribute, Expr, LitStr, Visibility};
+use syn::{Attribute, Expr, LitInt, LitStr, Visibility};
 
 use crate::declaration::{EXECUTOR_RULES, Rule, parts};
 use crate::errors::{Errors, slip_of};
@@ -26,6 +26,8 @@ pub struct Executor {
     pub priority: Option<Expr>,
     /// Whether its kernels take operands of any strides.
     pub strided: bool,
+    /// How many of the last dimensions of results its kernels want packed, if they write others at any distance.
+    pub strided_results: Option<LitInt>,
     /// How exactly it computes: the variant of `Precision`.
     pub precision: Option<Ident>,
     /// Its rules.
@@ -38,6 +40,7 @@ pub struct Executor {
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Executor> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
     let (mut device, mut priority, mut strided, mut precision) = (None, None, false, None);
+    let mut strided_results = None;
     options::once(&settings, &[], errors);
     for setting in &settings {
         match (setting.name.to_string().as_str(), &setting.value) {
@@ -45,8 +48,14 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
             ("priority", Value::Equals(value)) => priority = Some((**value).clone()),
             ("priority", _) => errors.at(setting, "write `priority = 10`: lower stands earlier in the default list"),
             ("strided", _) => strided = options::flag(setting, errors),
+            ("strided_results", _) => strided_results = options::strided_results(setting, errors),
             ("precision", _) => precision = options::precision(setting, errors),
-            _ => options::unknown(setting, "`#[executor]`", &["device", "priority", "strided", "precision"], errors),
+            _ => options::unknown(
+                setting,
+                "`#[executor]`",
+                &["device", "priority", "strided", "strided_results", "precision"],
+                errors,
+            ),
         }
     }
     let module: Module = errors.keep(syn::parse2(item))?;
@@ -68,6 +77,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         device,
         priority,
         strided,
+        strided_results,
         precision,
         rules: parts.rules,
         others: parts.others,

@@ -2,7 +2,7 @@
 
 use proc_macro2::{Ident, TokenStream};
 use syn::parse::Parser;
-use syn::{Attribute, LitStr, Path, Visibility};
+use syn::{Attribute, LitInt, LitStr, Path, Visibility};
 
 use crate::declaration::{IMPLEMENTATION_RULES, Rule, parts};
 use crate::errors::Errors;
@@ -24,6 +24,8 @@ pub struct Implementation {
     pub by: Path,
     /// Whether its host kernel takes operands of any strides.
     pub strided: bool,
+    /// How many of the last dimensions of results its kernel wants packed, if it writes others at any distance.
+    pub strided_results: Option<LitInt>,
     /// Whether its kernel may write a result over an operand: over these, or over any if none is named.
     pub in_place: Option<Vec<Ident>>,
     /// Cotangents that are not used, with reasons.
@@ -38,17 +40,22 @@ pub struct Implementation {
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Implementation> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
     let (mut of, mut by, mut strided, mut in_place, mut waived) = (None, None, false, None, Vec::new());
+    let mut strided_results = None;
     options::once(&settings, &["waive"], errors);
     for setting in &settings {
         match setting.name.to_string().as_str() {
             "of" => of = options::path(setting, errors),
             "by" => by = options::path(setting, errors),
             "strided" => strided = options::flag(setting, errors),
+            "strided_results" => strided_results = options::strided_results(setting, errors),
             "in_place" => in_place = options::in_place(setting, errors),
             "waive" => waived.extend(options::waived(setting, errors)),
-            _ => {
-                options::unknown(setting, "`#[implementation]`", &["of", "by", "strided", "in_place", "waive"], errors)
-            }
+            _ => options::unknown(
+                setting,
+                "`#[implementation]`",
+                &["of", "by", "strided", "strided_results", "in_place", "waive"],
+                errors,
+            ),
         }
     }
     let module: Module = errors.keep(syn::parse2(item))?;
@@ -75,6 +82,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         of: of?,
         by: by?,
         strided,
+        strided_results,
         in_place,
         waived,
         rules: parts.rules,

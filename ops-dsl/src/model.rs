@@ -1,7 +1,7 @@
 //! What a declaration says, free of its syntax.
 
 use proc_macro2::{Ident, Span, TokenStream};
-use syn::{Expr, FnArg, GenericArgument, LitStr, Path, PathArguments, Type};
+use syn::{Expr, FnArg, GenericArgument, LitInt, LitStr, Path, PathArguments, Type};
 
 use crate::errors::Errors;
 use crate::parse::Function;
@@ -242,6 +242,8 @@ pub struct Options {
     pub effects: Effects,
     /// Whether its host kernel takes operands of any strides.
     pub strided: bool,
+    /// How many of the last dimensions of results its kernel wants packed, if it writes others at any distance.
+    pub strided_results: Option<LitInt>,
     /// Whether it may be computed again rather than kept.
     pub cheap: bool,
     /// Whether a result may be written over an operand: over these, or over any if none is named.

@@ -2,7 +2,7 @@
 
 use proc_macro2::{Ident, Span};
 use quote::ToTokens;
-use syn::{Expr, ExprLit, ExprPath, Lit, LitStr, Path};
+use syn::{Expr, ExprLit, ExprPath, Lit, LitInt, LitStr, Path};
 
 use crate::errors::{Errors, did_you_mean};
 use crate::model::{Directive, DirectiveKind, Effects, Kind, Options};
@@ -146,7 +146,7 @@ fn inner<'a>(setting: &'a Setting, example: &str, errors: &mut Errors) -> &'a [S
 
 /// Reads the settings of `#[operator(...)]`.
 pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
-    const KNOWN: [&str; 20] = [
+    const KNOWN: [&str; 21] = [
         "prim",
         "executor",
         "torch",
@@ -160,6 +160,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         "commutes",
         "effects",
         "strided",
+        "strided_results",
         "in_place",
         "cheap",
         "no_grad",
@@ -181,6 +182,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         commutes: false,
         effects: Effects::default(),
         strided: false,
+        strided_results: None,
         in_place: None,
         cheap: false,
         no_grad: None,
@@ -219,6 +221,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
             "commutes" => options.commutes = flag(setting, errors),
             "effects" => effects(setting, &mut options.effects, errors),
             "strided" => options.strided = flag(setting, errors),
+            "strided_results" => options.strided_results = strided_results(setting, errors),
             "in_place" => options.in_place = in_place(setting, errors),
             "cheap" => options.cheap = flag(setting, errors),
             "no_grad" => {
@@ -305,6 +308,20 @@ fn effects(setting: &Setting, effects: &mut Effects, errors: &mut Errors) {
             _ => unknown(effect, "`effects`", &["random", "mutates", "aliases", "collective"], errors),
         }
     }
+}
+
+/// `strided_results = 1`: how many of the last dimensions of results lie as they would in a contiguous tensor.
+pub fn strided_results(setting: &Setting, errors: &mut Errors) -> Option<LitInt> {
+    let number = match &setting.value {
+        Value::Equals(value) => syn::parse2(value.to_token_stream()).ok(),
+        _ => None,
+    };
+    let number = number.filter(|number: &LitInt| number.base10_parse::<usize>().is_ok());
+    if number.is_none() {
+        let meaning = "how many of the last dimensions of results must be packed";
+        errors.at(setting, format!("write `strided_results = 1`: {meaning}, where others may have any strides"));
+    }
+    number
 }
 
 /// `in_place`, over any operand, or `in_place(x, y)`, over these alone.

@@ -65,6 +65,7 @@ use proc_macro::TokenStream;
 /// `autocast = low` (or `full`, `widest`, `keep`: what mixed precision makes of the operands), `autocast_keeps(x)`
 /// (operands that it leaves as they are),
 /// `effects(random, mutates(x), aliases(out, x), collective)`, `strided` if `cpu` takes operands of any strides,
+/// `strided_results = 1` if kernels write results with strides (that many of the last dimensions are packed),
 /// `no_grad = "reason"`, `waive(d_indices = "reason")` for a cotangent that is not used, and directives for generated
 /// tests: `skip(golden, executor = "cpu", dtype = bf16, sample = 2, reason = "...")`, `expected_failure(...)`,
 /// `tolerance(consistency, factor = 4.0, reason = "...")`.
@@ -98,7 +99,7 @@ pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// `of` and `by` are the modules of the operator and of the executor, which may be in other crates. `checker` is
 /// required, and `execution` (in terms of kernel symbols) or `cpu` (a host kernel). `execution` and `grad` take every
-/// argument. `waive(...)` and `strided` as for operators.
+/// argument. `waive(...)`, `strided` and `strided_results` as for operators.
 #[proc_macro_attribute]
 pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream {
     root::rooted(fulgurite_ops_dsl::implementation(attribute.into(), item.into()))
@@ -107,9 +108,9 @@ pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream 
 /// Declares an executor: `#[executor(device = "cpu", priority = 10)] pub mod liger { ... }`.
 ///
 /// Lower priorities come first in the default list of the device kind. Without a priority, the executor must be named.
-/// `strided` says that its kernels take operands of any strides; `precision = tf32` that it rounds operands of f32. The
-/// module may hold the functions `claims`, `prepare`, `fuse`, `admits_region` and `prepare_region` of `ExecutorDef`,
-/// and gives `EXECUTOR`.
+/// `strided` says that its kernels take operands of any strides; `strided_results = 0` that elementwise kernels and
+/// regions write results of any strides; `precision = tf32` that it rounds operands of f32. The module may hold the
+/// functions `claims`, `prepare`, `fuse`, `admits_region` and `prepare_region` of `ExecutorDef`, and gives `EXECUTOR`.
 #[proc_macro_attribute]
 pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {
     root::rooted(fulgurite_ops_dsl::executor(attribute.into(), item.into()))

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::argument::Arg;
 use crate::arithmetic::Arithmetic;
-use crate::executor::VIEW;
+use crate::executor::{JOIN, VIEW};
 use crate::meta::TensorMeta;
 use crate::operator::RuleSet;
 use crate::trace::{Block, BoundSymbol, Callee, Trace};
@@ -53,7 +53,7 @@ impl Totals {
         for symbol in trace.block.symbols.iter().filter(|symbol| symbol.callee != Callee::Delete) {
             totals.symbols += 1;
             totals.flops = totals.flops.saturating_add(flops(&trace.block, symbol));
-            if symbol.executor.is_some_and(|executor| executor != VIEW) {
+            if symbol.executor.is_some_and(|executor| executor != VIEW && executor != JOIN) {
                 totals.launches += 1;
                 totals.bytes = totals.bytes.saturating_add(bytes(&trace.block, symbol));
             }
@@ -127,7 +127,7 @@ mod tests {
         let totals = Totals::of(&parse(GOOD).unwrap());
         let trace = parse(GOOD).unwrap();
         let run: Vec<&BoundSymbol> =
-            trace.block.symbols.iter().filter(|s| s.executor.is_some_and(|e| e != VIEW)).collect();
+            trace.block.symbols.iter().filter(|s| s.executor.is_some_and(|e| e != VIEW && e != JOIN)).collect();
         assert_eq!(totals.launches, run.len() as u64);
         assert!(totals.bytes > 0 && totals.symbols >= totals.launches, "{totals:?}");
         assert!(totals.peak.is_some());

@@ -64,6 +64,8 @@ pub struct ExecutorDef {
     pub priority: Option<u32>,
     /// Whether its kernels take operands of any strides; otherwise they get contiguous ones.
     pub strided: bool,
+    /// As [`KernelRules::strided_results`], of regions and of the elementwise symbols that it takes by `claims`.
+    pub strided_results: Option<usize>,
     /// The precision it computes in; the tolerances of its generated tests follow from it.
     pub precision: Precision,
     /// Claims symbols by their rules rather than by name, for example every operator with a `scalar` rule.
@@ -170,14 +172,18 @@ pub struct RewriteDef {
 pub const HOST: &str = "host";
 /// Runs nothing: symbols that are views of their operand's memory.
 pub const VIEW: &str = "view";
+/// Runs nothing: symbols whose operands are written where they belong in the result; see
+/// [`mod@crate::transforms::join`].
+pub const JOIN: &str = "join";
 
-#[linkme::distributed_slice(EXECUTORS)]
-static VIEWS: &ExecutorDef = &ExecutorDef {
-    name: VIEW,
-    docs: "Symbols that only look at their operand's memory in another way; nothing runs for them.",
+/// What runs nothing, on whatever device.
+const NOTHING: ExecutorDef = ExecutorDef {
+    name: "",
+    docs: "",
     device: "any",
     priority: None,
     strided: true,
+    strided_results: None,
     precision: Precision::Exact,
     claims: None,
     prepare: None,
@@ -187,6 +193,21 @@ static VIEWS: &ExecutorDef = &ExecutorDef {
     prepare_region: None,
     plan_region: None,
     package: env!("CARGO_PKG_NAME"),
+};
+
+#[linkme::distributed_slice(EXECUTORS)]
+static VIEWS: &ExecutorDef = &ExecutorDef {
+    name: VIEW,
+    docs: "Symbols that only look at their operand's memory in another way; nothing runs for them.",
+    ..NOTHING
+};
+
+#[linkme::distributed_slice(EXECUTORS)]
+static JOINS: &ExecutorDef = &ExecutorDef {
+    name: JOIN,
+    docs: "Symbols whose operands are written where they belong in the result; nothing runs for them.",
+    plan: Some(&|_, _, _, _| Ok(())),
+    ..NOTHING
 };
 
 /// Every executor linked into the program.

@@ -78,6 +78,7 @@ pub const EXECUTOR: ExecutorDef = ExecutorDef {
     device: "",
     priority: None,
     strided: false,
+    strided_results: None,
     precision: Precision::Exact,
     claims: None,
     prepare: None,

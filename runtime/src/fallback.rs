@@ -24,6 +24,7 @@ static FALLBACK: &ExecutorDef = &ExecutorDef {
     device: "any",
     priority: None,
     strided: true,
+    strided_results: None,
     precision: Precision::Exact,
     claims: Some(&claims),
     prepare: None,

@@ -13,6 +13,9 @@ pub struct KernelRules {
     pub plan: Option<PlanRule>,
     /// Whether the kernel takes operands of any strides; otherwise it gets contiguous ones.
     pub strided: bool,
+    /// If results may have strides: how many of their last dimensions must lie as they would in a contiguous tensor (1:
+    /// rows without gaps, at any distance from each other). Otherwise results are contiguous.
+    pub strided_results: Option<usize>,
     /// Whether a result may be written over an operand: the kernel has read the elements of an operand that lie at a
     /// place before it writes that place of a result. The n-th tensor of a list belongs to the n-th result alone.
     pub in_place: bool,
@@ -22,8 +25,14 @@ pub struct KernelRules {
 
 impl KernelRules {
     /// No kernel.
-    pub const EMPTY: KernelRules =
-        KernelRules { cpu: None, plan: None, strided: false, in_place: false, in_place_over: &[] };
+    pub const EMPTY: KernelRules = KernelRules {
+        cpu: None,
+        plan: None,
+        strided: false,
+        strided_results: None,
+        in_place: false,
+        in_place_over: &[],
+    };
 
     /// Whether there is a kernel for this kind of device.
     pub fn runs_on(&self, device: &str) -> bool {

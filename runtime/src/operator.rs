@@ -209,6 +209,8 @@ pub enum Role {
     Where,
     /// Whether `input < other`, elementwise.
     Less,
+    /// Tensors one after another: `cat(tensors: tensor[], dim: int)`.
+    Cat,
     /// `start`, `start + step`, ...: `iota(length: int, start: number, step: number, dtype: dtype, device: str)`.
     Iota,
 }

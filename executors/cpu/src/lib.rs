@@ -18,7 +18,7 @@ use fulgurite_runtime::operator::RuleSet;
 use fulgurite_runtime::strided::LayoutRules;
 
 /// Runs on the host's processors, over threads where the work is worth it.
-#[executor(device = "cpu", priority = 10, strided)]
+#[executor(device = "cpu", priority = 10, strided, strided_results = 0)]
 pub mod cpu {
     use fulgurite_runtime::executor::HostKernel;
     use fulgurite_runtime::fuel::Fuel;

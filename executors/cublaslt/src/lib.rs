@@ -19,8 +19,9 @@ fulgurite_ops_macros::operator_files! {
 use fulgurite_ops_macros::executor;
 use fulgurite_runtime::backends::cuda::{Matmul, MatmulAddresses};
 use fulgurite_runtime::executor::Claim;
+use fulgurite_runtime::rules::fulgurite_kernels::access::for_each_offset;
 use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::{Compute, Epilogue, Operand, Problem};
-use fulgurite_runtime::rules::{Address, DeviceTensor, Failure, Plan, Result};
+use fulgurite_runtime::rules::{Address, Command, DeviceTensor, Failure, Plan, Result};
 use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
 /// Maximum workspace of the library, in bytes.
@@ -156,13 +157,13 @@ pub(crate) fn product(
         return Ok(());
     }
     if k == 0 {
-        plan.fill(out, 0);
-        return Ok(());
+        return zeros(plan, out);
     }
     let (input, other) = (laid_out(plan, input, rank - 2)?, laid_out(plan, other, rank - 2)?);
     let lost = || Failure::new("Layout", "an operand was laid out for the library and still does not fit it");
     let (a_transposed, a_leading) = matrix(input.shape(), &input.strides).ok_or_else(lost)?;
     let (b_transposed, b_leading) = matrix(other.shape(), &other.strides).ok_or_else(lost)?;
+    let d_leading = usize::try_from(out.strides[rank - 2]).map_err(|_| lost())?;
     let batch = &out.shape()[..rank - 2];
     let workspace = plan.workspace(WORKSPACE);
     let leads = [&input.strides[..rank - 2], &other.strides[..rank - 2], &out.strides[..rank - 2]];
@@ -184,7 +185,7 @@ pub(crate) fn product(
     let problem = Problem {
         a: operand(&input, a_transposed, a_leading, a_step),
         b: operand(&other, b_transposed, b_leading, b_step),
-        d: operand(out, false, n, d_step),
+        d: operand(out, false, if m == 1 { n } else { d_leading }, d_step),
         batch: count,
         compute,
         ..Problem::contiguous(dtype, m, n, k)
@@ -215,6 +216,21 @@ pub(crate) fn product(
     Ok(())
 }
 
+/// Products of nothing, in rows that may be apart.
+fn zeros(plan: &mut Plan, out: &DeviceTensor) -> Result<()> {
+    if out.is_contiguous() {
+        plan.fill(out, 0);
+        return Ok(());
+    }
+    let Some((columns, rows)) = out.shape().split_last() else { return Ok(()) };
+    let bytes = columns * out.dtype().size();
+    for_each_offset(rows, &out.strides[..rows.len()], |offset| {
+        let to = out.address.offset((offset * out.dtype().size() as isize) as u64);
+        plan.push(Command::Fill { to, byte: 0, bytes: bytes as u64 });
+    });
+    Ok(())
+}
+
 /// The operand as it is, or a contiguous copy of it in the workspace if the library cannot take its strides, or could
 /// not take its leading `batch` dimensions as one: heads that are slices of rows, say. One small kernel takes less time
 /// than a product for each sequence of the batch. What is broadcast along a batch is not multiplied out.
@@ -232,7 +248,7 @@ fn laid_out(plan: &mut Plan, tensor: &DeviceTensor, batch: usize) -> Result<Devi
 use fulgurite_ops::nn::linear;
 use fulgurite_ops::prims::matmul;
 
-by_both!(matmul, matmul_by_cublaslt, matmul_by_tf32, [strided], {
+by_both!(matmul, matmul_by_cublaslt, matmul_by_tf32, [strided, strided_results = 1], {
     fn checker(input: &TensorMeta) -> Claim {
         precision::takes(input.dtype())
     }

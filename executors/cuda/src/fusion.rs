@@ -4,7 +4,7 @@
 use fulgurite_ops_macros::executor;
 
 /// Regions of symbols that `cuda` claimed, each one generated kernel.
-#[executor(device = "cuda", priority = 20, strided)]
+#[executor(device = "cuda", priority = 20, strided, strided_results = 0)]
 pub mod fusion {
     use fulgurite_runtime::fuel::Fuel;
     use fulgurite_runtime::trace::Block;

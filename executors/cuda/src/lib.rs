@@ -24,7 +24,7 @@ use fulgurite_runtime::operator::RuleSet;
 use fulgurite_runtime::strided::LayoutRules;
 
 /// Every prim on an NVIDIA GPU, one kernel a symbol.
-#[executor(device = "cuda", priority = 30, strided)]
+#[executor(device = "cuda", priority = 30, strided, strided_results = 0)]
 pub mod cuda {
     use fulgurite_runtime::operator::OperatorDef;
 

@@ -8,12 +8,14 @@ use crate::executor::Executor;
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
-    let Executor { attrs, vis, ident, docs, device, priority, strided, precision, others, .. } = executor;
+    let Executor { attrs, vis, ident, docs, device, priority, strided, strided_results, precision, others, .. } =
+        executor;
     let scope = scope();
     let name = ident.to_string();
     let priority = priority.as_ref().map(|priority| quote!(priority: Some(#priority),));
     let precision = precision.as_ref().map(|own| quote!(precision: ::fulgurite::precision::Precision::#own,));
     let strided = strided.then(|| quote!(strided: true,));
+    let strided_results = strided_results.as_ref().map(|packed| quote!(strided_results: Some(#packed),));
     let rules = executor.rules.iter().map(|rule| function(&rule.function));
     let fields = executor.rules.iter().map(|rule| {
         let (field, function) = (made(rule.name), &rule.function.sig.ident);
@@ -42,6 +44,7 @@ pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
                 device: #device,
                 #priority
                 #strided
+                #strided_results
                 #precision
                 #(#fields)*
                 package: env!("CARGO_PKG_NAME"),

@@ -46,6 +46,9 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
     if implementation.strided {
         kernel.extend(quote!(strided: true,));
     }
+    if let Some(packed) = &implementation.strided_results {
+        kernel.extend(quote!(strided_results: Some(#packed),));
+    }
     kernel.extend(super::in_place(implementation.in_place.as_deref()));
     if !kernel.is_empty() {
         fields.extend(quote! {

@@ -303,6 +303,9 @@ fn rule_sets(operator: &Operator) -> Vec<TokenStream> {
     if options.strided {
         kernel.extend(quote!(.strided = true;));
     }
+    if let Some(packed) = &options.strided_results {
+        kernel.extend(quote!(.strided_results = Some(#packed);));
+    }
     if let Some(named) = &options.in_place {
         kernel.extend(quote!(.in_place = true;));
         if !named.is_empty() {

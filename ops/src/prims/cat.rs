@@ -5,7 +5,7 @@ use super::support::{same_but, with_extent};
 use crate::prims::slice;
 
 /// The tensors one after another along dimension `dim`; all other extents and the element types are equal.
-#[operator(prim, exact, torch = "cat")]
+#[operator(prim, exact, overload = Cat, torch = "cat")]
 pub mod cat {
     fn cat(tensors: Vec<Tensor>, dim: usize) -> Tensor;
 

@@ -15,7 +15,7 @@ use super::profile::SymbolTime;
 use crate::argument::{Arg, map_arguments};
 use crate::array::{Array, Memory};
 use crate::error::{Error, Failure, Result};
-use crate::executor::{HostKernel, VIEW, find_executor, find_implementation};
+use crate::executor::{HostKernel, JOIN, VIEW, find_executor, find_implementation};
 use crate::host_kernel::of_rule;
 use crate::operator::OperatorKind;
 use crate::stream_kind::StreamKind;
@@ -88,7 +88,7 @@ impl HostProgram {
             if symbol.callee == Callee::Delete {
                 continue;
             }
-            if symbol.executor == Some(VIEW) {
+            if matches!(symbol.executor, Some(VIEW | JOIN)) {
                 continue;
             }
             let arguments = map_arguments(&symbol.arguments, strided);

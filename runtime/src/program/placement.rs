@@ -65,14 +65,21 @@ impl Placement {
             message: "a result has no storage; run the memory plan first".into(),
             stack: CallStack { at: symbol.place, frames: Vec::new() },
         };
+        for id in block.symbols.iter().flat_map(|symbol| &symbol.results) {
+            bases[id.index()] = match block.value(*id).storage {
+                Some(Storage::Arena(offset)) => Some(Base::Arena(offset)),
+                Some(Storage::Output) => {
+                    fresh.push(block.meta(*id).clone());
+                    Some(Base::Output(fresh.len() - 1))
+                }
+                // What it shares may be a whole whose parts come first.
+                Some(Storage::Shared(_)) | None => continue,
+            };
+        }
         for symbol in &block.symbols {
             for id in &symbol.results {
                 bases[id.index()] = match block.value(*id).storage {
-                    Some(Storage::Arena(offset)) => Some(Base::Arena(offset)),
-                    Some(Storage::Output) => {
-                        fresh.push(block.meta(*id).clone());
-                        Some(Base::Output(fresh.len() - 1))
-                    }
+                    Some(Storage::Arena(_) | Storage::Output) => continue,
                     Some(Storage::Shared(root)) => {
                         let base = bases.get(root.index()).copied().flatten();
                         if let (Some(Base::Input(input)), false) = (base, symbol.executor == Some(VIEW)) {

@@ -63,6 +63,12 @@ impl Executor {
         self
     }
 
+    /// Its regions and elementwise kernels write results with strides; the last `packed` dimensions are packed.
+    pub fn strided_results(mut self, packed: usize) -> Self {
+        self.base.strided_results = Some(packed);
+        self
+    }
+
     /// Takes calls by the operator's rules instead of by its name. Of an elementwise operator its kernel reads an
     /// element of every operand before it writes that element of the result: a plan may put the result over an operand.
     pub fn claims(

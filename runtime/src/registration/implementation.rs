@@ -84,6 +84,12 @@ impl Implementation {
         self
     }
 
+    /// Its kernel writes results with strides, of which the last `packed` dimensions are packed.
+    pub fn strided_results(mut self, packed: usize) -> Self {
+        self.base.kernel.strided_results = Some(packed);
+        self
+    }
+
     /// Its kernel may write a result over an operand: see [`crate::kernel::KernelRules::in_place`].
     pub fn in_place(mut self) -> Self {
         self.base.kernel.in_place = true;

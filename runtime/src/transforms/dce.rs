@@ -9,6 +9,13 @@ pub fn dce(trace: &Trace) -> Trace {
 
 /// The block without unused symbols.
 pub fn live(mut block: Block) -> Block {
+    let mut kept = needed(&block).into_iter();
+    block.symbols.retain(|_| kept.next() == Some(true));
+    block
+}
+
+/// Which symbols are used.
+pub(super) fn needed(block: &Block) -> Vec<bool> {
     let mut needed = vec![false; block.values.len()];
     for id in &block.results {
         needed[id.index()] = true;
@@ -25,7 +32,5 @@ pub fn live(mut block: Block) -> Block {
             symbol.operands().for_each(|id| needed[id.index()] = true);
         }
     }
-    let mut kept = kept.into_iter();
-    block.symbols.retain(|_| kept.next() == Some(true));
-    block
+    kept
 }

@@ -5,7 +5,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::in_place::RegionReaders;
 use super::plan::last_uses;
-use crate::executor::VIEW;
+use crate::executor::{JOIN, VIEW};
 use crate::trace::order::{Order, is_run};
 use crate::trace::paths::{input_place, output_place};
 use crate::trace::{Block, BoundSymbol, Storage, Trace, ValueId};
@@ -164,6 +164,9 @@ impl<'a> Donor<'a> {
         let symbol = &block.symbols[written];
         if block.meta(result) != block.meta(parameter) {
             return Err(format!("is {}, the input {}", block.meta(result), block.meta(parameter)));
+        }
+        if symbol.executor == Some(JOIN) {
+            return Err("is written part by part".into());
         }
         if roots[result.index()] != result {
             return Err(format!("is a view of '{}'", block.value(roots[result.index()]).name));

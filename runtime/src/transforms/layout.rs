@@ -2,73 +2,45 @@
 
 use crate::kernel::KernelRules;
 use crate::operator::RuleSet;
-use crate::strided::LayoutRules;
 use std::sync::Arc;
 
-use fulgurite_kernels::view::{contiguous_strides, is_contiguous};
+use fulgurite_kernels::view::is_contiguous;
 use rustc_hash::FxHashMap;
 
 use super::flatten::Flattener;
+use super::join;
+pub use super::views::Layout;
+use super::views::{laid_over, view_of};
 use crate::argument::{Arg, map_arguments};
-use crate::array::Strides;
 use crate::error::{Error, Result};
 use crate::executor::{ExecutorDef, VIEW, executors_of, find_executor, find_implementation};
 use crate::operator::{OperatorKind, Role};
 use crate::registry::role;
-use crate::strided::Strided;
-use crate::strided::View;
 use crate::trace::{Block, BoundSymbol, Callee, Results, Trace, ValueId};
 use crate::tracer::{infer, with_defaults};
-
-/// The layout of a value in the memory of its root: strides and offset in elements.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout {
-    /// The value whose memory it is; itself unless it is a view.
-    pub root: ValueId,
-    /// In elements.
-    pub strides: Strides,
-    /// In elements, from the root's first element.
-    pub offset: isize,
-}
 
 /// Layouts of all values of a claimed flat block, in the order of their ids.
 pub fn layouts(trace: &Trace) -> Vec<Layout> {
     let block = &trace.block;
-    let mut layouts: Vec<Layout> = (0..block.values.len())
-        .map(|i| {
-            let id = ValueId(i as u32);
-            Layout { root: id, strides: contiguous_strides(block.meta(id).shape()).into(), offset: 0 }
-        })
-        .collect();
+    let mut layouts: Vec<Layout> = (0..block.values.len() as u32).map(|id| Layout::own(block, ValueId(id))).collect();
     for (parameter, input) in block.parameters.iter().zip(&trace.inputs) {
         if let Some(strides) = &input.strides {
             layouts[parameter.index()].strides = strides.as_slice().into();
         }
     }
+    for (part, layout) in join::all_parts(block) {
+        layouts[part.index()] = layout;
+    }
     for symbol in &block.symbols {
-        let viewed = (symbol.executor == Some(VIEW)).then(|| view_of(block, symbol, &layouts)).flatten();
+        let viewed = (symbol.executor == Some(VIEW))
+            .then(|| view_of(block, symbol, |id| layouts[id.index()].strides.to_vec()))
+            .flatten();
         if let Some((operand, view)) = viewed {
             let base = layouts[operand.index()].clone();
             layouts[symbol.results[0].index()] = laid_over(&base, view);
         }
     }
     layouts
-}
-
-fn strided(block: &Block, id: ValueId, layouts: &[Layout]) -> Strided {
-    Strided { meta: block.meta(id).clone(), strides: layouts[id.index()].strides.to_vec() }
-}
-
-fn view_of(block: &Block, symbol: &BoundSymbol, layouts: &[Layout]) -> Option<(ValueId, View)> {
-    let rule = LayoutRules::of(symbol.operator()?).view?;
-    let operand = symbol.operands().next()?;
-    let arguments = map_arguments(&symbol.arguments, |id| strided(block, *id, layouts));
-    Some((operand, rule(&arguments)?))
-}
-
-/// The layout of a view of a value with the layout `base`.
-fn laid_over(base: &Layout, view: View) -> Layout {
-    Layout { root: base.root, strides: view.strides.into(), offset: base.offset + view.offset }
 }
 
 /// Whether the view `symbol`, with `operand` in place of its own, is of the same type and looks at memory as `laid`
@@ -81,7 +53,8 @@ fn looks_at(block: &Block, symbol: &BoundSymbol, operand: ValueId, known: &[Layo
     let other = BoundSymbol { arguments, ..symbol.clone() };
     // Its rules may refuse the other operand, and are not asked for a view of it then.
     metas(&other).is_some_and(|other| Some(other) == metas(symbol))
-        && view_of(block, &other, known).is_some_and(|(_, view)| laid_over(&known[operand.index()], view) == *laid)
+        && view_of(block, &other, |id| known[id.index()].strides.to_vec())
+            .is_some_and(|(_, view)| laid_over(&known[operand.index()], view) == *laid)
 }
 
 /// Decides views and inserts `contiguous` where a kernel or an output needs it.
@@ -94,7 +67,7 @@ pub fn layout(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Trace
     let extend = |known: &mut Vec<Layout>, block: &Block| {
         for i in known.len()..block.values.len() {
             let id = ValueId(i as u32);
-            known.push(Layout { root: id, strides: contiguous_strides(block.meta(id).shape()).into(), offset: 0 });
+            known.push(Layout::own(block, id));
         }
     };
     extend(&mut known, flattener.block());
@@ -108,7 +81,7 @@ pub fn layout(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Trace
     for symbol in &source.symbols {
         let arguments = map_arguments(&symbol.arguments, |id| Flattener::mapped(&substitution, *id));
         let probe = BoundSymbol { arguments, ..symbol.clone() };
-        if let Some((operand, view)) = view_of(flattener.block(), &probe, &known) {
+        if let Some((operand, view)) = view_of(flattener.block(), &probe, |id| known[id.index()].strides.to_vec()) {
             let result = symbol.results[0];
             let laid = laid_over(&known[operand.index()], view);
             let chain: Vec<ValueId> = std::iter::successors(Some(operand), |id| viewed.get(id).copied()).collect();
@@ -172,7 +145,9 @@ pub fn layout(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Trace
             substitution_out[id.index()] = Some(copy);
         }
     }
-    Ok(trace.transformed("layout", flattener.finish(source, &substitution_out)))
+    let mut block = flattener.finish(source, &substitution_out);
+    join::join(&mut block)?;
+    Ok(trace.transformed("layout", block))
 }
 
 /// Whether a symbol's kernel takes operands and results of any strides.

@@ -11,6 +11,7 @@ pub mod donate;
 pub mod flatten;
 pub mod fuse;
 pub(crate) mod in_place;
+pub mod join;
 pub mod layout;
 pub(crate) mod nest;
 pub mod pad;
@@ -19,6 +20,7 @@ pub mod recompute;
 pub mod retarget;
 pub mod rewrite;
 pub mod schedule;
+mod views;
 
 use crate::choices::Ranking;
 use crate::error::Result;

@@ -106,6 +106,23 @@ pub fn plan(trace: &Trace) -> Trace {
             if block.values[index].storage.is_some() {
                 continue;
             }
+            // The whole of which this is a part has its place from its first part on.
+            let whole = roots[index];
+            if symbol.executor != Some(VIEW) && whole != *id {
+                if block.values[whole.index()].storage.is_none() {
+                    let size = (block.meta(whole).bytes() as u64).next_multiple_of(ALIGNMENT).max(ALIGNMENT);
+                    block.values[whole.index()].storage = Some(match is_result[whole.index()] {
+                        true => Storage::Output,
+                        false => {
+                            let offset = arena.take(size, begin);
+                            placed[whole.index()] = Some((offset, size));
+                            Storage::Arena(offset)
+                        }
+                    });
+                }
+                block.values[index].storage = Some(Storage::Shared(whole));
+                continue;
+            }
             block.values[index].storage = Some(if roots[index] != *id {
                 Storage::Shared(roots[index])
             } else if is_result[index] && !is_parameter[index] {

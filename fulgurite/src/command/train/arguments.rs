@@ -169,9 +169,9 @@ pub(super) struct Run {
     /// The beginning of samples of text.
     #[arg(long, default_value = "\n")]
     pub(super) prompt: String,
-    /// Times this many steps after a warm-up, with the options and the data of the run, and ends: prints the median and
-    /// the spread, tokens/s, peak memory, the host's time, MFU, and writes bench/bench.json in the folder. No checkpoint
-    /// is read or written.
+    /// Times this many steps after a warm-up, with the options and the data of the run, and ends: prints the median,
+    /// the spread, tokens/s, peak memory, the host's time and MFU, and writes bench/bench.json in the folder. No
+    /// checkpoint is read or written.
     #[arg(long, value_name = "STEPS", conflicts_with_all = [
         "resume", "overwrite", "profile", "steps", "save_every", "evaluate_every", "sample_every"
     ])]

@@ -4,14 +4,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use fulgurite_kernels::access::for_each_offset;
 use fulgurite_kernels::buffer::POISON;
+use fulgurite_kernels::view::is_contiguous;
 use fulgurite_kernels::{Buffer, DType};
 
 use super::{HostProgram, Step};
 use crate::array::{Array, Memory, Strides};
 use crate::error::{Failure, Result};
-use crate::executor::VIEW;
-use crate::program::placement::Base;
+use crate::executor::{JOIN, VIEW};
+use crate::program::placement::{Base, Slot};
 use crate::trace::{BoundSymbol, Callee};
 use crate::transforms::layout::{Layout, layouts};
 
@@ -46,15 +48,21 @@ impl HostProgram {
             for id in &symbol.results {
                 let (index, root) = (id.index(), layouts[id.index()].root.index());
                 if root != index {
+                    // The memory of a whole is made for the first of its parts.
+                    if roots[root].is_none() {
+                        let buffer = Arc::new(Buffer::fenced(self.placement.slots[root].meta.bytes())?);
+                        bases[root] = buffer.as_ptr();
+                        roots[root] = Some(buffer);
+                    }
                     roots[index] = roots[root].clone();
                     bases[index] = bases[root].wrapping_offset(self.placement.slots[index].offset);
-                } else {
+                } else if symbol.executor != Some(JOIN) {
                     let buffer = Arc::new(Buffer::fenced(self.placement.slots[index].meta.bytes())?);
                     bases[index] = buffer.as_ptr();
                     roots[index] = Some(buffer);
                 }
             }
-            if symbol.executor == Some(VIEW) {
+            if matches!(symbol.executor, Some(VIEW | JOIN)) {
                 continue;
             }
             let Some(step) = steps.next() else { break };
@@ -84,9 +92,9 @@ impl HostProgram {
             }
             for i in &step.results {
                 let slot = &self.placement.slots[*i];
-                let unwritten =
-                    roots[*i].as_ref().and_then(|buffer| first_unwritten(buffer.as_bytes(), slot.meta.dtype()));
-                if let Some(element) = unwritten {
+                // SAFETY: the buffer of the value's root is alive, and nobody writes to it meanwhile.
+                let written = unsafe { elements(slot, bases[*i]) };
+                if let Some(element) = first_unwritten(&written, slot.meta.dtype()) {
                     let name = &self.trace.block.values[*i].name;
                     return Err(self.failed(
                         step,
@@ -117,7 +125,7 @@ impl HostProgram {
         let mut memory = Planned::new(self, &inputs)?;
         let mut steps = self.steps.iter();
         for (line, symbol) in self.trace.block.symbols.iter().enumerate() {
-            let step = match symbol.executor == Some(VIEW) || symbol.callee == Callee::Delete {
+            let step = match matches!(symbol.executor, Some(VIEW | JOIN)) || symbol.callee == Callee::Delete {
                 true => None,
                 false => steps.next(),
             };
@@ -187,6 +195,15 @@ impl Planned {
             let range = self.range(program, *result);
             let reads = self.living.iter().any(|(own, value)| read.contains(value) && overlap(own, &range));
             let input = matches!(program.placement.slots[*result].base, Base::Input(_));
+            let whole = self.layouts[*result].root.index();
+            if whole != *result {
+                // The other parts stay as they are.
+                pieces(&program.placement.slots[*result], self.bases[*result]).iter().for_each(fill);
+                if self.living.iter().all(|(_, value)| *value != whole) {
+                    self.living.push((self.range(program, whole), whole));
+                }
+                continue;
+            }
             if !reads && !input {
                 fill(&range);
             }
@@ -222,7 +239,8 @@ impl Planned {
     fn check(&self, program: &HostProgram, step: &Step, before: &[Vec<u8>]) -> Result<()> {
         let named = |value: usize| program.trace.block.values[value].name.clone();
         let problem = |code, message| Err(program.failed(step, Failure::new(code, message)));
-        let results: Vec<Range<usize>> = step.results.iter().map(|i| self.range(program, *i)).collect();
+        let of = |i: &usize| pieces(&program.placement.slots[*i], self.bases[*i]);
+        let results: Vec<Range<usize>> = step.results.iter().flat_map(of).collect();
         for (buffer, before) in self.buffers().into_iter().zip(before) {
             if !buffer.guards_intact() {
                 return problem("OutOfBounds", "the kernel wrote past the end of the planned memory".to_owned());
@@ -239,14 +257,45 @@ impl Planned {
         }
         for i in &step.results {
             let slot = &program.placement.slots[*i];
-            // SAFETY: the range is the value's own memory, which nobody writes to meanwhile.
-            let bytes = unsafe { std::slice::from_raw_parts(self.bases[*i], slot.meta.bytes()) };
-            if let Some(element) = first_unwritten(bytes, slot.meta.dtype()) {
+            // SAFETY: the elements are the value's own memory, which nobody writes to meanwhile.
+            let bytes = unsafe { elements(slot, self.bases[*i]) };
+            if let Some(element) = first_unwritten(&bytes, slot.meta.dtype()) {
                 return problem("Unwritten", format!("the kernel left element {element} of '{}' unwritten", named(*i)));
             }
         }
         Ok(())
     }
+}
+
+/// The bytes of a value's elements in memory: one range if they are contiguous.
+fn pieces(slot: &Slot, base: *mut u8) -> Vec<Range<usize>> {
+    let (start, size) = (base as usize, slot.meta.dtype().size());
+    if is_contiguous(slot.meta.shape(), &slot.strides) {
+        return std::iter::once(start..start + slot.meta.bytes()).collect();
+    }
+    let mut pieces: Vec<Range<usize>> = Vec::new();
+    for_each_offset(slot.meta.shape(), &slot.strides, |offset| {
+        let at = start.wrapping_add_signed(offset * size as isize);
+        match pieces.last_mut() {
+            Some(last) if last.end == at => last.end += size,
+            _ => pieces.push(at..at + size),
+        }
+    });
+    pieces
+}
+
+/// The elements of a value, one after another.
+///
+/// # Safety
+/// They are in memory that is alive and that nobody writes to.
+unsafe fn elements(slot: &Slot, base: *mut u8) -> Vec<u8> {
+    let piece = |range: Range<usize>| {
+        let start = std::ptr::with_exposed_provenance::<u8>(range.start);
+        // SAFETY: as the caller promises.
+        unsafe { std::slice::from_raw_parts(start, range.len()) }.to_vec()
+    };
+    base.expose_provenance();
+    pieces(slot, base).into_iter().flat_map(piece).collect()
 }
 
 fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {

@@ -9,15 +9,16 @@ use fulgurite_kernels::view::is_contiguous;
 use super::super::{Block, BoundSymbol, Callee, ValueId};
 use super::verifier::{Check, Verifier, name};
 use crate::error::Result;
-use crate::executor::{ExecutorDef, VIEW, find_executor, find_implementation};
-use crate::operator::{OperatorDef, OperatorKind};
-use crate::transforms::layout::{layouts, takes_any_strides};
+use crate::executor::{ExecutorDef, JOIN, VIEW, find_executor, find_implementation};
+use crate::operator::{OperatorDef, OperatorKind, Role};
+use crate::transforms::join::writes;
+use crate::transforms::layout::{Layout, layouts, takes_any_strides};
 
-impl Verifier<'_> {
+impl<'t> Verifier<'t> {
     fn executor(&self, executor: &str) -> Check<&'static ExecutorDef> {
         let found = find_executor(executor).map_err(|error| error.to_string())?;
         let target = self.trace.target.kind();
-        if !found.runs_on(target) && found.name != VIEW {
+        if !found.runs_on(target) && ![VIEW, JOIN].contains(&found.name) {
             return Err(format!("executor '{executor}' runs on {}, the trace is for {target}", found.device));
         }
         Ok(found)
@@ -31,6 +32,12 @@ impl Verifier<'_> {
                 Ok(())
             } else {
                 Err(format!("'{}' is not a view", def.name))
+            };
+        }
+        if name == JOIN {
+            return match def.overload == Some(Role::Cat) {
+                true => Ok(()),
+                false => Err(format!("'{}' does not join tensors", def.name)),
             };
         }
         if let OperatorKind::Symbol(owner) = def.kind {
@@ -75,16 +82,47 @@ impl Verifier<'_> {
         Ok(())
     }
 
+    /// The operands of a line that joins lie where they belong in the result, and the kernels of all lines write their
+    /// results as they lie.
+    fn parts(&self, symbol: &'t BoundSymbol, layouts: &[Layout]) -> Result<()> {
+        let block = &self.trace.block;
+        if symbol.executor == Some(JOIN) {
+            let apart = symbol.operands().find(|id| Some(&layouts[id.index()].root) != symbol.results.first());
+            let twice = symbol.operands().enumerate().find(|(at, id)| symbol.operands().take(*at).any(|o| o == *id));
+            let message = match (apart, twice) {
+                (Some(id), _) => {
+                    format!("is claimed by 'join', but {} cannot be written in its result", name(block, id))
+                }
+                (None, Some((_, id))) => format!("is claimed by 'join', and reads {} twice", name(block, id)),
+                (None, None) => return Ok(()),
+            };
+            return Err(self.broken_by(block, symbol, message));
+        }
+        if matches!(symbol.executor, Some(VIEW)) || symbol.callee == Callee::Delete {
+            return Ok(());
+        }
+        for id in &symbol.results {
+            let (shape, layout) = (block.meta(*id).shape(), &layouts[id.index()]);
+            if layout.root != *id && !writes(symbol, shape, &layout.strides)? {
+                let whole = name(block, layout.root);
+                let message = format!("its kernel does not write {} where it lies in {whole}", name(block, *id));
+                return Err(self.broken_by(block, symbol, message));
+            }
+        }
+        Ok(())
+    }
+
     /// What is claimed as a view is one in the layouts at hand: nothing runs for it. And what a planned trace gives to
     /// a kernel has the strides that the kernel takes.
     pub(super) fn views(&self) -> Result<()> {
         let block = &self.trace.block;
         let planned = block.values.iter().any(|value| value.storage.is_some());
-        if !planned && block.symbols.iter().all(|symbol| symbol.executor != Some(VIEW)) {
+        if !planned && block.symbols.iter().all(|symbol| !matches!(symbol.executor, Some(VIEW | JOIN))) {
             return Ok(());
         }
         let layouts = layouts(self.trace);
         for symbol in &block.symbols {
+            self.parts(symbol, &layouts)?;
             let message = if symbol.executor == Some(VIEW) {
                 if symbol.results.iter().all(|id| layouts[id.index()].root != *id) {
                     continue;

@@ -1,0 +1,207 @@
+//! Joins: tensors that are only computed to be put side by side are written where they belong in the whole, and nothing
+//! runs for the line that joins them.
+//!
+//! Such a line is of the executor [`JOIN`]. The memory of each part is a part of the whole's, which has its place from
+//! the first part on; a part's strides and offset follow from the line. A part may be seen through views before it is
+//! joined: the gradients of queries, [B, L, H, E], are joined as [B, L, H * E].
+
+use rustc_hash::FxHashMap;
+
+use super::dce;
+use super::views::{Layout, laid_over, view_of};
+use crate::argument::{Arg, AttributeType};
+use crate::arithmetic::Arithmetic;
+use crate::array::Strides;
+use crate::error::Result;
+use crate::executor::{HOST, JOIN, VIEW, find_executor, find_implementation};
+use crate::kernel::KernelRules;
+use crate::operator::{OperatorKind, Role, RuleSet};
+use crate::trace::{Block, BoundSymbol, Callee, ValueId};
+use fulgurite_kernels::view::contiguous_strides;
+
+/// The line that defines each value.
+type Writers = FxHashMap<ValueId, usize>;
+
+fn writers(block: &Block) -> Writers {
+    let lines = block.symbols.iter().enumerate();
+    lines.flat_map(|(line, symbol)| symbol.results.iter().map(move |id| (*id, line))).collect()
+}
+
+/// The tensors that a line puts one after another, and along which dimension.
+fn joined(symbol: &BoundSymbol) -> Option<(&[ValueId], usize)> {
+    let def = symbol.operator().filter(|def| def.overload == Some(Role::Cat))?;
+    let argument = |name: &str| symbol.arguments.get(def.param(name)?);
+    let Some(Arg::List(tensors)) = argument("tensors") else { return None };
+    let Some(Arg::Attribute(dim)) = argument("dim") else { return None };
+    Some((tensors, usize::from_attribute(dim)?))
+}
+
+/// The values that are computed for a line that joins, and where each lies in the result; `None` if a part is no view
+/// of all of one value, or its elements would not be a constant distance apart.
+pub(crate) fn parts(block: &Block, symbol: &BoundSymbol, writers: &Writers) -> Option<Vec<(ValueId, Layout)>> {
+    let (tensors, dim) = joined(symbol)?;
+    let whole = *symbol.results.first()?;
+    let strides: Strides = contiguous_strides(block.meta(whole).shape()).into();
+    let along = *strides.get(dim)?;
+    let mut start = 0;
+    let mut parts = Vec::with_capacity(tensors.len());
+    for id in tensors {
+        let laid = Layout { root: whole, strides: strides.clone(), offset: start * along };
+        start += *block.meta(*id).shape().get(dim)? as isize;
+        parts.push(computed(block, *id, &laid, writers)?);
+    }
+    Some(parts)
+}
+
+/// The value that `seen` is a view of, and its layout if `seen` is laid out so.
+fn computed(block: &Block, seen: ValueId, laid: &Layout, writers: &Writers) -> Option<(ValueId, Layout)> {
+    let mut views: Vec<&BoundSymbol> = Vec::new();
+    let mut value = seen;
+    while let Some(view) = writers.get(&value).map(|line| &block.symbols[*line]) {
+        if view.executor != Some(VIEW) {
+            break;
+        }
+        views.push(view);
+        value = view.operands().next()?;
+    }
+    let through = |own: Layout| {
+        let mut known = FxHashMap::default();
+        known.insert(value, own);
+        for view in views.iter().rev() {
+            let operand = view.operands().next()?;
+            let base = known.get(&operand)?.clone();
+            let (_, looked) = view_of_layout(block, view, &base)?;
+            known.insert(*view.results.first()?, laid_over(&base, looked));
+        }
+        known.remove(&seen)
+    };
+    let own = Layout::own(block, value);
+    let plain = through(own.clone())?;
+    let (shape, of) = (block.meta(value).shape(), block.meta(seen).shape());
+    if plain.offset != 0 || block.meta(value).len() != block.meta(seen).len() || block.meta(value).is_empty() {
+        return None;
+    }
+    // One step along each dimension of the value is one along some of the view's.
+    let mut order: Vec<usize> = (0..of.len()).filter(|axis| of[*axis] > 1).collect();
+    order.sort_by_key(|axis| std::cmp::Reverse(plain.strides[*axis]));
+    let mut strides = own.strides.clone();
+    for (axis, stride) in strides.iter_mut().enumerate().filter(|(axis, _)| shape[*axis] > 1) {
+        let (mut rest, mut place) = (own.strides[axis], 0);
+        for other in &order {
+            let step = plain.strides[*other];
+            if step <= 0 {
+                return None;
+            }
+            place += rest / step * laid.strides[*other];
+            rest %= step;
+        }
+        if rest != 0 {
+            return None;
+        }
+        *stride = place;
+    }
+    let layout = Layout { root: laid.root, strides, offset: laid.offset };
+    let again = through(layout.clone())?;
+    let same = (0..of.len()).all(|axis| of[axis] == 1 || again.strides[axis] == laid.strides[axis]);
+    (same && again.offset == laid.offset).then_some((value, layout))
+}
+
+/// As [`view_of`], of an operand with this layout.
+fn view_of_layout(block: &Block, view: &BoundSymbol, base: &Layout) -> Option<(ValueId, crate::strided::View)> {
+    view_of(block, view, |_| base.strides.to_vec())
+}
+
+/// Where the parts of all lines that join lie.
+pub(super) fn all_parts(block: &Block) -> Vec<(ValueId, Layout)> {
+    let mut joins = block.symbols.iter().filter(|symbol| symbol.executor == Some(JOIN)).peekable();
+    if joins.peek().is_none() {
+        return Vec::new();
+    }
+    let writers = writers(block);
+    joins.filter_map(|symbol| parts(block, symbol, &writers)).flatten().collect()
+}
+
+/// How many of the last dimensions of its results a line wants packed; `None` if its results are contiguous.
+pub(crate) fn strided_results(symbol: &BoundSymbol) -> Result<Option<usize>> {
+    match (&symbol.callee, symbol.executor) {
+        (Callee::Region { executor }, _) => Ok(find_executor(executor)?.strided_results),
+        (Callee::Operator(def), Some(executor)) => {
+            if let OperatorKind::Symbol(_) = def.kind {
+                return Ok(KernelRules::of(def).strided_results);
+            }
+            let executor = find_executor(executor)?;
+            match find_implementation(def.name, executor.name) {
+                Some(implementation) if implementation.kernel.runs_on(executor.device) => {
+                    Ok(implementation.kernel.strided_results)
+                }
+                _ => Ok(executor.strided_results.filter(|_| Arithmetic::of(def).scalar.is_some())),
+            }
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Whether the kernel of a line writes a result of this layout.
+pub(crate) fn writes(symbol: &BoundSymbol, shape: &[usize], strides: &[isize]) -> Result<bool> {
+    let Some(packed) = strided_results(symbol)? else { return Ok(false) };
+    let mut expected = 1;
+    for axis in (0..shape.len()).rev().take(packed) {
+        if shape[axis] > 1 && strides[axis] != expected {
+            return Ok(false);
+        }
+        expected *= shape[axis] as isize;
+    }
+    Ok(true)
+}
+
+/// Makes joins of those lines whose parts nobody else reads and whose kernels write them there.
+pub(super) fn join(block: &mut Block) -> Result<()> {
+    let candidates: Vec<usize> = (0..block.symbols.len())
+        .filter(|line| joined(&block.symbols[*line]).is_some_and(|(tensors, _)| tensors.len() > 1))
+        .collect();
+    if candidates.is_empty() {
+        return Ok(());
+    }
+    let writers = writers(block);
+    let needed = dce::needed(block);
+    let mut reads = vec![0usize; block.values.len()];
+    // Views that others took the place of read as well, and are removed later.
+    let lines = block.symbols.iter().zip(&needed).filter(|(_, needed)| **needed).map(|(symbol, _)| symbol);
+    for id in lines.flat_map(BoundSymbol::operands).chain(block.results.iter().copied()) {
+        reads[id.index()] += 1;
+    }
+    for line in candidates {
+        let symbol = &block.symbols[line];
+        let Some(parts) = parts(block, symbol, &writers) else { continue };
+        let mut fits = symbol.executor != Some(VIEW) && !symbol.is_ordered();
+        for (value, layout) in &parts {
+            fits = fits && is_free(block, *value, &writers, &reads);
+            let Some(writer) = writers.get(value).filter(|_| fits) else { break };
+            fits = writes(&block.symbols[*writer], block.meta(*value).shape(), &layout.strides)?;
+        }
+        // Views between a part and the line are read by nobody else.
+        let through = |id: &ValueId| {
+            let view = |id: &ValueId| writers.get(id).map(|line| &block.symbols[*line]);
+            let is_view = |symbol: &&BoundSymbol| symbol.executor == Some(VIEW);
+            std::iter::successors(Some(*id), |id| view(id).filter(is_view)?.operands().next())
+                .all(|id| reads[id.index()] == 1)
+        };
+        let alone = joined(symbol).is_some_and(|(tensors, _)| tensors.iter().all(through));
+        if fits && alone {
+            let symbol = &mut block.symbols[line];
+            symbol.executor = Some(JOIN);
+            symbol.refusals.clear();
+        }
+    }
+    Ok(())
+}
+
+/// Whether a value is computed on the compute stream by a line that changes nothing else, for one reader.
+fn is_free(block: &Block, value: ValueId, writers: &Writers, reads: &[usize]) -> bool {
+    let Some(writer) = writers.get(&value).map(|line| &block.symbols[*line]) else { return false };
+    let effects = writer.operator().map(|def| def.effects);
+    reads[value.index()] == 1
+        && !matches!(writer.executor, Some(VIEW | JOIN | HOST))
+        && !writer.is_ordered()
+        && effects.is_none_or(|effects| effects.mutates.is_empty() && effects.aliases.is_empty())
+}

@@ -1,0 +1,188 @@
+//! Joins: what is only computed to be put side by side is written where it belongs.
+
+use fulgurite_executors as _;
+use fulgurite_ops::prims;
+use fulgurite_runtime::compile::{Options, Stage, compile};
+use fulgurite_runtime::executor::JOIN;
+use fulgurite_runtime::jit::{Names, trace};
+use fulgurite_runtime::trace::{Storage, Trace, parse};
+use fulgurite_runtime::transforms::plan::memory_use;
+use fulgurite_runtime::transforms::retarget::retarget;
+use fulgurite_runtime::{Array, DType, Device, Target, Tensor, TensorMeta};
+
+type Function = fn(Vec<Tensor>) -> Vec<Tensor>;
+
+fn meta(shape: &[usize]) -> TensorMeta {
+    TensorMeta::new(shape, DType::F32, Device::CPU)
+}
+
+fn acquired(shapes: &[&[usize]], f: Function) -> Trace {
+    let names = Names { arguments: vec!["x".into()], results: vec!["y".into()] };
+    let metas: Vec<TensorMeta> = shapes.iter().map(|shape| meta(shape)).collect();
+    trace("f", Target::cpu(), &names, metas, f).unwrap().0
+}
+
+fn options() -> Options {
+    Options { verify: true, ..Options::default() }
+}
+
+fn stages(trace: &Trace, options: &Options) -> Vec<Stage> {
+    compile(trace.clone(), options).unwrap().1
+}
+
+fn last(trace: &Trace, options: &Options) -> Trace {
+    stages(trace, options).pop().unwrap().trace
+}
+
+fn joins(trace: &Trace) -> usize {
+    trace.block.symbols.iter().filter(|symbol| symbol.executor == Some(JOIN)).count()
+}
+
+fn inputs(shapes: &[&[usize]]) -> Vec<Array> {
+    let array = |(seed, shape): (usize, &&[usize])| {
+        let values: Vec<f64> =
+            (0..shape.iter().product()).map(|i: usize| ((i * 7 + seed) as f64 * 0.37).sin()).collect();
+        Array::from_f64(shape, DType::F32, &values).unwrap()
+    };
+    shapes.iter().enumerate().map(array).collect()
+}
+
+fn values(trace: &Trace, options: &Options, shapes: &[&[usize]]) -> Vec<Vec<f64>> {
+    let (program, _) = compile(trace.clone(), options).unwrap();
+    program.run(inputs(shapes)).unwrap().iter().map(|array| array.to_f64().unwrap()).collect()
+}
+
+/// Programs that join: shapes of the inputs, and the function.
+const JOINING: [(&str, &[&[usize]], Function); 6] = [
+    ("columns", &[&[5, 3], &[5, 4]], |x| vec![prims::cat([x[0] * 0.5, x[1] * 2.0], 1) + 1.0]),
+    ("returned", &[&[5, 3], &[5, 4]], |x| vec![prims::cat([x[0] * 0.5, x[1] * 2.0], 1)]),
+    ("rows", &[&[2, 3], &[4, 3], &[1, 3]], |x| vec![prims::cat([x[0] * 0.5, x[1] * 2.0, x[2] - 1.0], 0) * 3.0]),
+    ("heads", &[&[2, 5, 3, 4], &[2, 5, 2, 4]], |x| {
+        // Seen as [B, L, H * E] before they are joined.
+        let flat = |x: Tensor, heads: usize| prims::reshape(x * 0.5, vec![2, 5, heads * 4]);
+        vec![prims::cat([flat(x[0], 3), flat(x[1], 2)], 2) * 3.0]
+    }),
+    ("permuted", &[&[3, 5], &[4, 5]], |x| {
+        vec![prims::cat([prims::permute(x[0] + 1.0, vec![1, 0]), prims::permute(x[1] * 2.0, vec![1, 0])], 1) * 3.0]
+    }),
+    ("long", &[&[4099, 3], &[4099, 5]], |x| vec![prims::cat([x[0] * 0.5, x[1] * 2.0], 1) + 1.0]),
+];
+
+#[test]
+fn joined_parts_have_the_bits_of_a_copy() {
+    for (name, shapes, f) in JOINING {
+        let trace = acquired(shapes, f);
+        for fuse in [true, false] {
+            let options = Options { fuse, ..options() };
+            let planned = last(&trace, &options);
+            assert_eq!(joins(&planned), 1, "{name}\n{planned}");
+            let plain = options.clone().with_executors(&["reference"]).unwrap();
+            assert_eq!(joins(&last(&trace, &plain)), 0, "{name}");
+            assert_eq!(values(&trace, &options, shapes), values(&trace, &plain, shapes), "{name}, fuse {fuse}");
+        }
+    }
+}
+
+#[test]
+fn a_join_is_text_that_parses_and_verifies() {
+    for (name, shapes, f) in JOINING {
+        for target in ["cpu", "cuda:sm_90a"] {
+            let trace = retarget(&acquired(shapes, f), &target.parse().unwrap());
+            for stage in stages(&trace, &options()) {
+                let parsed = parse(&stage.trace.to_string()).unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert_eq!(parsed, stage.trace, "{name}, {}", stage.name);
+                parsed.verify().unwrap_or_else(|error| panic!("{name}: {error}"));
+            }
+        }
+    }
+    let (_, shapes, f) = JOINING[3];
+    insta::assert_snapshot!(last(&acquired(shapes, f), &Options { fuse: false, ..options() }));
+}
+
+/// Products, and the gradients of queries, keys and values in a model, by the executors of CUDA.
+#[test]
+fn products_write_their_part() {
+    let products: Function = |x| {
+        let [a, b, c] = [x[0], x[1], x[2]];
+        vec![prims::cat([prims::matmul(a, b), prims::matmul(a, c)], 1) * 2.0]
+    };
+    let heads: Function = |x| {
+        // [B, H, L, E], with the heads of a position beside each other.
+        let flat = |x: Tensor| prims::reshape(prims::permute(x, vec![0, 2, 1, 3]), vec![2, 5, 12]);
+        let [q, k] = [x[3], x[4]].map(|x| flat(prims::permute(x * 0.5, vec![0, 2, 1, 3])));
+        vec![prims::cat([q, k], 2) * 2.0]
+    };
+    for f in [products, heads] {
+        let shapes: [&[usize]; 5] = [&[8, 16], &[16, 24], &[16, 40], &[2, 5, 3, 4], &[2, 5, 3, 4]];
+        let trace = retarget(&acquired(&shapes, f), &"cuda:sm_90a".parse().unwrap());
+        let planned = last(&trace, &options());
+        assert_eq!(joins(&planned), 1, "{planned}");
+    }
+}
+
+#[test]
+fn a_join_takes_less_memory() {
+    let (_, shapes, f) = JOINING[5];
+    let trace = acquired(shapes, f);
+    let joined = last(&trace, &Options { fuse: false, ..options() });
+    let text = joined.to_string();
+    assert_eq!(memory_use(&joined).transient, (4099 * 8 * 4_u64).next_multiple_of(64), "{text}");
+}
+
+#[test]
+fn what_others_read_is_copied() {
+    let shapes: &[&[usize]] = &[&[5, 3], &[5, 4]];
+    let not: [(&str, Function); 5] = [
+        ("read elsewhere", |x| {
+            let y = x[0] * 0.5;
+            vec![prims::cat([y, x[1] - 1.0], 1) * 2.0, prims::cumsum(y, 1)]
+        }),
+        ("returned", |x| {
+            let y = x[0] * 0.5;
+            vec![prims::cat([y, x[1] - 1.0], 1) * 2.0, y]
+        }),
+        ("an input", |x| vec![prims::cat([x[0], x[1] - 1.0], 1) * 2.0]),
+        ("a part of a value", |x| {
+            let y = prims::slice(x[1] - 1.0, vec![0, 0], vec![5, 2], vec![1, 1]);
+            vec![prims::cat([x[0] * 0.5, y], 1) * 2.0]
+        }),
+        ("twice", |x| {
+            let y = x[0] * 0.5;
+            vec![prims::cat([y, y], 1) * 2.0]
+        }),
+    ];
+    for (name, f) in not {
+        let trace = acquired(shapes, f);
+        for fuse in [true, false] {
+            let options = Options { fuse, ..options() };
+            let planned = last(&trace, &options);
+            assert_eq!(joins(&planned), 0, "{name}\n{planned}");
+            let plain = options.clone().with_executors(&["reference"]).unwrap();
+            assert_eq!(values(&trace, &options, shapes), values(&trace, &plain, shapes), "{name}");
+        }
+    }
+}
+
+/// A plan that is changed is refused: a part elsewhere, and a kernel that writes no such results.
+#[test]
+fn a_wrong_join_is_refused() {
+    let (_, shapes, f) = JOINING[0];
+    let planned = last(&acquired(shapes, f), &Options { fuse: false, ..options() });
+    let part = planned.block.symbols.iter().find(|symbol| symbol.executor == Some(JOIN)).unwrap().operands().next();
+    let part = part.unwrap();
+    assert!(matches!(planned.block.value(part).storage, Some(Storage::Shared(_))), "{planned}");
+    let mut elsewhere = planned.clone();
+    elsewhere.block.values[part.index()].storage = Some(Storage::Arena(0));
+    let error = elsewhere.verify().unwrap_err().to_string();
+    assert!(error.contains("is a view of") || error.contains("takes bytes"), "{error}");
+    let mut unable = planned.clone();
+    let writer = unable.block.symbols.iter_mut().find(|symbol| symbol.results.contains(&part)).unwrap();
+    writer.executor = Some("reference");
+    let error = unable.verify().unwrap_err().to_string();
+    assert!(error.contains("does not write"), "{error}");
+    let mut other = planned.clone();
+    let writer = other.block.symbols.iter_mut().find(|symbol| symbol.results.contains(&part)).unwrap();
+    writer.executor = Some(JOIN);
+    let error = other.verify().unwrap_err().to_string();
+    assert!(error.contains("does not join tensors"), "{error}");
+}
