@@ -7,7 +7,7 @@ use crate::argument::Arg;
 use crate::arithmetic::Arithmetic;
 use crate::executor::{JOIN, VIEW};
 use crate::meta::TensorMeta;
-use crate::operator::RuleSet;
+use crate::operator::{OperatorKind, RuleSet};
 use crate::trace::{Block, BoundSymbol, Callee, Trace};
 use crate::tracer::infer;
 use crate::transforms::plan::memory_use;
@@ -84,8 +84,11 @@ impl Totals {
     }
 }
 
-/// The bytes that a line reads and writes, each operand and each result once.
+/// The bytes that a line reads and writes, each operand and each result once; none where nothing runs for it.
 pub(crate) fn bytes(block: &Block, symbol: &BoundSymbol) -> u64 {
+    if matches!(symbol.executor, Some(VIEW | JOIN)) {
+        return 0;
+    }
     let mut seen = Vec::new();
     for id in symbol.operands().chain(symbol.results.iter().copied()) {
         if !seen.contains(&id) {
@@ -93,6 +96,16 @@ pub(crate) fn bytes(block: &Block, symbol: &BoundSymbol) -> u64 {
         }
     }
     seen.iter().fold(0, |sum: u64, id| sum.saturating_add(block.meta(*id).bytes() as u64))
+}
+
+/// As [`flops`]; `None` where a line calls a kernel whose operator has no rule for them.
+pub(crate) fn known_flops(block: &Block, symbol: &BoundSymbol) -> Option<u64> {
+    let known = match (symbol.operator(), symbol.body.as_deref()) {
+        (Some(def), _) => !matches!(def.kind, OperatorKind::Symbol(_)) || CostRules::of(def).flops.is_some(),
+        (None, Some(body)) => body.symbols.iter().all(|line| known_flops(body, line).is_some()),
+        (None, None) => true,
+    };
+    known.then(|| flops(block, symbol))
 }
 
 /// The operations of a line: additions, multiplications, comparisons and function values. A line that its operator

@@ -60,8 +60,9 @@ pub struct Span {
     pub time: Duration,
     /// Bytes that it reads and writes, each operand and each result once.
     pub bytes: u64,
-    /// Its arithmetic, as [`Totals::flops`](crate::cost::Totals::flops) counts it.
-    pub flops: u64,
+    /// Its arithmetic, as [`Totals::flops`](crate::cost::Totals::flops) counts it; none where its kernel's operator has
+    /// no rule for it.
+    pub flops: Option<u64>,
 }
 
 /// What a device does at most, as far as it is known.
@@ -93,7 +94,7 @@ impl Profile {
                 start: *start,
                 time: *time,
                 bytes: cost::bytes(&trace.block, symbol),
-                flops: cost::flops(&trace.block, symbol),
+                flops: cost::known_flops(&trace.block, symbol),
             }
         };
         Profile {
@@ -122,6 +123,16 @@ impl Profile {
         let mut rows: Vec<_> = sums.into_iter().map(row).collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.4));
         rows
+    }
+
+    /// The floor of a symbol: how long its bytes and its arithmetic take at least, whichever takes longer. None where
+    /// no ceiling is known that says so.
+    pub fn floor(&self, span: &Span) -> Option<Duration> {
+        let at = |amount: Option<u64>, rate: Option<f64>| Some(amount? as f64 / rate?);
+        let bytes = at(Some(span.bytes), self.ceilings.bytes_per_second);
+        let flops = at(span.flops, self.ceilings.flops_per_second);
+        let seconds = bytes.into_iter().chain(flops).reduce(f64::max)?;
+        Duration::try_from_secs_f64(seconds).ok()
     }
 
     /// The trace-event format that Perfetto and Chrome read, times in microseconds. One process has the symbols of one
@@ -205,22 +216,78 @@ fn named(kind: &str, (process, thread): (usize, usize), name: String) -> serde_j
     json!({"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}})
 }
 
+/// What is the same in several rows of the table, added up.
+#[derive(Default)]
+struct Sum {
+    calls: usize,
+    time: f64,
+    bytes: f64,
+    /// None where one of them is not known.
+    flops: Option<f64>,
+    floor: Option<f64>,
+}
+
+impl Sum {
+    /// Of some symbols of a profile.
+    fn of<'a>(profile: &Profile, spans: impl Iterator<Item = &'a Span>) -> Sum {
+        let mut sum = Sum { flops: Some(0.0), floor: Some(0.0), ..Sum::default() };
+        for span in spans {
+            sum.calls += 1;
+            sum.time += span.time.as_secs_f64();
+            sum.bytes += span.bytes as f64;
+            sum.flops = sum.flops.zip(span.flops).map(|(sum, own)| sum + own as f64);
+            sum.floor = sum.floor.zip(profile.floor(span)).map(|(sum, own)| sum + own.as_secs_f64());
+        }
+        sum
+    }
+
+    /// The columns: time, its share of `total`, calls, bytes and operations, what these are of the ceilings, and what
+    /// the floor is of the time.
+    fn columns(&self, total: f64, ceilings: Ceilings) -> String {
+        let percent = |part: Option<f64>| part.map_or("-".to_owned(), |part| format!("{:.1}%", 100.0 * part));
+        let of = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
+        let rate = |amount: Option<f64>, most: Option<f64>| of(amount?, self.time * most?);
+        format!(
+            "{:>10.1}  {:>6}  {:>5}  {:>10.3}  {:>10}  {:>6}  {:>6}  {:>6}",
+            self.time * 1e6,
+            percent(Some(of(self.time, total).unwrap_or(0.0))),
+            self.calls,
+            self.bytes / 1e6,
+            self.flops.map_or("unknown".to_owned(), |flops| format!("{:.3}", flops / 1e9)),
+            percent(rate(Some(self.bytes), ceilings.bytes_per_second)),
+            percent(rate(self.flops, ceilings.flops_per_second)),
+            percent(self.floor.and_then(|floor| of(floor, self.time))),
+        )
+    }
+}
+
 /// The table of symbols, and the timeline.
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.total().as_secs_f64();
-        writeln!(f, "{:>10}  {:>6}  {:>5}  {:<13}  {:<10}  symbol", "us", "share", "calls", "stream", "executor")?;
-        for (stream, executor, name, count, time) in self.by_symbol() {
-            let seconds = time.as_secs_f64();
-            let share = if total > 0.0 { 100.0 * seconds / total } else { 0.0 };
-            let micros = seconds * 1e6;
-            writeln!(
-                f,
-                "{micros:>10.1}  {share:>5.1}%  {count:>5}  {stream:<13}  {executor:<10}  {name}",
-                stream = stream.name()
-            )?;
+        writeln!(
+            f,
+            "{:>10}  {:>6}  {:>5}  {:>10}  {:>10}  {:>6}  {:>6}  {:>6}  {:<13}  {:<10}  symbol",
+            "us", "share", "calls", "MB", "GFLOP", "copy", "flops", "floor", "stream", "executor"
+        )?;
+        for (stream, executor, name, ..) in self.by_symbol() {
+            let own = |span: &&Span| (span.stream, &*span.executor, &*span.symbol) == (stream, executor, name);
+            let sum = Sum::of(self, self.spans.iter().filter(own)).columns(total, self.ceilings);
+            writeln!(f, "{sum}  {stream:<13}  {executor:<10}  {name}", stream = stream.name())?;
         }
-        write!(f, "{:>10.1}  100.0%  {:>5}  all of {}", total * 1e6, self.spans.len(), self.function)?;
+        let all = Sum::of(self, self.spans.iter());
+        write!(f, "{}  all of {}", all.columns(total, self.ceilings), self.function)?;
+        let Ceilings { bytes_per_second, flops_per_second } = self.ceilings;
+        let told = |rate: Option<f64>, unit: f64, name: &str| {
+            rate.map_or_else(|| format!("no {name} known"), |rate| format!("{:.1} {name}", rate / unit))
+        };
+        write!(f, "\nat most {}, {}; ", told(bytes_per_second, 1e9, "GB/s"), told(flops_per_second, 1e12, "TFLOP/s"))?;
+        match all.floor.filter(|floor| *floor > 0.0) {
+            Some(floor) => {
+                write!(f, "the floors add up to {:.1} us, the time is {:.2} times that", floor * 1e6, total / floor)?
+            }
+            None => write!(f, "no floors")?,
+        }
         if self.timeline.is_empty() {
             return Ok(());
         }
@@ -249,7 +316,7 @@ mod tests {
             start: Duration::from_micros(start),
             time: Duration::from_micros(micros),
             bytes: 64,
-            flops: 16,
+            flops: Some(16),
         };
         Profile {
             function: "step".into(),
@@ -295,7 +362,27 @@ mod tests {
         );
         let text = profile.to_string();
         assert!(text.lines().nth(1).is_some_and(|line| line.contains("70.0%") && line.ends_with("matmul")), "{text}");
-        assert!(text.ends_with("all of step"), "{text}");
+        assert!(text.lines().nth(3).is_some_and(|line| line.ends_with("all of step")), "{text}");
+        // Three times 64 bytes at 1 GB/s are 0.192 us of 10.
+        assert!(
+            text.ends_with(
+                "at most 1.0 GB/s, no TFLOP/s known; the floors add up to 0.2 us, the time is 52.08 times that"
+            ),
+            "{text}"
+        );
+        assert!(text.lines().nth(2).is_some_and(|line| line.contains("4.3%")), "{text}");
+    }
+
+    #[test]
+    fn arithmetic_that_is_not_known_is_not_nothing() {
+        let mut profile = profile();
+        profile.spans[1].flops = None;
+        profile.ceilings.flops_per_second = Some(1e9);
+        let text = profile.to_string();
+        let line = |at: usize| text.lines().nth(at).unwrap_or_default();
+        assert!(line(1).contains("unknown") && line(3).contains("unknown") && !line(2).contains("unknown"), "{text}");
+        let file: serde_json::Value = serde_json::from_str(&profile.to_chrome_trace()).unwrap_or_default();
+        assert_eq!(file["traceEvents"][1]["args"]["flops"], json!(null));
     }
 
     #[test]
