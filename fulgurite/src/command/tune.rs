@@ -15,7 +15,7 @@ use fulgurite::models::traces::loss_programs;
 use fulgurite::trace::Trace;
 use fulgurite::{Device, Target};
 
-use self::asked::{Asking, Measuring};
+use self::asked::{Asking, Listing, Measuring};
 use super::outcome::{Failed, Outcome};
 use super::output::{note, say, warn};
 use super::programs::{Part, Program};
@@ -32,6 +32,7 @@ file for --choices. A winner that does not make the whole program faster is left
 
 Examples:
   fulgurite tune gpt2 --size 124M --tokenizer gpt2 --autocast bf16 --batch 16 --context 1024 -o gpt2.choices
+  fulgurite tune gpt2 --size 124M --batch 16 --target cuda:sm_90a --list
   fulgurite tune softmax rms_norm --backward --from 0
   fulgurite tune step.trace --device cuda -o step.choices
   fulgurite trace show gpt2 --target cuda:sm_90a --choices gpt2.choices --explain")]
@@ -49,6 +50,9 @@ pub struct Arguments {
     /// Measures calls that take at least so long by their bytes and arithmetic at the device's rates, in microseconds.
     #[arg(long, default_value_t = 20, value_name = "MICROSECONDS")]
     from: u64,
+    /// Prints calls and their candidates for --target, and measures nothing: no device is needed.
+    #[arg(long, conflicts_with_all = ["out", "again", "no_confirm", "device"])]
+    list: bool,
     /// Measures again what is recorded.
     #[arg(long)]
     again: bool,
@@ -61,6 +65,9 @@ pub struct Arguments {
 
 /// Measures what programs have to choose from.
 pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
+    if arguments.list {
+        return list(arguments);
+    }
     if given("target") {
         return Err(Failed("--target: programs are compiled for the device that measures, expected --device".into()));
     }
@@ -81,14 +88,14 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
         arguments.programs.iter().try_for_each(|name| files::differ(Path::new(name), out))?;
     }
     let records = Arc::new(records);
-    let tuned = Tuned { records: records.clone(), options, program };
+    let tuned = Tuned { target: records.target().clone(), options, program };
     let mut entries: Vec<Arc<Entry>> = Vec::new();
     for name in &arguments.programs {
-        let asked = tuned.measured(name)?;
+        let asked = tuned.measured(name, &records)?;
         say!("{name} on {device}: {}", table::count(asked.len()))?;
         let confirmed = match arguments.no_confirm {
             true => asked,
-            false => tuned.confirmed(name, device, &asked)?,
+            false => tuned.confirmed(name, device, &records, &asked)?,
         };
         for entry in confirmed {
             match entries.iter_mut().find(|known| known.call == entry.call) {
@@ -115,9 +122,23 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Prints what could be measured.
+fn list(arguments: &Arguments) -> Outcome {
+    let program = &arguments.program;
+    let tuned = Tuned { target: program.target().clone(), options: program.options()?, program: program.clone() };
+    for name in &arguments.programs {
+        let listing = Arc::new(Listing::new(Duration::from_micros(arguments.from)));
+        tuned.staged(name, listing.clone())?;
+        let calls = listing.calls();
+        say!("{name} for {}: {}", tuned.target, table::count(calls.len()))?;
+        calls.iter().try_for_each(|(call, names)| say!("{call}\n    {}", names.join(", ")))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// How programs are tuned.
 struct Tuned {
-    records: Arc<Records>,
+    target: Target,
     options: Options,
     program: Program,
 }
@@ -145,25 +166,31 @@ impl Tuned {
         if let Some(past) = trace.history.iter().find(|past| ["claim", "split"].contains(&past.as_str())) {
             return Err(Failed::file(path, format!("is past the stage '{past}', expected a trace before it")));
         }
-        if trace.target != *self.records.target() {
-            let message = format!("is for {}, the device is {}", trace.target, self.records.target());
+        if trace.target != self.target {
+            let message = format!("is for {}, expected {}", trace.target, self.target);
             return Err(Failed::file(path, message));
         }
         Ok(trace)
     }
 
     /// The records of a program's calls, measured where they are missing.
-    fn measured(&self, name: &str) -> Result<Vec<Arc<Entry>>, Failed> {
-        let asking = Arc::new(Asking::new(self.records.clone()));
+    fn measured(&self, name: &str, records: &Arc<Records>) -> Result<Vec<Arc<Entry>>, Failed> {
+        let asking = Arc::new(Asking::new(records.clone()));
         self.staged(name, asking.clone())?;
-        let measuring = Arc::new(Measuring::new(self.records.clone(), asking.count()));
+        let measuring = Arc::new(Measuring::new(records.clone(), asking.count()));
         self.staged(name, measuring.clone())?;
         Ok(measuring.finished())
     }
 
     /// The records with those left to the list that make a whole program no faster.
-    fn confirmed(&self, name: &str, device: Device, entries: &[Arc<Entry>]) -> Result<Vec<Arc<Entry>>, Failed> {
-        let Some(trace) = self.staged(name, self.records.clone())? else {
+    fn confirmed(
+        &self,
+        name: &str,
+        device: Device,
+        records: &Arc<Records>,
+        entries: &[Arc<Entry>],
+    ) -> Result<Vec<Arc<Entry>>, Failed> {
+        let Some(trace) = self.staged(name, records.clone())? else {
             note(&format!("{name}: forward and backward are two programs, whose choices are not confirmed"));
             return Ok(entries.to_vec());
         };

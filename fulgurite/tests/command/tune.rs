@@ -72,6 +72,20 @@ fn whole_programs_confirm_choices() {
 }
 
 #[test]
+fn candidates_are_listed_without_a_device() {
+    let step = [&["tune"], &STEP[..], &["--target", "cuda:sm_90a", "--from", "0", "--list"]].concat();
+    let text = crate::run(&step).ok();
+    assert!(text.starts_with("gpt2 for cuda:sm_90a: "), "{text}");
+    assert!(text.contains("\nsoftmax(input: f32["), "{text}");
+    let after = |call: &str| text.lines().skip_while(|line| !line.starts_with(call)).nth(1).unwrap_or_default();
+    assert_eq!(after("layer_norm(").trim(), "decomposed, liger, llmc");
+    // The optimizer's updates of all parameters are one launch: what one of them takes alone says nothing.
+    assert!(!text.contains("\nadamw("), "{text}");
+    // Arithmetic is a part of regions.
+    assert!(!text.contains("\nprims::mul("), "{text}");
+}
+
+#[test]
 fn what_cannot_be_tuned_or_followed() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path();

@@ -2,6 +2,7 @@
 
 use super::call::Purpose;
 use super::entry::DECOMPOSED;
+use super::program::is_gathered;
 use super::ranking::{Question, precision_of};
 use crate::argument::Arg;
 use crate::executor::{ExecutorDef, executors, find_implementation};
@@ -13,8 +14,8 @@ use crate::transforms::claim::takes;
 /// The candidates for a call, what the list takes first: executors of the list, the decomposition, and the other
 /// executors of the target's kind that are precise enough. Fewer than two if there is nothing to choose.
 ///
-/// A call that a fusing executor takes by its rules is a part of regions, and what it costs alone says nothing of them:
-/// it has no candidates.
+/// A call that the first executor puts into regions with others has no candidates: what it costs alone says nothing of
+/// them.
 pub(super) fn candidates(question: &Question<'_>) -> Vec<&'static str> {
     let Question { def, metas, purpose, list, target } = *question;
     let asked = !matches!(def.kind, OperatorKind::Symbol(_)) && !def.effects.collective;
@@ -32,6 +33,7 @@ pub(super) fn candidates(question: &Question<'_>) -> Vec<&'static str> {
             }
     };
     let mut listed = list.iter().filter(accepts).peekable();
+    let first = listed.peek().copied().copied();
     let by_rules = |executor: &ExecutorDef| find_implementation(def.name, executor.name).is_none();
     if listed.peek().is_some_and(|first| by_rules(first) && first.fuse.is_some()) {
         return Vec::new();
@@ -60,5 +62,10 @@ pub(super) fn candidates(question: &Question<'_>) -> Vec<&'static str> {
             && !list.iter().any(|listed| listed.name == executor.name)
     });
     names.extend(others.filter(accepts).map(|executor| executor.name));
-    names
+    // On a thread of its own: that of a compilation may be tracing.
+    let gathered = |first| std::thread::scope(|scope| scope.spawn(|| is_gathered(question, first)).join());
+    match first.filter(|first| names.len() > 1 && first.fuse.is_some()).map(gathered) {
+        Some(Ok(true)) => Vec::new(),
+        _ => names,
+    }
 }

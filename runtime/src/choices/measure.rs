@@ -1,10 +1,11 @@
 //! Candidates are run against each other.
 //!
 //! Their runs alternate, each with cold caches, and the medians count. Where the decomposition is a candidate, each is
-//! measured twice: alone, and with a neighbour that an executor may fuse with the decomposition. Alone, the
-//! decomposition looks slower than it is in a program where it is fused with what stands beside it; with the neighbour,
-//! a kernel looks slower than it is where nothing elementwise stands beside it. Another candidate takes the place of
-//! the list's only if it is faster in both, so that no program gets slower by a choice that its neighbours decide.
+//! measured twice: alone, and with neighbours that an executor may fuse with the decomposition, conversions of operands
+//! and sums with results. Alone, the decomposition looks slower than it is in a program where it is fused with what is
+//! beside it; with neighbours, a kernel looks slower than it is where nothing elementwise is beside it. Another
+//! candidate takes the place of the list's only if it is faster in both, so that no program gets slower by a choice
+//! that its neighbours decide.
 
 use super::candidates::candidates;
 use super::clock::Clock;

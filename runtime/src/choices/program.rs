@@ -8,15 +8,18 @@ use super::call::{Call, Purpose};
 use super::entry::{Entry, Tried};
 use super::machine::VERSION;
 use super::ranking::{Choices, Found, Question, Ranking};
-use crate::argument::map_arguments;
+use crate::argument::{Arg, Attribute, map_arguments};
 use crate::array::Array;
 use crate::compile::{Choose, Options, stages};
 use crate::error::{Error, Result};
+use crate::executor::ExecutorDef;
+use crate::fuel::Fuel;
 use crate::meta::{Device, TensorMeta};
+use crate::operator::Role;
 use crate::program::Program;
 use crate::testing::samples::Random;
-use crate::trace::{Input, InputRole, Output, Trace};
-use crate::tracer::{accumulate, call, trace_block};
+use crate::trace::{Callee, Input, InputRole, Output, Trace};
+use crate::tracer::{accumulate, call, call_role, trace_block};
 use crate::transforms::autodiff::{floating_outputs, vjp_of};
 
 /// The function's name, in errors and timelines.
@@ -25,11 +28,12 @@ pub(super) const NAME: &str = "choice";
 /// Random bytes that inputs are filled with, again and again: no power of two, so that rows differ.
 const RANDOM_ELEMENTS: usize = (1 << 18) + 13;
 
-/// One call. With a neighbour, each floating-point result is added to another input: what an executor that fuses takes
-/// together with the decomposition, and a kernel of its own otherwise.
+/// One call. With neighbours, floating-point operands are converted from another type, and another input is added to
+/// each floating-point result: an executor that fuses takes these lines together with the decomposition, and a kernel
+/// writes and reads what is between them.
 pub(super) fn trace(question: &Question<'_>, neighbour: bool) -> Result<Trace> {
     let mut parameters: Vec<(Arc<str>, TensorMeta)> = question.def.rule_parameters(question.metas);
-    let own = parameters.len();
+    let own: Vec<DType> = parameters.iter().map(|(_, meta)| meta.dtype()).collect();
     let call = |handles: &[crate::Tensor]| {
         let mut handles = handles.iter();
         let next = |_: &TensorMeta| *handles.next().unwrap_or_else(|| unreachable!("one for each tensor"));
@@ -40,11 +44,17 @@ pub(super) fn trace(question: &Question<'_>, neighbour: bool) -> Result<Trace> {
         let results = block.results.iter().map(|id| block.meta(*id)).filter(|meta| meta.dtype().is_floating());
         let added: Vec<(Arc<str>, TensorMeta)> =
             results.enumerate().map(|(i, meta)| (format!("neighbour.{i}").into(), meta.clone())).collect();
+        for (_, meta) in &mut parameters {
+            *meta = meta.with_dtype(converted_from(meta.dtype()));
+        }
         parameters.extend(added);
     }
     let block = trace_block(&parameters, |handles| {
-        let results = call(&handles[..own]);
-        let mut others = handles[own..].iter();
+        let (operands, others) = handles.split_at(own.len());
+        let operands: Vec<crate::Tensor> =
+            operands.iter().zip(&own).map(|(handle, dtype)| converted(*handle, *dtype)).collect();
+        let results = call(&operands);
+        let mut others = others.iter();
         let beside = |result: crate::Tensor| match result.dtype().is_floating() {
             true => others.next().map_or(result, |other| accumulate(result, *other)),
             false => result,
@@ -61,6 +71,45 @@ pub(super) fn trace(question: &Question<'_>, neighbour: bool) -> Result<Trace> {
         arena: None,
         block: block.canonical(),
     })
+}
+
+/// The element type that a neighbour converts to `dtype`: what mixed precision converts.
+fn converted_from(dtype: DType) -> DType {
+    match dtype {
+        DType::F32 => DType::BF16,
+        DType::BF16 | DType::F16 => DType::F32,
+        other => other,
+    }
+}
+
+fn converted(handle: crate::Tensor, dtype: DType) -> crate::Tensor {
+    match handle.dtype() == dtype {
+        true => handle,
+        false => call_role(Role::Convert, vec![Arg::Tensor(handle), Arg::Attribute(Attribute::DType(dtype))]),
+    }
+}
+
+/// Whether `executor` puts calls of this kind into regions: of two of them, which it has claimed, it makes one.
+pub(super) fn is_gathered(question: &Question<'_>, executor: &ExecutorDef) -> bool {
+    let Some(fuse) = executor.fuse else { return false };
+    let own: Vec<(Arc<str>, TensorMeta)> = question.def.rule_parameters(question.metas);
+    let other = own.iter().map(|(name, meta)| (format!("{name}.other").into(), meta.clone()));
+    let parameters: Vec<(Arc<str>, TensorMeta)> = own.iter().cloned().chain(other).collect();
+    let block = trace_block(&parameters, |handles| {
+        let calls = handles.chunks(own.len().max(1)).flat_map(|handles| {
+            let mut handles = handles.iter();
+            let next = |_: &TensorMeta| *handles.next().unwrap_or_else(|| unreachable!("one for each tensor"));
+            call(question.def, map_arguments(question.metas, next))
+        });
+        calls.collect()
+    });
+    let Ok(mut block) = block else { return false };
+    for symbol in &mut block.symbols {
+        symbol.executor = Some(executor.name);
+        symbol.body = None;
+    }
+    let fused = fuse(&block.canonical(), &mut Fuel::UNLIMITED.clone());
+    fused.symbols.iter().any(|symbol| matches!(symbol.callee, Callee::Region { .. }))
 }
 
 /// One call is run by this candidate, and all others by the list.

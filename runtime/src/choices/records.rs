@@ -126,7 +126,10 @@ impl Records {
     /// Whether a question would have candidates measured now.
     pub fn would_measure(&self, question: &Question<'_>) -> bool {
         let known = || self.all_known().contains_key(&question.call());
-        *question.target == self.target && candidates(question).len() >= 2 && !known() && self.is_costly(question)
+        *question.target == self.target
+            && candidates(question).len() >= 2
+            && !known()
+            && is_costly(question, self.smallest)
     }
 
     /// Keeps a record in the place of the one that is there.
@@ -175,14 +178,11 @@ impl Records {
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Whether a call is worth measuring.
-    fn is_costly(&self, question: &Question<'_>) -> bool {
-        if self.smallest.is_zero() {
-            return true;
-        }
-        let floor = || floor(question, &program::trace(question, false).ok()?);
-        let floor = std::thread::scope(|scope| scope.spawn(floor).join()).ok().flatten();
-        floor.is_none_or(|floor| floor >= self.smallest)
+    /// The candidates of a call that takes at least `smallest` by its bytes and arithmetic, what the list takes first.
+    /// No device is needed.
+    pub fn candidates(question: &Question<'_>, smallest: Duration) -> Option<Vec<&'static str>> {
+        let names = candidates(question);
+        (names.len() >= 2 && is_costly(question, smallest)).then_some(names)
     }
 
     fn entry(&self, call: &Call, Measured { winner, tried }: Measured) -> Entry {
@@ -214,6 +214,16 @@ impl Records {
     }
 }
 
+/// Whether a call takes at least `smallest`, on a thread of its own: that of a compilation may be tracing.
+fn is_costly(question: &Question<'_>, smallest: Duration) -> bool {
+    if smallest.is_zero() {
+        return true;
+    }
+    let floor = || floor(question, &program::trace(question, false).ok()?);
+    let floor = std::thread::scope(|scope| scope.spawn(floor).join()).ok().flatten();
+    floor.is_none_or(|floor| floor >= smallest)
+}
+
 /// The only record of a file.
 fn one(content: &[u8]) -> Result<Entry, String> {
     let text = std::str::from_utf8(content).map_err(|_| "it is no text")?;
@@ -228,7 +238,7 @@ impl Choices for Records {
         // One at a time: what is measured at once disturbs one another.
         static MEASURING: Mutex<()> = Mutex::new(());
         let found = |entry: &Option<Arc<Entry>>| entry.clone().map_or(Found::Nothing, Found::Entry);
-        if *question.target != self.target || candidates(question).len() < 2 {
+        if *question.target != self.target {
             return Found::Nothing;
         }
         let call = question.call();
@@ -239,11 +249,15 @@ impl Choices for Records {
         if let Some(known) = self.all_known().get(&call) {
             return found(known);
         }
+        if candidates(question).len() < 2 {
+            self.all_known().insert(call, None);
+            return Found::Nothing;
+        }
         // Who records what the device does gets nothing measured meanwhile.
         if Clock::is_recorded(self.device) {
             return Found::Nothing;
         }
-        let entry = if self.is_costly(question) { self.look_up(question, &call) } else { None };
+        let entry = if is_costly(question, self.smallest) { self.look_up(question, &call) } else { None };
         let answer = found(&entry);
         self.all_known().insert(call, entry);
         answer

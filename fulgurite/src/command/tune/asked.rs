@@ -1,9 +1,41 @@
 //! What a compilation asks for, counted and measured.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use fulgurite::choices::{Call, Choices, Entry, Found, Question, Records};
 use indicatif::{ProgressBar, ProgressStyle};
+
+/// Lists the calls that have candidates, on any target.
+#[derive(Debug)]
+pub struct Listing {
+    smallest: Duration,
+    calls: Mutex<Vec<(Call, Vec<&'static str>)>>,
+}
+
+impl Listing {
+    pub fn new(smallest: Duration) -> Listing {
+        Listing { smallest, calls: Mutex::default() }
+    }
+
+    /// The calls with their candidates, in the order of the questions.
+    pub fn calls(&self) -> Vec<(Call, Vec<&'static str>)> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Choices for Listing {
+    fn find(&self, question: &Question<'_>) -> Found {
+        if let Some(names) = Records::candidates(question, self.smallest) {
+            let call = question.call();
+            let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+            if !calls.iter().any(|(known, _)| *known == call) {
+                calls.push((call, names));
+            }
+        }
+        Found::Nothing
+    }
+}
 
 /// Counts the calls that would be measured. Nothing is.
 #[derive(Debug)]
