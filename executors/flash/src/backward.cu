@@ -11,7 +11,7 @@ struct Problem {
     // Of all queries of all heads: the logarithms to base 2 of the sums of their weights, and behind them as many δ.
     const float* rows;
     T *d_query, *d_key, *d_value;
-    Strides of_d_out, of_query, of_key, of_value;
+    Strides of_d_out, of_query, of_key, of_value, of_d_query, of_d_key, of_d_value;
     int batches, heads, shared_heads, queries, keys;
     float scale;
 
@@ -84,7 +84,7 @@ __device__ __forceinline__ void of_queries(const Problem& p, int index, uint4* s
 #pragma unroll
     for (int half = 0; half < 2; ++half)
         if (own[half] < p.queries)
-            write_row(p.d_query + ((batch * p.queries + own[half]) * p.heads + head) * WIDTH, gradient, half, p.scale);
+            write_row(place(p.d_query, p.of_d_query, batch, head, own[half]), gradient, half, p.scale);
 }
 
 __device__ __forceinline__ void of_keys(const Problem& p, int index, uint4* shared) {
@@ -159,9 +159,8 @@ __device__ __forceinline__ void of_keys(const Problem& p, int index, uint4* shar
 #pragma unroll
     for (int half = 0; half < 2; ++half)
         if (own[half] < p.keys) {
-            const i64 row = ((batch * p.keys + own[half]) * p.shared_heads + shared_head) * WIDTH;
-            write_row(p.d_key + row, d_key, half, p.scale);
-            write_row(p.d_value + row, d_value, half, 1.0f);
+            write_row(place(p.d_key, p.of_d_key, batch, shared_head, own[half]), d_key, half, p.scale);
+            write_row(place(p.d_value, p.of_d_value, batch, shared_head, own[half]), d_value, half, 1.0f);
         }
 }
 
@@ -169,11 +168,12 @@ __device__ __forceinline__ void of_keys(const Problem& p, int index, uint4* shar
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     attention_backward(
     const T* d_out, const T* query, const T* key, const T* value, const float* rows, T* d_query, T* d_key,
-    T* d_value, Strides of_d_out, Strides of_query, Strides of_key, Strides of_value, int batches, int heads,
-    int shared_heads, int queries, int keys, float scale) {
+    T* d_value, Strides of_d_out, Strides of_query, Strides of_key, Strides of_value, Strides of_d_query,
+    Strides of_d_key, Strides of_d_value, int batches, int heads, int shared_heads, int queries, int keys, float scale) {
     extern __shared__ uint4 shared[];
     const Problem problem = {d_out,    query,  key,      value,   rows,  d_query,      d_key,   d_value, of_d_out,
-                             of_query, of_key, of_value, batches, heads, shared_heads, queries, keys,    scale};
+                             of_query, of_key, of_value, of_d_query, of_d_key, of_d_value, batches, heads,
+                             shared_heads, queries, keys, scale};
     const int index = blockIdx.x, blocks_of_keys = (keys + OWN - 1) / OWN * batches * shared_heads;
     if (index < blocks_of_keys) {
         of_keys(problem, index, shared);

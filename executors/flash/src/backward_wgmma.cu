@@ -4,20 +4,23 @@
 //
 // One warp group fills shared memory; the others have 64 rows each. `one` is query or key, `other` d_out or value.
 
+// Narrow heads leave registers for the block's own rows, and for products that go on during the next step.
+#define AHEAD (PADDED == 64)
+
 constexpr int OWN_BYTES = OWN * PADDED * 2;
 constexpr int TILE_BYTES = TILE * PADDED * 2;
-// What is known of each query lies behind the tiles of queries.
-constexpr int ROWS_BYTES = OF_KEYS ? (8 * TILE + 1023) / 1024 * 1024 : 0;
+// What is known of each query lies behind the tiles of queries; tiles begin at multiples of 1024 bytes.
+constexpr int KNOWN_BYTES = OF_KEYS ? (8 * TILE + 1023) / 1024 * 1024 : 0;
 
-typedef Ring<1, 2 * OWN_BYTES> OwnRing;
-typedef Ring<STAGES, 2 * TILE_BYTES + ROWS_BYTES> TileRing;
+typedef Ring<OWN_STAGES, 2 * OWN_BYTES> OwnRing;
+typedef Ring<STAGES, 2 * TILE_BYTES + KNOWN_BYTES> TileRing;
 
 struct Problem {
     const T *d_out, *query, *key, *value;
     // Of all queries of all heads: the logarithms to base 2 of the sums of their weights, and behind them as many δ.
     const float* rows;
     T *d_query, *d_key, *d_value;
-    Strides of_d_out, of_query, of_key, of_value;
+    Strides of_d_out, of_query, of_key, of_value, of_d_query, of_d_key, of_d_value;
     int heads, shared_heads, queries, keys;
     float scale;
     int batches;
@@ -30,7 +33,7 @@ struct Work {
     // With causal attention the last queries and the first keys have most to do: those of all heads begin first.
     __device__ __forceinline__ Work(const Problem& p, int index) {
         const int heads = OF_KEYS ? p.shared_heads : p.heads, rows = OF_KEYS ? p.keys : p.queries;
-        const int all = heads * p.batches, times = p.heads / p.shared_heads;
+        const int all = heads * p.batches, times = p.heads / p.shared_heads, blocks = (rows + OWN - 1) / OWN;
         const int column = index % all, block = index / all;
         batch = column / heads;
         if (OF_KEYS) {
@@ -40,7 +43,7 @@ struct Work {
             begin = CAUSAL ? first_own / TILE * TILE : 0;
             tiles = max((p.queries - begin + TILE - 1) / TILE, 0) * times;
         } else {
-            first_own = ((rows + OWN - 1) / OWN - 1 - block) * OWN;
+            first_own = (blocks - 1 - block) * OWN;
             head = column % heads;
             shared_head = head / times;
             begin = 0;
@@ -53,17 +56,12 @@ struct Work {
     }
 };
 
-// Starts the copies of rows from `first` on of a head of two tensors.
-template <int ROWS>
-__device__ __forceinline__ void fetch_pair(
-    u32 to, const T* one, const Strides& of_one, const T* other, const Strides& of_other, const Work& work, int head,
-    int first, int count) {
-    // Registers are few: nothing of this is kept for the next tile.
+// Rows of a head of a tensor.
+__device__ __forceinline__ Rows rows_of(const T* tensor, const Strides& strides, const Work& work, int head) {
+    // The filling warp group has few registers: nothing of this is kept for the next tile.
     int batch = work.batch;
-    asm volatile("" : "+r"(batch));
-    fetch_rows<ROWS>(to, one + batch * of_one.batch + head * of_one.head, of_one.row, first, count);
-    fetch_rows<ROWS>(to + ROWS * PADDED * 2, other + batch * of_other.batch + head * of_other.head, of_other.row,
-                     first, count);
+    asm volatile("" : "+r"(batch), "+r"(head));
+    return Rows(tensor + batch * strides.batch + head * strides.head, strides.row);
 }
 
 // Starts the copies of what is known of TILE queries of a head of all batches: TILE logarithms, and as many δ.
@@ -83,27 +81,29 @@ __device__ __forceinline__ void fill(const Problem& p, const OwnRing& own, const
     u32 turn = 0;
     for (int round = 0; piece(round) < count; ++round) {
         const Work work(p, piece(round));
+        // What is the block's own, and what its tiles are of: `one` and `other` of each.
+        const Strides &own_one = OF_KEYS ? p.of_key : p.of_query, &own_other = OF_KEYS ? p.of_value : p.of_d_out;
+        const Strides &of_one = OF_KEYS ? p.of_query : p.of_key, &of_other = OF_KEYS ? p.of_d_out : p.of_value;
+        const int own_count = OF_KEYS ? p.keys : p.queries, rows_count = OF_KEYS ? p.queries : p.keys;
         filler.fill(own, round, [&](u32 to) {
-            if constexpr (OF_KEYS) {
-                fetch_pair<OWN>(to, p.key, p.of_key, p.value, p.of_value, work, work.shared_head, work.first_own,
-                                p.keys);
-            } else {
-                fetch_pair<OWN>(to, p.query, p.of_query, p.d_out, p.of_d_out, work, work.head, work.first_own,
-                                p.queries);
-            }
+            const int head = OF_KEYS ? work.shared_head : work.head;
+            const Rows one = rows_of(OF_KEYS ? p.key : p.query, own_one, work, head);
+            one.fetch<OWN>(to, own_one.row, work.first_own, own_count);
+            const Rows other = rows_of(OF_KEYS ? p.value : p.d_out, own_other, work, head);
+            other.fetch<OWN>(to + OWN_BYTES, own_other.row, work.first_own, own_count);
         });
-        int first = work.begin, head = work.head;
-        for (int i = 0; i < work.tiles; ++i, ++turn) {
-            filler.fill(tiles, turn, [&](u32 to) {
-                if constexpr (OF_KEYS) {
-                    fetch_pair<TILE>(to, p.query, p.of_query, p.d_out, p.of_d_out, work, head, first, p.queries);
-                    fetch_known(p, to + 2 * TILE_BYTES, work.batch * p.heads + head, first);
-                } else {
-                    fetch_pair<TILE>(to, p.key, p.of_key, p.value, p.of_value, work, work.shared_head, first, p.keys);
-                }
-            });
-            first = work.next(p, first);
-            if (OF_KEYS && first == work.begin) ++head;
+        const int heads = OF_KEYS ? p.heads / p.shared_heads : 1, of_head = work.tiles / heads;
+        for (int i = 0; i < heads; ++i) {
+            const int head = OF_KEYS ? work.head + i : work.shared_head;
+            int first = work.begin;
+            for (int j = 0; j < of_head; ++j, ++turn, first += TILE)
+                filler.fill(tiles, turn, [&](u32 to) {
+                    rows_of(OF_KEYS ? p.query : p.key, of_one, work, head).fetch<TILE>(to, of_one.row, first, rows_count);
+                    rows_of(OF_KEYS ? p.d_out : p.value, of_other, work, head)
+                        .fetch<TILE>(to + TILE_BYTES, of_other.row, first, rows_count);
+                    if constexpr (OF_KEYS)
+                        fetch_known(p, to + 2 * TILE_BYTES, work.batch * p.heads + head, first);
+                });
         }
     }
     filler.finish();
@@ -115,86 +115,156 @@ __device__ __forceinline__ void write_rows(T* row, const float (&c)[WIDE][4], in
         write_pair(row, 8 * j + threadIdx.x % 4 * 2, c[j][2 * half] * factor, c[j][2 * half + 1] * factor);
 }
 
-__device__ __forceinline__ void differentiate(const Problem& p, const OwnRing& own, const TileRing& tiles, int count) {
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, group = threadIdx.x / GROUP - 1;
+// Two numbers of neighbours in shared memory.
+__device__ __forceinline__ void read_two(float (&two)[2], u32 from) {
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(two[0]), "=f"(two[1]) : "r"(from) : "memory");
+}
+
+// What a thread knows of the queries of its weights: of its two rows in registers, or of its columns in shared memory
+// at `columns`, two of each eight.
+struct Known {
+    float log[2], delta[2];
+    u32 columns;
+};
+
+// Turns scores into weights. `first` is the tile's first row.
+__device__ __forceinline__ void weigh(
+    float (&weights)[TILE / 8][4], const Known& known, const Problem& p, int first, int first_of_warp) {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const float to_power = p.scale * LOG2_E;
+#pragma unroll
+    for (int j = 0; j < TILE / 8; ++j) {
+        float logs[2] = {known.log[0], known.log[1]};
+        if constexpr (OF_KEYS) read_two(logs, known.columns + 32 * j);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            weights[j][i] = power_of_two(__fmaf_rn(weights[j][i], to_power, -logs[OF_KEYS ? i % 2 : i / 2]));
+    }
+    const int count = OF_KEYS ? p.queries : p.keys;
+    const bool seen = !CAUSAL || (OF_KEYS ? first >= first_of_warp + 15 : first + TILE - 1 <= first_of_warp);
+    if (seen && first + TILE <= count) return;
+    // Of the row of each half, columns from `begin` on and before `end` are seen.
+    const int from = first + 2 * t, row = first_of_warp + g;
+    int begin[2] = {0, 0}, end[2] = {count - from, count - from};
+#pragma unroll
+    for (int half = 0; half < 2 && CAUSAL; ++half) {
+        if (OF_KEYS) begin[half] = row + 8 * half - from;
+        else end[half] = min(end[half], row + 8 * half + 1 - from);
+    }
+#pragma unroll
+    for (int j = 0; j < TILE / 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (8 * j + i % 2 < begin[i / 2] || 8 * j + i % 2 >= end[i / 2]) weights[j][i] = 0;
+}
+
+// Turns gradients of weights into gradients of scores.
+__device__ __forceinline__ void differentiate_weights(
+    float (&d_weights)[TILE / 8][4], const float (&weights)[TILE / 8][4], const Known& known) {
+#pragma unroll
+    for (int j = 0; j < TILE / 8; ++j) {
+        float deltas[2] = {known.delta[0], known.delta[1]};
+        if constexpr (OF_KEYS) read_two(deltas, known.columns + 4 * TILE + 32 * j);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            d_weights[j][i] = weights[j][i] * (d_weights[j][i] - deltas[OF_KEYS ? i % 2 : i / 2]);
+    }
+}
+
+// The tiles of a piece of work, one step for each. AHEAD: products of a step are under way during the next, in the
+// order scores of the next tile, gradient that this tile's scores bring, gradients of the next tile's weights; wide heads
+// do not leave the registers for it, and other warp groups fill the time. All warp groups of a block take all its tiles,
+// also those of which they see nothing: branches that groups take apart would keep addresses out of the registers that
+// warps share, and products wait for addresses.
+__device__ __forceinline__ void differentiate(
+    const Problem& p, const OwnRing& own, const TileRing& tiles, int count) {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, group = threadIdx.x / GROUP - 1;
     u32 turn = 0;
     for (int round = 0; piece(round) < count; ++round) {
         const Work work(p, piece(round));
-        const int first_of_group = work.first_own + 64 * group;
-        const int first_of_warp = first_of_group + threadIdx.x % GROUP / 32 * 16;
-        float log[2] = {0, 0}, delta[2] = {0, 0};
+        const int first_of_warp = work.first_own + 64 * group + threadIdx.x % GROUP / 32 * 16;
+        Known known = {{0, 0}, {0, 0}, 0};
         if (!OF_KEYS) {
             const float* rows = p.rows + (i64)(work.batch * p.heads + work.head) * p.queries;
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int query = first_of_warp + g + 8 * half;
                 if (query < p.queries) {
-                    log[half] = rows[query];
-                    delta[half] = rows[(i64)p.batches * p.heads * p.queries + query];
+                    known.log[half] = rows[query];
+                    known.delta[half] = rows[(i64)p.batches * p.heads * p.queries + query];
                 }
             }
         }
-        // Gradients of `one`, and where rows are keys, of `other`.
+        // Gradients of `one`, and where rows are keys, of `other`. What is cleared is settled: products that are under
+        // way would be waited for where the compiler moves it between them.
         float d_one[WIDE][4], d_other[WIDE][4], weights[TILE / 8][4], d_weights[TILE / 8][4];
         u32 packed[TILE / 16][4], d_packed[TILE / 16][4];
         clear(d_one);
-        if constexpr (OF_KEYS) clear(d_other);
-        const u32 one = own.tile(round) + group * (64 * ROW_BYTES), other = one + OWN_BYTES;
+        settle(d_one);
+        if constexpr (OF_KEYS) {
+            clear(d_other);
+            settle(d_other);
+        }
+        const u32 own_rows = own.tile(round) + group * (64 * ROW_BYTES);
         own.await_filled(round);
+#if AHEAD
+        u32 one[PADDED / 16][4], other[PADDED / 16][4];
+        hold(one, own_rows);
+        hold(other, own_rows + OWN_BYTES);
+        own.release(round);
+#else
+        const u32 one = own_rows, other = own_rows + OWN_BYTES;
+#endif
         int first = work.begin;
-        for (const u32 end = turn + work.tiles; turn < end; ++turn, first = work.next(p, first)) {
+#if AHEAD
+        if (work.tiles > 0) {
             tiles.await_filled(turn);
-            const u32 tile = tiles.tile(turn);
-            if (CAUSAL && (OF_KEYS ? first + TILE - 1 < first_of_group : first > first_of_group + 63)) {
-                tiles.release(turn);
-                continue;
+            along_width(weights, one, tiles.tile(turn));
+            // A group of no products: as many are under way as in all other steps.
+            end_products();
+            along_width(d_weights, other, tiles.tile(turn) + TILE_BYTES);
+            for (int i = 0;; ++i) {
+                const u32 tile = tiles.tile(turn + i);
+                known.columns = tile + 2 * TILE_BYTES + 8 * t;
+                await_products<2>();
+                settle(weights);
+                weigh(weights, known, p, first, first_of_warp);
+                if constexpr (OF_KEYS) {
+                    pack(packed, weights);
+                    along_rows(d_other, packed, tile + TILE_BYTES);
+                }
+                await_products<OF_KEYS ? 1 : 0>();
+                settle(d_weights);
+                if (i > 0) tiles.release(turn + i - 1);
+                differentiate_weights(d_weights, weights, known);
+                pack(d_packed, d_weights);
+                if (i + 1 == work.tiles) break;
+                const u32 next = tiles.tile(turn + i + 1);
+                tiles.await_filled(turn + i + 1);
+                along_width(weights, one, next);
+                along_rows(d_one, d_packed, tile);
+                along_width(d_weights, other, next + TILE_BYTES);
+                first = work.next(p, first);
             }
+            along_rows(d_one, d_packed, tiles.tile(turn + work.tiles - 1));
+            await_products<0>();
+            settle(d_one);
+            if constexpr (OF_KEYS) settle(d_other);
+            tiles.release(turn + work.tiles - 1);
+        }
+#else
+        for (int i = 0; i < work.tiles; ++i) {
+            const u32 tile = tiles.tile(turn + i);
+            known.columns = tile + 2 * TILE_BYTES + 8 * t;
+            tiles.await_filled(turn + i);
             along_width(weights, one, tile);
             along_width(d_weights, other, tile + TILE_BYTES);
             await_products<1>();
             settle(weights);
-            // Of columns, where they are queries: two of each eight.
-            const u32 known = tile + 2 * TILE_BYTES + 8 * t;
-#pragma unroll
-            for (int j = 0; j < TILE / 8; ++j) {
-                float logs[2] = {log[0], log[1]};
-                if (OF_KEYS)
-                    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                                 : "=f"(logs[0]), "=f"(logs[1])
-                                 : "r"(known + 32 * j)
-                                 : "memory");
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    weights[j][i] = power_of_two(__fmaf_rn(weights[j][i], to_power, -logs[OF_KEYS ? i % 2 : i / 2]));
-            }
-            const bool whole = first + TILE <= (OF_KEYS ? p.queries : p.keys) &&
-                               (!CAUSAL || (OF_KEYS ? first >= first_of_warp + 15 : first + TILE - 1 <= first_of_warp));
-            if (!whole) {
-#pragma unroll
-                for (int j = 0; j < TILE / 8; ++j)
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) {
-                        const int column = first + 8 * j + 2 * t + i % 2, row = first_of_warp + g + i / 2 * 8;
-                        const bool seen = OF_KEYS ? column < p.queries && (!CAUSAL || row <= column)
-                                                  : column < p.keys && (!CAUSAL || column <= row);
-                        if (!seen) weights[j][i] = 0;
-                    }
-            }
+            weigh(weights, known, p, first, first_of_warp);
             await_products<0>();
             settle(d_weights);
-#pragma unroll
-            for (int j = 0; j < TILE / 8; ++j) {
-                float deltas[2] = {delta[0], delta[1]};
-                if (OF_KEYS)
-                    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                                 : "=f"(deltas[0]), "=f"(deltas[1])
-                                 : "r"(known + 4 * TILE + 32 * j)
-                                 : "memory");
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    d_weights[j][i] = weights[j][i] * (d_weights[j][i] - deltas[OF_KEYS ? i % 2 : i / 2]);
-            }
+            differentiate_weights(d_weights, weights, known);
             if constexpr (OF_KEYS) {
                 pack(packed, weights);
                 along_rows(d_other, packed, tile + TILE_BYTES);
@@ -204,20 +274,21 @@ __device__ __forceinline__ void differentiate(const Problem& p, const OwnRing& o
             await_products<0>();
             settle(d_one);
             if constexpr (OF_KEYS) settle(d_other);
-            tiles.release(turn);
+            tiles.release(turn + i);
+            first = work.next(p, first);
         }
-        own.release(round);
+#endif
+        turn += work.tiles;
+        if (!AHEAD) own.release(round);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int row = first_of_warp + g + 8 * half;
             if (row >= (OF_KEYS ? p.keys : p.queries)) continue;
             if constexpr (OF_KEYS) {
-                const i64 at = (((i64)work.batch * p.keys + row) * p.shared_heads + work.shared_head) * WIDTH;
-                write_rows(p.d_key + at, d_one, half, p.scale);
-                write_rows(p.d_value + at, d_other, half, 1.0f);
+                write_rows(place(p.d_key, p.of_d_key, work.batch, work.shared_head, row), d_one, half, p.scale);
+                write_rows(place(p.d_value, p.of_d_value, work.batch, work.shared_head, row), d_other, half, 1.0f);
             } else {
-                write_rows(p.d_query + (((i64)work.batch * p.queries + row) * p.heads + work.head) * WIDTH, d_one, half,
-                           p.scale);
+                write_rows(place(p.d_query, p.of_d_query, work.batch, work.head, row), d_one, half, p.scale);
             }
         }
     }
@@ -226,14 +297,14 @@ __device__ __forceinline__ void differentiate(const Problem& p, const OwnRing& o
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     attention_backward(
     const T* d_out, const T* query, const T* key, const T* value, const float* rows, T* d_query, T* d_key,
-    T* d_value, Strides of_d_out, Strides of_query, Strides of_key, Strides of_value, int heads,
-    int shared_heads, int queries, int keys, float scale, int batches, int count) {
+    T* d_value, Strides of_d_out, Strides of_query, Strides of_key, Strides of_value, Strides of_d_query,
+    Strides of_d_key, Strides of_d_value, int heads,    int shared_heads, int queries, int keys, float scale, int batches, int count) {
     // Rows are in the order that products read where tiles begin at multiples of 1024 bytes.
     extern __shared__ __align__(1024) uint4 shared[];
     const Problem p = {d_out,    query,  key,    value,    rows,  d_query,      d_key,   d_value, of_d_out,
-                       of_query, of_key, of_value, heads, shared_heads, queries, keys,    scale,   batches};
-    const u32 from = shared_address(shared), of_tiles = from + 2 * OWN_BYTES;
-    const u32 barriers = of_tiles + STAGES * (2 * TILE_BYTES + ROWS_BYTES);
+                       of_query, of_key, of_value, of_d_query, of_d_key, of_d_value, heads, shared_heads, queries, keys,    scale,   batches};
+    const u32 from = shared_address(shared), of_tiles = from + OWN_STAGES * 2 * OWN_BYTES;
+    const u32 barriers = of_tiles + STAGES * (2 * TILE_BYTES + KNOWN_BYTES);
     const OwnRing own = {from, barriers};
     const TileRing tiles = {of_tiles, barriers + OwnRing::BARRIERS};
     if (threadIdx.x == 0) {

@@ -3,7 +3,7 @@
 // scores are carried along. While the products of a tile with its values are under way, the weights of the next one are
 // computed. Blocks stay, and take one piece of work after the other.
 
-typedef Ring<1, OWN * PADDED * 2> OwnRing;
+typedef Ring<OWN_STAGES, OWN * PADDED * 2> OwnRing;
 typedef Ring<STAGES, TILE * PADDED * 2> TileRing;
 
 struct Problem {
@@ -49,22 +49,22 @@ __device__ __forceinline__ void fill(
     u32 turn = 0;
     for (int round = 0; piece(round) < count; ++round) {
         const Work work(p, piece(round));
-        const T* q = p.query + work.batch * p.of_query.batch + work.head * p.of_query.head;
-        const T* k = p.key + work.batch * p.of_key.batch + work.shared_head * p.of_key.head;
-        const T* v = p.value + work.batch * p.of_value.batch + work.shared_head * p.of_value.head;
-        filler.fill(own, round, [&](u32 to) { fetch_rows<OWN>(to, q, p.of_query.row, work.first_own, p.queries); });
+        const Rows q(p.query + work.batch * p.of_query.batch + work.head * p.of_query.head, p.of_query.row);
+        const Rows k(p.key + work.batch * p.of_key.batch + work.shared_head * p.of_key.head, p.of_key.row);
+        const Rows v(p.value + work.batch * p.of_value.batch + work.shared_head * p.of_value.head, p.of_value.row);
+        filler.fill(own, round, [&](u32 to) { q.fetch<OWN>(to, p.of_query.row, work.first_own, p.queries); });
         // What no query sees may be anything, and counts as zeros.
         const int end = CAUSAL ? min(p.keys, work.start + p.queries) : p.keys;
         for (int i = 0; i < work.tiles; ++i, ++turn) {
-            filler.fill(keys, turn, [&](u32 to) { fetch_rows<TILE>(to, k, p.of_key.row, i * TILE, end); });
-            filler.fill(values, turn, [&](u32 to) { fetch_rows<TILE>(to, v, p.of_value.row, i * TILE, end); });
+            filler.fill(keys, turn, [&](u32 to) { k.fetch<TILE>(to, p.of_key.row, i * TILE, end); });
+            filler.fill(values, turn, [&](u32 to) { v.fetch<TILE>(to, p.of_value.row, i * TILE, end); });
         }
     }
     filler.finish();
 }
 
 // The weights of a row so far.
-struct Rows {
+struct Softmax {
     float top[2], total[2];
 };
 
@@ -76,7 +76,7 @@ __device__ __forceinline__ float power_factor(float scale) {
 
 // Turns scores into weights, relative to the largest score so far; `shrink` is what earlier sums are multiplied with.
 __device__ __forceinline__ void soften(
-    float (&scores)[TILE / 8][4], Rows& rows, float (&shrink)[2], int first, int first_of_warp, int keys, int start,
+    float (&scores)[TILE / 8][4], Softmax& rows, float (&shrink)[2], int first, int first_of_warp, int keys, int start,
     float scale) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const float to_power = power_factor(scale);
@@ -143,7 +143,7 @@ __device__ __forceinline__ void attend(
         const u32 q = own.tile(round) + group * (64 * ROW_BYTES);
         float sums[WIDE][4], scores[TILE / 8][4], shrink[2];
         u32 weights[TILE / 16][4];
-        Rows rows = {{-INFINITY_F32, -INFINITY_F32}, {0, 0}};
+        Softmax rows = {{-INFINITY_F32, -INFINITY_F32}, {0, 0}};
         clear(sums);
         own.await_filled(round);
         if (work.tiles > 0) {
@@ -226,7 +226,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
                        of_query, of_key, of_value, heads, shared_heads, queries, keys, scale, batches};
     const u32 from = shared_address(shared);
-    const u32 of_keys = from + OWN * PADDED * 2, of_values = of_keys + STAGES * TILE * PADDED * 2;
+    const u32 of_keys = from + OWN_STAGES * OWN * PADDED * 2, of_values = of_keys + STAGES * TILE * PADDED * 2;
     const u32 barriers = of_values + STAGES * TILE * PADDED * 2;
     const OwnRing own_ring = {from, barriers};
     const TileRing key_ring = {of_keys, barriers + OwnRing::BARRIERS};

@@ -39,6 +39,8 @@ pub(super) struct Groups {
     tile: usize,
     /// Tiles of each tensor of the other side that there is room for.
     stages: usize,
+    /// The same of the block's own rows. Where it is one, the next piece of work waits for its rows.
+    own_stages: usize,
     registers: Registers,
     /// Pieces of work: a block's rows of a head.
     pieces: usize,
@@ -65,15 +67,17 @@ impl Groups {
         let missing = problem.queries.next_multiple_of(3 * ROWS) - problem.queries;
         let three = Groups::padded(problem) == PART && missing <= problem.queries / 16;
         let (consumers, registers) = if three { (3, OF_THREE) } else { (2, OF_TWO) };
-        let (tile, stages) = (128, 2);
-        let rows = consumers * ROWS + 2 * stages * tile;
+        let (tile, stages) = (128, if Groups::padded(problem) == PART { 3 } else { 2 });
+        let own_stages = 2;
+        let rows = own_stages * consumers * ROWS + 2 * stages * tile;
         Some(Groups {
             consumers,
             tile,
             stages,
+            own_stages,
             registers,
             pieces: problem.queries.div_ceil(consumers * ROWS) * problem.heads * problem.batch,
-            shared_bytes: rows * Groups::row_bytes(problem) + BARRIERS * (1 + 2 * stages),
+            shared_bytes: rows * Groups::row_bytes(problem) + BARRIERS * (own_stages + 2 * stages),
         })
     }
 
@@ -81,24 +85,31 @@ impl Groups {
     /// queries. In f16 the gradients of scores may exceed what the products take.
     pub fn backward(plan: &Plan, problem: &Problem) -> Option<[Groups; 2]> {
         let fits = Groups::fit(plan, problem) && problem.dtype == DType::BF16;
-        let (tile, stages) = if Groups::padded(problem) == PART { (96, 3) } else { (64, 3) };
-        let of = |consumers: usize, registers: Registers, own: usize, heads: usize, known: usize| {
-            let of_tile = 2 * tile * Groups::row_bytes(problem) + known.next_multiple_of(ALIGNMENT);
-            Groups {
-                consumers,
-                tile,
-                stages,
-                registers,
-                pieces: own.div_ceil(consumers * ROWS) * heads * problem.batch,
-                shared_bytes: 2 * consumers * ROWS * Groups::row_bytes(problem)
-                    + stages * of_tile
-                    + BARRIERS * (1 + stages),
-            }
-        };
+        let of =
+            |[consumers, tile, stages]: [usize; 3], registers: Registers, own: usize, heads: usize, known: usize| {
+                let rows = consumers * ROWS + stages * tile;
+                Groups {
+                    consumers,
+                    tile,
+                    stages,
+                    // Rows of narrow heads are held in registers, and their place is filled again at once.
+                    own_stages: 1,
+                    registers,
+                    pieces: own.div_ceil(consumers * ROWS) * heads * problem.batch,
+                    shared_bytes: 2 * rows * Groups::row_bytes(problem)
+                        + stages * (tile * known).next_multiple_of(ALIGNMENT)
+                        + BARRIERS * (1 + stages),
+                }
+            };
         // Behind a tile of queries lie two numbers of each.
-        let known = 2 * tile * size_of::<f32>();
-        let of_keys = of(2, MOST_OF_TWO, problem.keys, problem.shared_heads, known);
-        fits.then(|| [of_keys, of(3, OF_THREE, problem.queries, problem.heads, 0)])
+        let known = 2 * size_of::<f32>();
+        let (of_keys, of_queries) = if Groups::padded(problem) == PART {
+            (([2, 64, 4], OF_TWO), ([2, 96, 4], OF_TWO))
+        } else {
+            (([2, 64, 3], MOST_OF_TWO), ([3, 64, 3], OF_THREE))
+        };
+        let of_keys = of(of_keys.0, of_keys.1, problem.keys, problem.shared_heads, known);
+        fits.then(|| [of_keys, of(of_queries.0, of_queries.1, problem.queries, problem.heads, 0)])
     }
 
     /// Neighbours that are read at once.
@@ -120,6 +131,7 @@ impl Groups {
         plan.define("CONSUMERS", self.consumers);
         plan.define("TILE", self.tile);
         plan.define("STAGES", self.stages);
+        plan.define("OWN_STAGES", self.own_stages);
         plan.define("REGISTERS", self.registers[0]);
         plan.define("FILLER_REGISTERS", self.registers[1]);
     }

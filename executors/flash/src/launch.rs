@@ -7,7 +7,7 @@ use fulgurite_executor_cuda::elementwise::contiguous_copy;
 use fulgurite_executor_cuda::support::type_of;
 
 use super::groups::Groups;
-use super::problem::{Problem, Products};
+use super::problem::{Problem, Products, WIDEST_ACCESS};
 
 /// Rows of a warp.
 const OF_A_WARP: usize = 16;
@@ -108,6 +108,11 @@ impl Heads {
     }
 }
 
+/// The strides of a result [batch, rows, heads, width], in the order of [`Heads::strides`].
+fn strides_of_result(result: &DeviceTensor) -> Parameter {
+    Parameter::from([0, 2, 1].map(|dim| result.strides[dim] as i64))
+}
+
 /// Takes the following kernels from a file.
 macro_rules! kernels {
     ($plan:expr, $tiling:expr, $file:literal) => {
@@ -129,10 +134,10 @@ fn define(plan: &mut Plan, problem: &Problem, padded: usize, is_causal: bool, al
     plan.define("ALIGNED", u8::from(aligned));
 }
 
-/// Whether `pack` neighbours can be taken at once of all operands, and of contiguous tensors of the width.
-fn aligned(problem: &Problem, pack: usize, operands: &[Heads], contiguous: &[&DeviceTensor]) -> bool {
-    let whole = |tensor: &&DeviceTensor| tensor.alignment.is_multiple_of(pack * problem.dtype.size());
-    problem.has_whole(pack) && contiguous.iter().all(whole) && operands.iter().all(|heads| heads.aligned(pack))
+/// Whether `pack` neighbours can be taken at once of all operands and results of the width.
+fn aligned(problem: &Problem, pack: usize, operands: &[Heads], results: &[&DeviceTensor]) -> bool {
+    let whole = |tensor: &&DeviceTensor| Heads { tensor: (*tensor).clone() }.aligned(pack);
+    problem.has_whole(pack) && results.iter().all(whole) && operands.iter().all(|heads| heads.aligned(pack))
 }
 
 /// Tensors of heads as kernels take them; those of warp groups take packs alone.
@@ -215,6 +220,9 @@ fn launch_forward(
 /// Threads of the kernel that brings what backward needs of each row.
 const THREADS_OF_ROWS: usize = 256;
 
+/// Neighbouring queries of a block of that kernel.
+const NEAR: usize = 8;
+
 /// Plans [`super::attention_backward`].
 pub(super) fn backward(
     plan: &mut Plan,
@@ -233,19 +241,25 @@ pub(super) fn backward(
     let aligned = aligned(&problem, tiling.products.pack(), &operands, &[d_query, d_key, d_value, &out]);
     plan.source(source_files!["rows.cuh", "rows.cu"]);
     plan.define("THREADS_OF_ROWS", THREADS_OF_ROWS);
-    define(plan, &problem, problem.padded(), is_causal, aligned);
+    plan.define("NEAR", NEAR);
+    // Its threads read other packs than those of the products.
+    let pack = WIDEST_ACCESS / problem.dtype.size();
+    let rows_aligned = self::aligned(&problem, pack, &operands[..1], &[&out]);
+    define(plan, &problem, problem.padded(), is_causal, rows_aligned);
     let count = problem.batch * problem.heads * problem.queries;
     let rows = plan.workspace((count * 2 * size_of::<f32>()) as u64);
     let mut parameters = vec![Parameter::from(&operands[0].tensor), (&out).into(), (&log_sums).into(), rows.into()];
     parameters.push(operands[0].strides());
     parameters.extend([(problem.heads as i32).into(), (problem.queries as i32).into(), (count as i64).into()]);
-    let blocks = (count * problem.padded() / 4).div_ceil(THREADS_OF_ROWS);
+    let heads_of_block = THREADS_OF_ROWS * pack / problem.padded() / NEAR;
+    let blocks = problem.batch * problem.heads.div_ceil(heads_of_block) * problem.queries.div_ceil(NEAR);
     plan.launch("attention_rows", LaunchShape::linear(blocks as u32, THREADS_OF_ROWS as u32), parameters)?;
 
     let mut parameters: Vec<Parameter> = operands.iter().map(|heads| Parameter::from(&heads.tensor)).collect();
     parameters.push(rows.into());
     parameters.extend(gradients.map(Parameter::from));
     parameters.extend(operands.iter().map(Heads::strides));
+    parameters.extend(gradients.map(strides_of_result));
     if let Some(both) = groups {
         for (groups, of_keys) in both.into_iter().zip([1, 0]) {
             plan.source(source_files!["rows.cuh", "wgmma.cuh", "tiles.cuh", "backward_wgmma.cu"]);

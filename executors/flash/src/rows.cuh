@@ -20,6 +20,11 @@ struct Strides {
     i64 batch, head, row;
 };
 
+// Where a row of a head begins.
+__device__ __forceinline__ T* place(T* tensor, const Strides& strides, i64 batch, int head, int row) {
+    return tensor + batch * strides.batch + head * strides.head + row * strides.row;
+}
+
 // Four elements of a row from `at` on; zeros behind the width.
 __device__ __forceinline__ float4 four(const T* row, int at) {
     float x[4] = {0, 0, 0, 0};

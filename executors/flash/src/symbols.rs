@@ -197,6 +197,7 @@ const CASES: [(usize, [usize; 2], [usize; 2], usize, bool); 12] = [
 #[operator(
     executor = flash,
     strided,
+    strided_results = 1,
     no_grad = "a gradient is not differentiated again",
     tolerance(
         consistency,

@@ -10,25 +10,50 @@ constexpr int THREADS = GROUP * (CONSUMERS + 1);
 constexpr int PARTS = PADDED / 64;
 constexpr int CHUNKS = PADDED / 8;
 
-// Starts the copy of ROWS rows from `first` on, of which there are `count`; zeros beyond. Chunks of 16 bytes begin at
-// multiples of as many.
-template <int ROWS>
-__device__ __forceinline__ void fetch_rows(u32 to, const T* rows, i64 stride, int first, int count) {
-    constexpr int AT_ONCE = GROUP / CHUNKS;
-    static_assert(AT_ONCE % 8 == 0 && ROWS % AT_ONCE == 0, "the order of chunks is the same for all rows of a thread");
-    const int thread = threadIdx.x % GROUP, chunk = thread % CHUNKS, row = thread / CHUNKS;
-    to += chunk / 8 * (ROWS * ROW_BYTES) + row * ROW_BYTES + (chunk % 8 ^ row % 8) * 16;
-    const T* from = rows + (i64)(first + row) * stride + 8 * chunk;
-    const int left = count - first - row;
-#pragma unroll
-    for (int i = 0; i < ROWS; i += AT_ONCE, to += AT_ONCE * ROW_BYTES, from += AT_ONCE * stride) {
-        // Nothing is read where there are 0 bytes to copy.
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                     :
-                     : "r"(to), "l"(from), "r"(i < left && 8 * chunk < WIDTH ? 16 : 0)
-                     : "memory");
+// Rows of a head in memory as a thread of the filling warp group copies them: its chunk of 16 bytes of every AT_ONCE-th
+// row. Copies follow each other closely only if little is computed for each of them.
+struct Rows {
+    static constexpr int AT_ONCE = GROUP / CHUNKS;
+    static_assert(AT_ONCE % 8 == 0, "the order of chunks is the same for all rows of a thread");
+    const T* from;
+
+    // The filling warp group has few registers: places are computed where they are used.
+    static __device__ __forceinline__ int thread() {
+        int thread = threadIdx.x;
+        asm volatile("" : "+r"(thread));
+        return thread % GROUP;
     }
-}
+    static __device__ __forceinline__ int chunk() { return thread() % CHUNKS; }
+    static __device__ __forceinline__ int row() { return thread() / CHUNKS; }
+
+    __device__ __forceinline__ Rows(const T* rows, i64 stride) : from(rows + row() * stride + 8 * chunk()) {}
+
+    // Starts the copy of ROWS rows from `first` on, of which there are `count`; zeros beyond. Chunks of 16 bytes begin
+    // at multiples of as many.
+    template <int ROWS> __device__ __forceinline__ void fetch(u32 to, i64 stride, int first, int count) const {
+        static_assert(ROWS % AT_ONCE == 0, "every thread copies as many");
+        to += chunk() / 8 * (ROWS * ROW_BYTES) + row() * ROW_BYTES + (chunk() % 8 ^ row() % 8) * 16;
+        const T* at = from + first * stride;
+        if (WIDTH == PADDED && first + ROWS <= count) {
+#pragma unroll
+            for (int i = 0; i < ROWS; i += AT_ONCE, at += AT_ONCE * stride)
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                             :
+                             : "r"(to + i * ROW_BYTES), "l"(at)
+                             : "memory");
+            return;
+        }
+        const int left = count - first - row();
+#pragma unroll
+        for (int i = 0; i < ROWS; i += AT_ONCE, at += AT_ONCE * stride) {
+            // Nothing is read where there are 0 bytes to copy.
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                         :
+                         : "r"(to + i * ROW_BYTES), "l"(at), "r"(i < left && 8 * chunk() < WIDTH ? 16 : 0)
+                         : "memory");
+        }
+    }
+};
 
 // Places in shared memory for COUNT tiles, filled and used in turn.
 template <int COUNT, int BYTES> struct Ring {
@@ -109,6 +134,30 @@ __device__ __forceinline__ void along_width(float (&c)[TILE / 8][4], u32 own, u3
         multiply<false>(T(), c, left + (part * (OWN * ROW_BYTES) + along) / 16,
                         right + (part * (TILE * ROW_BYTES) + along) / 16, step > 0);
     }
+    end_products();
+}
+
+// 64 of the OWN rows as left operands in registers: products then read half as much of shared memory.
+__device__ __forceinline__ void hold(u32 (&held)[PADDED / 16][4], u32 own) {
+    const int lane = threadIdx.x % 32, row = threadIdx.x % GROUP / 32 * 16 + lane % 16;
+#pragma unroll
+    for (int step = 0; step < PADDED / 16; ++step) {
+        const int chunk = 2 * step + lane / 16;
+        const u32 from = own + chunk / 8 * (OWN * ROW_BYTES) + row * ROW_BYTES + (chunk % 8 ^ row % 8) * 16;
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(held[step][0]), "=r"(held[step][1]), "=r"(held[step][2]), "=r"(held[step][3])
+                     : "r"(from)
+                     : "memory");
+    }
+}
+
+// Starts c = held rowsᵀ.
+__device__ __forceinline__ void along_width(float (&c)[TILE / 8][4], const u32 (&held)[PADDED / 16][4], u32 rows) {
+    const u64 right = describe(rows, 0);
+    begin_products();
+#pragma unroll
+    for (int step = 0; step < PADDED / 16; ++step)
+        multiply<false>(T(), c, held[step], right + (step / 4 * (TILE * ROW_BYTES) + step % 4 * 32) / 16, step > 0);
     end_products();
 }
 
