@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use fulgurite_kernels::access::for_each_offset;
 use fulgurite_kernels::buffer::{GUARD, POISON};
 
 use super::DeviceProgram;
@@ -9,6 +10,7 @@ use crate::array::{Array, Memory};
 use crate::device::{Addresses, DeviceState};
 use crate::error::{Failure, Result};
 use crate::program::host::first_unwritten;
+use crate::program::placement::Base;
 use crate::transforms::layout::layouts;
 
 /// Guard bytes before and after each value: as many as the largest alignment that kernels are promised.
@@ -61,7 +63,13 @@ impl DeviceProgram {
             for id in &symbol.results {
                 let (index, root) = (id.index(), layouts[id.index()].root.index());
                 if root == index {
-                    place(index, &vec![POISON; block.meta(*id).bytes()], 0, &mut ranges);
+                    // As far behind a multiple of the guards as in the plan: parts were promised what follows from it.
+                    let behind = match self.placement.slots[index].base {
+                        Base::Arena(start) if !self.least_aligned => start as usize % GUARD_BYTES,
+                        _ => 0,
+                    };
+                    let first = (GUARD_BYTES - behind) % GUARD_BYTES;
+                    place(index, &vec![POISON; block.meta(*id).bytes()], first, &mut ranges);
                 } else {
                     starts[index] = starts[root];
                 }
@@ -126,8 +134,14 @@ impl DeviceProgram {
                 return Err(problem("OutOfBounds", format!("the kernel wrote past the end of '{name}'")));
             }
             for index in &work.results {
-                let bytes = &after[range(*index)];
-                if let Some(element) = first_unwritten(bytes, self.placement.slots[*index].meta.dtype()) {
+                // A part of a whole has its own elements alone to write.
+                let slot = &self.placement.slots[*index];
+                let (first, size) = (offset(*index), slot.meta.dtype().size());
+                let mut bytes = Vec::with_capacity(slot.meta.bytes());
+                for_each_offset(slot.meta.shape(), &slot.strides, |element| {
+                    bytes.extend_from_slice(&after[first.wrapping_add_signed(element * size as isize)..][..size]);
+                });
+                if let Some(element) = first_unwritten(&bytes, slot.meta.dtype()) {
                     let name = &block.values[*index].name;
                     return Err(problem(
                         "Unwritten",
