@@ -11,7 +11,7 @@ const SOURCES: [&str; 4] =
     ["runtime/src", "executors/regions/src", "executors/cpu/src/fusion.rs", "executors/cuda/src/fusion.rs"];
 
 /// Words that operators are called as well, and what they mean there.
-const OTHER_MEANINGS: [(&str, &str, &str); 14] = [
+const OTHER_MEANINGS: [(&str, &str, &str); 15] = [
     ("runtime/src/compile.rs", "split", "the transform that makes two programs of one"),
     ("runtime/src/compile.rs", "pad", "an option, and the transform that makes operands larger"),
     ("runtime/src/transforms/pad.rs", "pad", "the same transform"),
@@ -19,6 +19,7 @@ const OTHER_MEANINGS: [(&str, &str, &str); 14] = [
     ("runtime/src/transforms/autodiff/split.rs", "split", "the same transform"),
     ("runtime/src/array.rs", "slice", "the method of arrays, in its errors"),
     ("runtime/src/operator.rs", "full", "a class of autocast"),
+    ("runtime/src/program/profile.rs", "floor", "the least time that a line needs, a column of the table"),
     ("runtime/src/executor.rs", "view", "the executor of what only looks at memory"),
     ("runtime/src/trace/parse/nested.rs", "view", "a word of the text of traces"),
     ("runtime/src/trace/parse/runs.rs", "to", "a word of the text of traces"),
