@@ -31,7 +31,12 @@ pub mod next {
     fn next(input: Tensor<Floating>) -> Tensor;
 
     fn decomposition(input: Tensor) -> Tensor {
-        (((input + 3.0).exp().log() - 1.0).exp().log() - 1.0).exp().log()
+        // So many passes that whoever adds at once is faster, however many threads the machine has.
+        let mut sum = input + 1.0;
+        for _ in 0..20 {
+            sum = sum.exp().log();
+        }
+        sum
     }
 
     fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
