@@ -11,13 +11,13 @@ use super::outcome::Failed;
 /// The variable that says what is logged: `info`, `fulgurite_runtime=debug`, ...
 pub const VARIABLE: &str = "FULGURITE_LOG";
 
+/// What is logged if the variable is not set: that a compilation waits for measurements, and what is wrong with records.
+const ALWAYS: &str = "fulgurite_runtime::choices::records=warn";
+
 /// Logs to standard error at the level that the variable sets.
 pub fn start() -> Result<(), Failed> {
-    let Some(wanted) = std::env::var_os(VARIABLE) else { return Ok(()) };
-    let wanted = wanted.to_string_lossy();
-    if wanted.is_empty() {
-        return Ok(());
-    }
+    let set = std::env::var_os(VARIABLE).filter(|wanted| !wanted.is_empty());
+    let wanted = set.as_deref().map_or(ALWAYS.into(), |wanted| wanted.to_string_lossy());
     let targets: Targets = wanted.parse().map_err(|error| {
         Failed(format!("{VARIABLE}: {error}; expected a level (error, warn, info, debug, trace) or module=level, ..."))
     })?;

@@ -155,6 +155,15 @@ impl Records {
             Some(Err(error)) => damaged(error.to_string()),
             Some(Ok(None)) | None => {}
         }
+        // It takes seconds for each call, and nothing else would say what the compilation waits for.
+        static TOLD: std::sync::Once = std::sync::Once::new();
+        TOLD.call_once(|| {
+            tracing::warn!(
+                "measuring which executors are the fastest on {}, once for each costly call; FULGURITE_CHOOSE=0 follows \
+                 the list",
+                self.device
+            );
+        });
         let measured = match self.measured(question) {
             Ok(measured) => measured?,
             Err(error) => {
