@@ -41,6 +41,8 @@ pub struct Records {
     machine: Machine,
     smallest: Duration,
     folder: Option<Folder>,
+    /// Whether they are those that compilations share, of which nobody knows when they measure.
+    of_compilations: bool,
     known: Mutex<FxHashMap<Call, Option<Arc<Entry>>>>,
 }
 
@@ -66,6 +68,7 @@ impl Records {
         }
         let mut records = Records::new(device)?;
         records.folder = Records::cache().map(|path| Folder::new(path, MOST_BYTES));
+        records.of_compilations = true;
         let records = Arc::new(records);
         opened.push((device, records.clone()));
         Ok(records)
@@ -77,7 +80,8 @@ impl Records {
     /// If the device is not available, with the reason.
     pub fn new(device: Device) -> Result<Records> {
         let (target, machine) = (Target::of(device)?, Machine::of(device)?);
-        Ok(Records { device, target, machine, smallest: SMALLEST, folder: None, known: Mutex::default() })
+        let known = Mutex::default();
+        Ok(Records { device, target, machine, smallest: SMALLEST, folder: None, of_compilations: false, known })
     }
 
     /// Keeps records in this folder.
@@ -155,15 +159,18 @@ impl Records {
             Some(Err(error)) => damaged(error.to_string()),
             Some(Ok(None)) | None => {}
         }
-        // It takes seconds for each call, and nothing else would say what the compilation waits for.
+        // It takes seconds for each call, and nothing else would say what a compilation waits for.
         static TOLD: std::sync::Once = std::sync::Once::new();
-        TOLD.call_once(|| {
+        let tell = || {
             tracing::warn!(
                 "measuring which executors are the fastest on {}, once for each costly call; FULGURITE_CHOOSE=0 follows \
                  the list",
                 self.device
             );
-        });
+        };
+        if self.of_compilations {
+            TOLD.call_once(tell);
+        }
         let measured = match self.measured(question) {
             Ok(measured) => measured?,
             Err(error) => {
