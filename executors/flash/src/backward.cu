@@ -169,7 +169,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     attention_backward(
     const T* d_out, const T* query, const T* key, const T* value, const float* rows, T* d_query, T* d_key,
     T* d_value, Strides of_d_out, Strides of_query, Strides of_key, Strides of_value, Strides of_d_query,
-    Strides of_d_key, Strides of_d_value, int batches, int heads, int shared_heads, int queries, int keys, float scale) {
+    Strides of_d_key, Strides of_d_value, int batches, int heads, int shared_heads, int queries, int keys,
+    float scale) {
     extern __shared__ uint4 shared[];
     const Problem problem = {d_out,    query,  key,      value,   rows,  d_query,      d_key,   d_value, of_d_out,
                              of_query, of_key, of_value, of_d_query, of_d_key, of_d_value, batches, heads,

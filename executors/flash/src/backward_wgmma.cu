@@ -98,7 +98,8 @@ __device__ __forceinline__ void fill(const Problem& p, const OwnRing& own, const
             int first = work.begin;
             for (int j = 0; j < of_head; ++j, ++turn, first += TILE)
                 filler.fill(tiles, turn, [&](u32 to) {
-                    rows_of(OF_KEYS ? p.query : p.key, of_one, work, head).fetch<TILE>(to, of_one.row, first, rows_count);
+                    rows_of(OF_KEYS ? p.query : p.key, of_one, work, head)
+                        .fetch<TILE>(to, of_one.row, first, rows_count);
                     rows_of(OF_KEYS ? p.d_out : p.value, of_other, work, head)
                         .fetch<TILE>(to + TILE_BYTES, of_other.row, first, rows_count);
                     if constexpr (OF_KEYS)
@@ -172,10 +173,10 @@ __device__ __forceinline__ void differentiate_weights(
 }
 
 // The tiles of a piece of work, one step for each. AHEAD: products of a step are under way during the next, in the
-// order scores of the next tile, gradient that this tile's scores bring, gradients of the next tile's weights; wide heads
-// do not leave the registers for it, and other warp groups fill the time. All warp groups of a block take all its tiles,
-// also those of which they see nothing: branches that groups take apart would keep addresses out of the registers that
-// warps share, and products wait for addresses.
+// order scores of the next tile, gradient that this tile's scores bring, gradients of the next tile's weights. Wide
+// heads do not leave the registers for it, and other warp groups fill the time. All warp groups of a block take all its
+// tiles, also those of which they see nothing: branches that groups take apart would keep addresses out of the
+// registers that warps share, and products wait for addresses.
 __device__ __forceinline__ void differentiate(
     const Problem& p, const OwnRing& own, const TileRing& tiles, int count) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, group = threadIdx.x / GROUP - 1;
@@ -298,11 +299,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     attention_backward(
     const T* d_out, const T* query, const T* key, const T* value, const float* rows, T* d_query, T* d_key,
     T* d_value, Strides of_d_out, Strides of_query, Strides of_key, Strides of_value, Strides of_d_query,
-    Strides of_d_key, Strides of_d_value, int heads,    int shared_heads, int queries, int keys, float scale, int batches, int count) {
+    Strides of_d_key, Strides of_d_value, int heads, int shared_heads, int queries, int keys, float scale,
+    int batches, int count) {
     // Rows are in the order that products read where tiles begin at multiples of 1024 bytes.
     extern __shared__ __align__(1024) uint4 shared[];
     const Problem p = {d_out,    query,  key,    value,    rows,  d_query,      d_key,   d_value, of_d_out,
-                       of_query, of_key, of_value, of_d_query, of_d_key, of_d_value, heads, shared_heads, queries, keys,    scale,   batches};
+                       of_query, of_key, of_value, of_d_query, of_d_key, of_d_value, heads, shared_heads, queries, keys,
+                       scale, batches};
     const u32 from = shared_address(shared), of_tiles = from + OWN_STAGES * 2 * OWN_BYTES;
     const u32 barriers = of_tiles + STAGES * (2 * TILE_BYTES + KNOWN_BYTES);
     const OwnRing own = {from, barriers};
