@@ -3,6 +3,7 @@
 //! beside it.
 
 pub mod access;
+pub mod attention;
 pub mod buffer;
 pub mod caches;
 pub mod cuda;

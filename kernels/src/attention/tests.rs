@@ -1,0 +1,246 @@
+use super::{Scores, attention_backward, attention_forward};
+use crate::access::read_f64;
+use crate::dtype::{DType, Element};
+use crate::view::{TensorMut, TensorRef, contiguous_strides};
+
+/// Numbers between -1 and 1.
+fn noise(count: usize, seed: u32) -> Vec<f64> {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        f64::from(state >> 8) / f64::from(1 << 23) - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// A contiguous tensor.
+struct Own<T> {
+    data: Vec<T>,
+    shape: Vec<usize>,
+    strides: Vec<isize>,
+}
+
+impl<T: Element> Own<T> {
+    fn new(shape: &[usize], values: &[f64]) -> Own<T> {
+        let data = values.iter().map(|value| T::from_f64(*value)).collect();
+        Own { data, shape: shape.to_vec(), strides: contiguous_strides(shape) }
+    }
+    fn noise(shape: &[usize], seed: u32) -> Own<T> {
+        Own::new(shape, &noise(shape.iter().product(), seed))
+    }
+    /// What no kernel may leave.
+    fn poison(shape: &[usize]) -> Own<T> {
+        Own::new(shape, &vec![f64::NAN; shape.iter().product()])
+    }
+    fn view(&self) -> TensorRef<'_> {
+        TensorRef::from_slice(&self.data, &self.shape, &self.strides)
+    }
+    fn view_mut(&mut self) -> TensorMut<'_> {
+        TensorMut::from_slice(&mut self.data, &self.shape, &self.strides)
+    }
+    fn values(&self) -> Vec<f64> {
+        read_f64(&self.view())
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    batch: usize,
+    heads: usize,
+    groups: usize,
+    queries: usize,
+    keys: usize,
+    width: usize,
+    value_width: usize,
+    is_causal: bool,
+    /// Extents of a mask.
+    mask: Option<[usize; 4]>,
+}
+
+const CASES: [Case; 9] = [
+    case([1, 2, 2], [5, 7], [4, 4], false, None),
+    case([2, 3, 3], [130, 130], [8, 8], true, None),
+    case([1, 4, 2], [140, 300], [6, 9], true, None),
+    case([1, 2, 1], [300, 140], [17, 16], true, None),
+    case([2, 16, 8], [129, 257], [8, 8], false, None),
+    case([2, 2, 2], [33, 150], [4, 4], false, Some([2, 1, 1, 150])),
+    case([1, 2, 2], [131, 129], [4, 5], false, Some([1, 1, 131, 129])),
+    case([2, 2, 1], [3, 5], [4, 4], false, Some([2, 2, 3, 5])),
+    case([1, 1, 1], [1, 600], [32, 32], false, None),
+];
+
+const fn case(
+    [batch, heads, groups]: [usize; 3],
+    [queries, keys]: [usize; 2],
+    [width, value_width]: [usize; 2],
+    is_causal: bool,
+    mask: Option<[usize; 4]>,
+) -> Case {
+    Case { batch, heads, groups, queries, keys, width, value_width, is_causal, mask }
+}
+
+/// Results: out, log_sums, d_query, d_key, d_value.
+fn by_kernels<T: Element>(case: Case) -> ([Vec<f64>; 5], [Own<T>; 4], Vec<bool>) {
+    let Case { batch, heads, groups, queries, keys, width, value_width, is_causal, mask } = case;
+    let query = Own::<T>::noise(&[batch, heads, queries, width], 1);
+    let key = Own::<T>::noise(&[batch, groups, keys, width], 2);
+    let value = Own::<T>::noise(&[batch, groups, keys, value_width], 3);
+    let d_out = Own::<T>::noise(&[batch, heads, queries, value_width], 4);
+    let shape = mask.unwrap_or([1; 4]);
+    let count: usize = shape.iter().product();
+    // The first row of a mask with rows hides everything.
+    let hides_all = |at: usize| shape[2] > 1 && at < shape[3];
+    let seen: Vec<bool> = noise(count, 5).iter().enumerate().map(|(at, x)| *x > -0.3 && !hides_all(at)).collect();
+    let strides = contiguous_strides(&shape);
+    let bytes: Vec<u8> = seen.iter().map(|seen| u8::from(*seen)).collect();
+    // SAFETY: a byte for each element, 0 or 1.
+    let view = unsafe { TensorRef::new(DType::Bool, &shape, &strides, bytes.as_ptr()) };
+    let scores = Scores { query: query.view(), key: key.view(), mask: mask.map(|_| view), is_causal, scale: 0.7 };
+    let mut out = Own::<T>::poison(&[batch, queries, heads, value_width]);
+    let mut log_sums = Own::<f32>::poison(&[batch, heads, queries]);
+    attention_forward(&scores, value.view(), out.view_mut(), log_sums.view_mut());
+    let mut d_query = Own::<T>::poison(&[batch, queries, heads, width]);
+    let mut d_key = Own::<T>::poison(&[batch, keys, groups, width]);
+    let mut d_value = Own::<T>::poison(&[batch, keys, groups, value_width]);
+    attention_backward(
+        &scores,
+        value.view(),
+        d_out.view(),
+        out.view(),
+        log_sums.view(),
+        d_query.view_mut(),
+        d_key.view_mut(),
+        d_value.view_mut(),
+    );
+    let results = [out.values(), log_sums.values(), d_query.values(), d_key.values(), d_value.values()];
+    let seen = if mask.is_some() { seen } else { vec![true] };
+    (results, [query, key, value, d_out], seen)
+}
+
+/// The same by the definition, in f64.
+fn by_definition<T: Element>(case: Case, operands: &[Own<T>; 4], seen: &[bool]) -> [Vec<f64>; 5] {
+    let Case { batch, heads, groups, queries, keys, width, value_width, is_causal, mask } = case;
+    let [query, key, value, d_out] = operands.each_ref().map(Own::values);
+    let shape = mask.unwrap_or([1; 4]);
+    let mut results = [
+        vec![0.0; batch * queries * heads * value_width],
+        vec![0.0; batch * heads * queries],
+        vec![0.0; batch * queries * heads * width],
+        vec![0.0; batch * keys * groups * width],
+        vec![0.0; batch * keys * groups * value_width],
+    ];
+    for (b, h, i) in (0..batch).flat_map(|b| (0..heads).flat_map(move |h| (0..queries).map(move |i| (b, h, i)))) {
+        let g = h / (heads / groups);
+        let q = |e: usize| query[((b * heads + h) * queries + i) * width + e];
+        let k = |j: usize, e: usize| key[((b * groups + g) * keys + j) * width + e];
+        let v = |j: usize, e: usize| value[((b * groups + g) * keys + j) * value_width + e];
+        let d = |e: usize| d_out[((b * heads + h) * queries + i) * value_width + e];
+        let sees = |j: usize| {
+            let at = [b, h, i, j].iter().zip(shape).fold(0, |at, (index, extent)| at * extent + index % extent);
+            seen[at] && !(is_causal && j > i)
+        };
+        let score = |j: usize| 0.7 * (0..width).map(|e| q(e) * k(j, e)).sum::<f64>();
+        let total: f64 = (0..keys).filter(|j| sees(*j)).map(|j| score(j).exp()).sum();
+        results[1][(b * heads + h) * queries + i] = if total == 0.0 { f64::INFINITY } else { total.ln() };
+        let weight = |j: usize| if sees(j) { score(j).exp() / total } else { 0.0 };
+        let weights: Vec<f64> = (0..keys).map(weight).collect();
+        let d_weights: Vec<f64> = (0..keys).map(|j| (0..value_width).map(|e| d(e) * v(j, e)).sum::<f64>()).collect();
+        let delta: f64 = weights.iter().zip(&d_weights).map(|(w, d)| w * d).sum();
+        for j in 0..keys {
+            let d_score = 0.7 * weights[j] * (d_weights[j] - delta);
+            for e in 0..value_width {
+                results[0][((b * queries + i) * heads + h) * value_width + e] += weights[j] * v(j, e);
+                results[4][((b * keys + j) * groups + g) * value_width + e] += weights[j] * d(e);
+            }
+            for e in 0..width {
+                results[2][((b * queries + i) * heads + h) * width + e] += d_score * k(j, e);
+                results[3][((b * keys + j) * groups + g) * width + e] += d_score * q(e);
+            }
+        }
+    }
+    results
+}
+
+fn agrees<T: Element>(tolerance: f64) {
+    for case in CASES {
+        let (found, operands, seen) = by_kernels::<T>(case);
+        let expected = by_definition(case, &operands, &seen);
+        for (name, (found, expected)) in
+            ["out", "log_sums", "d_query", "d_key", "d_value"].iter().zip(found.iter().zip(&expected))
+        {
+            let largest = expected.iter().filter(|x| x.is_finite()).fold(1.0f64, |most, x| most.max(x.abs()));
+            for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+                let same = found == expected || (found - expected).abs() <= tolerance * largest;
+                assert!(same, "{case:?}: {name} at {at} is {found}, expected {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn results_and_gradients_are_those_of_the_definition() {
+    agrees::<f32>(3e-6);
+    agrees::<half::bf16>(1.0 / 128.0);
+    agrees::<half::f16>(1.0 / 1024.0);
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit() {
+    for case in [CASES[2], CASES[4]] {
+        let run = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| by_kernels::<f32>(case).0)
+        };
+        assert_eq!(run(1), run(3));
+    }
+}
+
+#[test]
+fn operands_are_read_through_their_strides() {
+    let case = CASES[1];
+    let (expected, [query, key, value, _], _) = by_kernels::<f32>(case);
+    let Case { batch, heads, queries, width, .. } = case;
+    // Queries, keys and values of a position lie beside each other: [batch, position, 3, head, width].
+    let mut packed = vec![0f32; batch * queries * 3 * heads * width];
+    let strides = [queries * 3 * heads * width, width, 3 * heads * width, 1].map(|stride| stride as isize);
+    for (part, tensor) in [&query, &key, &value].into_iter().enumerate() {
+        for (at, x) in tensor.data.iter().enumerate() {
+            let (e, i, h, b) =
+                (at % width, at / width % queries, at / width / queries % heads, at / width / queries / heads);
+            packed[((b * queries + i) * 3 + part) * heads * width + h * width + e] = *x;
+        }
+    }
+    let shape = [batch, heads, queries, width];
+    let part = |part: usize| {
+        let first = packed[part * heads * width..].as_ptr();
+        // SAFETY: the last element of the last part is the last of the vector.
+        unsafe { TensorRef::new(DType::F32, &shape, &strides, first.cast()) }
+    };
+    let scores = Scores { query: part(0), key: part(1), mask: None, is_causal: true, scale: 0.7 };
+    let mut out = Own::<f32>::poison(&[batch, queries, heads, width]);
+    let mut log_sums = Own::<f32>::poison(&[batch, heads, queries]);
+    attention_forward(&scores, part(2), out.view_mut(), log_sums.view_mut());
+    assert_eq!([out.values(), log_sums.values()], expected[..2]);
+}
+
+#[test]
+fn scores_of_infinity_have_no_softmax_and_hidden_ones_are_zero() {
+    let (query, value) = (Own::<f32>::new(&[1, 1, 1, 1], &[1.0]), Own::<f32>::new(&[1, 1, 2, 1], &[3.0, 5.0]));
+    let run = |keys: [f64; 2], mask: Option<[u8; 2]>| {
+        let key = Own::<f32>::new(&[1, 1, 2, 1], &keys);
+        let mask = mask.as_ref();
+        // SAFETY: two bytes.
+        let mask = mask.map(|mask| unsafe { TensorRef::new(DType::Bool, &[1, 1, 1, 2], &[2, 2, 2, 1], mask.as_ptr()) });
+        let scores = Scores { query: query.view(), key: key.view(), mask, is_causal: false, scale: 1.0 };
+        let (mut out, mut sums) = (Own::<f32>::poison(&[1, 1, 1, 1]), Own::<f32>::poison(&[1, 1, 1]));
+        attention_forward(&scores, value.view(), out.view_mut(), sums.view_mut());
+        out.data[0]
+    };
+    let low = f64::NEG_INFINITY;
+    assert!(run([low, low], None).is_nan(), "all scores are -infinity by themselves");
+    assert_eq!(run([low, 1.0], None), 5.0);
+    assert!(run([f64::INFINITY, 1.0], None).is_nan());
+    assert_eq!(run([1.0, 1.0], Some([0, 0])), 0.0, "a mask hides both");
+    assert_eq!(run([f64::NAN, 1.0], Some([0, 1])), 5.0, "a score that is hidden is not read");
+    assert!(run([f64::NAN, 1.0], None).is_nan());
+}
