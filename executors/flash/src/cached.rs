@@ -8,8 +8,9 @@ use fulgurite_runtime::{TensorMeta, refuse_unless};
 use super::exact;
 use super::flash;
 use super::launch::forward_after;
-use super::symbols::{beside, factor, kernels_fit};
+use super::symbols::kernels_fit;
 use fulgurite_ops::core::arrays::softmax_row;
+use fulgurite_ops::core::attention::{beside, factor};
 use fulgurite_ops::prims;
 
 /// Attention of query [B, H, L, E], whose first row is position `starts[b]` of sequence b, to positions 0 to their own
@@ -50,7 +51,7 @@ pub mod attention_after {
         let fits = exact::takes(query).and_then(|()| kernels_fit(query, key, value));
         fits.map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         require!(starts.shape() == &query.shape()[..1], Starts, "starts is {starts}, query {query}");
-        Ok(beside(query))
+        Ok(beside(query, value))
     }
 
     fn reference(
@@ -138,7 +139,7 @@ mod cached_attention_by_flash {
         _window: Option<i64>,
         _cap: Option<f64>,
     ) -> Tensor {
-        let out = super::attention_after(query, key, value, starts, super::factor(query, scale));
+        let out = super::attention_after(query, key, value, starts, factor(query, scale));
         prims::permute(out, [0, 2, 1, 3])
     }
 }

@@ -2,13 +2,12 @@
 
 use fulgurite_ops_macros::operator;
 use fulgurite_runtime::executor::Claim;
-use fulgurite_runtime::rules::{ArrayD, IxDyn};
-use fulgurite_runtime::{DType, Tensor, TensorMeta, refuse_unless};
+use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
 use super::problem::WIDEST;
 use super::{by_both, flash};
-use fulgurite_ops::core::arrays::softmax_row;
-use fulgurite_ops::prims::{self, checks};
+use fulgurite_ops::core::attention::{Attended, as_before, as_four, beside, factor, meta_as_four, row_meta};
+use fulgurite_ops::prims::checks;
 
 /// The most rows of queries and keys in all: they, and so blocks, are counted by an `int` in the kernels.
 const MOST: usize = i32::MAX as usize;
@@ -31,30 +30,6 @@ pub(super) fn kernels_fit(query: &TensorMeta, key: &TensorMeta, value: &TensorMe
     let rows = q[2].max(k[2]).saturating_add(16).saturating_mul(2).saturating_mul(q[0]).saturating_mul(q[1]);
     refuse_unless!(rows <= MOST, "query is {query}, key {key}: more than {MOST} rows");
     Ok(())
-}
-
-/// The logarithms of sums: one number for each query of each head.
-fn row_meta(query: &TensorMeta) -> TensorMeta {
-    TensorMeta::new(&query.shape()[..3], DType::F32, query.device())
-}
-
-/// The result with the heads of a position adjacent in memory.
-pub(super) fn beside(input: &TensorMeta) -> TensorMeta {
-    let [batch, heads, length, width] = [0, 1, 2, 3].map(|dim| input.shape()[dim]);
-    input.with_shape([batch, length, heads, width])
-}
-
-/// The scores of each query of each head; those that it may not see are -infinity.
-fn scores(query: &ArrayD<f64>, key: &ArrayD<f64>, is_causal: bool, scale: f64) -> ArrayD<f64> {
-    let [batch, heads, queries, width] = [0, 1, 2, 3].map(|dim| query.shape()[dim]);
-    let times = heads / key.shape()[1];
-    ArrayD::from_shape_fn(IxDyn(&[batch, heads, queries, key.shape()[2]]), |at| {
-        if is_causal && at[3] > at[2] {
-            return f64::NEG_INFINITY;
-        }
-        let products = (0..width).map(|e| query[[at[0], at[1], at[2], e]] * key[[at[0], at[1] / times, at[3], e]]);
-        products.sum::<f64>() * scale
-    })
 }
 
 /// Attention of query [B, H, L, E] to key and value [B, H', S, E], H a multiple of H': out [B, L, H, E], with the heads
@@ -103,7 +78,7 @@ pub mod attention {
 
     fn meta(query: &TensorMeta, key: &TensorMeta, value: &TensorMeta) -> Result<(TensorMeta, TensorMeta)> {
         super::kernels_fit(query, key, value).map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
-        Ok((super::beside(query), super::row_meta(query)))
+        Ok((beside(query, value), row_meta(query)))
     }
 
     fn reference(
@@ -113,22 +88,7 @@ pub mod attention {
         is_causal: bool,
         scale: f64,
     ) -> (ArrayD<f64>, ArrayD<f64>) {
-        let [batch, heads, queries, width] = [0, 1, 2, 3].map(|dim| query.shape()[dim]);
-        let times = heads / key.shape()[1];
-        let mut weights = super::scores(query, key, is_causal, scale);
-        let mut log_sums = ArrayD::zeros(IxDyn(&[batch, heads, queries]));
-        for (mut row, sum) in weights.lanes_mut(ndarray::Axis(3)).into_iter().zip(&mut log_sums) {
-            let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            *sum = top + row.iter().map(|score| (score - top).exp()).sum::<f64>().ln();
-            let new = super::softmax_row(&row.to_vec());
-            row.iter_mut().zip(new).for_each(|(to, from)| *to = from);
-        }
-        let out = ArrayD::from_shape_fn(IxDyn(&[batch, queries, heads, width]), |at| {
-            let weighed = (0..key.shape()[2])
-                .map(|j| weights[[at[0], at[2], at[1], j]] * value[[at[0], at[2] / times, j, at[3]]]);
-            weighed.sum()
-        });
-        (out, log_sums)
+        Attended { query, key, value, mask: None, is_causal, scale }.forward()
     }
 
     fn plan(
@@ -250,10 +210,10 @@ pub mod attention_backward {
     ) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
         super::kernels_fit(query, key, value).map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         checks::is_like(("d_out", d_out), query, Code::Cotangent)?;
-        let (result, row) = (super::beside(query), super::row_meta(query));
+        let (result, row) = (beside(query, value), row_meta(query));
         checks::is_like(("attended", attended), &result, Code::Attended)?;
         checks::is_like(("log_sums", log_sums), &row, Code::LogSums)?;
-        let shared = super::beside(key);
+        let shared = beside(key, value);
         Ok((result, shared.clone(), shared))
     }
 
@@ -267,28 +227,8 @@ pub mod attention_backward {
         is_causal: bool,
         scale: f64,
     ) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
-        let [batch, heads, queries, width] = [0, 1, 2, 3].map(|dim| query.shape()[dim]);
-        let (shared_heads, keys) = (key.shape()[1], key.shape()[2]);
-        let times = heads / shared_heads;
-        let scores = super::scores(query, key, is_causal, scale);
-        let mut d_query = ArrayD::zeros(IxDyn(&[batch, queries, heads, width]));
-        let mut d_key = ArrayD::zeros(IxDyn(&[batch, keys, shared_heads, width]));
-        let mut d_value = d_key.clone();
-        for (at, score) in scores.indexed_iter() {
-            let (b, h, i, j) = (at[0], at[1], at[2], at[3]);
-            let weight = (score - log_sums[[b, h, i]]).exp();
-            let shared = h / times;
-            let sum = |f: &dyn Fn(usize) -> f64| (0..width).map(f).sum::<f64>();
-            let delta = sum(&|e| d_out[[b, h, i, e]] * attended[[b, i, h, e]]);
-            let d_weight = sum(&|e| d_out[[b, h, i, e]] * value[[b, shared, j, e]]);
-            let d_score = weight * (d_weight - delta) * scale;
-            for e in 0..width {
-                d_value[[b, j, shared, e]] += weight * d_out[[b, h, i, e]];
-                d_query[[b, i, h, e]] += d_score * key[[b, shared, j, e]];
-                d_key[[b, j, shared, e]] += d_score * query[[b, h, i, e]];
-            }
-        }
-        (d_query, d_key, d_value)
+        let all = Attended { query, key, value, mask: None, is_causal, scale };
+        all.backward(d_out, attended, log_sums).into()
     }
 
     fn plan(
@@ -341,34 +281,6 @@ pub mod attention_backward {
         e.case(Attended, ARGUMENTS.attended.set(good(), of(&[2, 4, 3, 8])), "expected f32[2, 3, 4, 8]");
         e.case(LogSums, ARGUMENTS.log_sums.set(good(), of(&[2, 4, 4])), "expected f32[2, 4, 3]");
     }
-}
-
-/// [batch, heads, length, width] of a shape: leading dimensions become one, missing ones are of one element.
-fn four(shape: &[usize]) -> [usize; 4] {
-    let rank = shape.len();
-    let heads = if rank > 2 { shape[rank - 3] } else { 1 };
-    [shape[..rank.saturating_sub(3)].iter().product(), heads, shape[rank - 2], shape[rank - 1]]
-}
-
-/// A tensor of the shape that [`four`] gives.
-fn as_four(tensor: Tensor) -> Tensor {
-    if tensor.rank() == 4 { tensor } else { prims::reshape(tensor, four(&tensor.shape())) }
-}
-
-/// The meta of what [`as_four`] gives.
-fn meta_as_four(meta: &TensorMeta) -> TensorMeta {
-    meta.with_shape(four(meta.shape()))
-}
-
-/// Heads of a position beside each other, in the form of `like`, whose heads lie one after another.
-fn as_before(tensor: Tensor, like: Tensor) -> Tensor {
-    let apart = prims::permute(tensor, [0, 2, 1, 3]);
-    if like.rank() == 4 { apart } else { prims::reshape(apart, like.shape()) }
-}
-
-/// The factor of scores.
-pub(super) fn factor(query: Tensor, scale: Option<f64>) -> f64 {
-    scale.unwrap_or_else(|| 1.0 / (query.size(-1) as f64).sqrt())
 }
 
 by_both!(fulgurite_ops::nn::scaled_dot_product_attention, attention_by_flash, attention_by_flash_tf32, {

@@ -2,6 +2,7 @@
 //! decompose into prims, which have none of that.
 
 pub mod arrays;
+pub mod attention;
 pub mod promotion;
 
 fulgurite_ops_macros::operator_files! {
