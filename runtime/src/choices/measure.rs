@@ -12,17 +12,14 @@ use super::clock::Clock;
 use super::entry::{DECOMPOSED, Times, Tried};
 use super::program;
 use super::ranking::Question;
+use super::rounds::rounds;
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::meta::Device;
 use crate::program::Program;
 
-/// Measured runs of each candidate; the median counts.
-const ROUNDS: usize = 9;
 /// Runs before anything is measured: the first ones launch, record a graph, and replay it.
 const WARM_UP: usize = 3;
-/// A candidate that takes so many times as long as the fastest in each of its first two measured runs is not run again.
-const HOPELESS: f64 = 5.0;
 /// Times that differ by no more than this part are equal.
 pub(super) const NOISE: f64 = 0.02;
 
@@ -31,15 +28,6 @@ pub(super) const NOISE: f64 = 0.02;
 pub(super) struct Measured {
     pub(super) winner: String,
     pub(super) tried: Vec<Tried>,
-}
-
-/// A candidate that is run.
-struct Running {
-    at: usize,
-    program: Program,
-    times: Vec<f64>,
-    /// Whether it is run no more.
-    stopped: bool,
 }
 
 /// The candidates of a call, and why some were dropped.
@@ -81,7 +69,7 @@ impl Candidates<'_> {
     fn medians(&mut self, clock: &mut Clock, device: Device, neighbour: bool) -> Result<Vec<Option<f64>>> {
         let trace = program::trace(self.question, neighbour)?;
         let mut inputs: Vec<Array> = Vec::new();
-        let mut running: Vec<Running> = Vec::new();
+        let mut running: Vec<(usize, Program)> = Vec::new();
         for (at, name) in self.names.iter().enumerate() {
             if self.dropped[at].is_some() {
                 continue;
@@ -94,29 +82,20 @@ impl Candidates<'_> {
                 Ok(program)
             });
             match warm {
-                Ok(program) => running.push(Running { at, program, times: Vec::new(), stopped: false }),
+                Ok(program) => running.push((at, program)),
                 Err(error) => self.dropped[at] = Some(reason(&error)),
             }
         }
-        for round in 0..ROUNDS {
-            for one in running.iter_mut().filter(|one| !one.stopped) {
-                match clock.microseconds(&one.program, &inputs, program::NAME) {
-                    Ok(time) => one.times.push(time),
-                    Err(error) => {
-                        self.dropped[one.at] = Some(reason(&error));
-                        one.stopped = true;
-                    }
-                }
-            }
-            if round == 1 {
-                let least = |one: &Running| one.times.iter().copied().fold(f64::INFINITY, f64::min);
-                let best = running.iter().map(least).fold(f64::INFINITY, f64::min);
-                running.iter_mut().for_each(|one| one.stopped |= least(one) > HOPELESS * best);
-            }
-        }
+        let mut run = |i: usize| -> std::result::Result<f64, String> {
+            clock.microseconds(&running[i].1, &inputs, program::NAME).map_err(|error| reason(&error))
+        };
+        let times = rounds(running.len(), &mut run);
         let mut medians = vec![None; self.names.len()];
-        for mut one in running.into_iter().filter(|one| self.dropped[one.at].is_none()) {
-            medians[one.at] = median(&mut one.times);
+        for ((at, _), time) in running.iter().zip(times) {
+            match time {
+                Ok(time) => medians[*at] = Some(time),
+                Err(reason) => self.dropped[*at] = Some(reason),
+            }
         }
         Ok(medians)
     }
@@ -125,11 +104,6 @@ impl Candidates<'_> {
 /// The first line of an error.
 fn reason(error: &Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
-}
-
-fn median(times: &mut [f64]) -> Option<f64> {
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied()
 }
 
 /// Who wins; `None` if nobody could be run. The first of `tried` that could be run is the list's.

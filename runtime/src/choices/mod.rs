@@ -17,6 +17,7 @@ mod measure;
 mod program;
 mod ranking;
 mod records;
+mod rounds;
 mod text;
 
 pub use call::{Call, Purpose};
