@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::traces::train_step_trace;
+use fulgurite_runtime::DType;
 use fulgurite_runtime::compile::{Options, Stage, compile, stages};
 use fulgurite_runtime::trace::{Block, Callee, Storage, Trace};
 use fulgurite_runtime::transforms::retarget::retarget;
@@ -68,7 +69,9 @@ fn all_parameters_are_updated_by_one_region_where_they_are() {
     let regions: Vec<_> =
         planned.symbols.iter().filter(|symbol| symbol.callee == Callee::Region { executor: "optim" }).collect();
     assert_eq!(regions.len(), 1);
-    assert_eq!(regions[0].body.as_ref().unwrap().symbols.len(), CONFIG.parameters().len());
+    // Gradients are scaled inside it.
+    assert_eq!(regions[0].body.as_ref().unwrap().symbols.len(), 1 + CONFIG.parameters().len());
+    assert!(!planned.symbols.iter().any(|symbol| symbol.name() == "optim::scale_all"));
     // Parameters and moments are donated: each result lies over the input of its own name.
     for id in &regions[0].results {
         let Some(Storage::Shared(over)) = planned.value(*id).storage else {
@@ -76,11 +79,25 @@ fn all_parameters_are_updated_by_one_region_where_they_are() {
         };
         assert!(planned.parameters.contains(&over) && regions[0].operands().any(|operand| operand == over));
     }
-    // Scaled gradients lie over the gradients, one by one.
-    let scaled = planned.symbols.iter().find(|symbol| symbol.name() == "optim::scale_all").unwrap();
-    for (gradient, result) in scaled.operands().zip(&scaled.results) {
-        assert_eq!(planned.value(gradient).storage, planned.value(*result).storage);
-    }
+}
+
+#[test]
+fn gradients_of_16_bits_are_not_widened_for_norm_and_update() {
+    let options = Options { autocast: Some(DType::BF16), ..options(&["optim", "cublaslt", "fusion", "cuda"]) };
+    let stages = stages(step(), &options).unwrap();
+    let fused = &stage(&stages, "fuse").block;
+    let regions: Vec<_> =
+        fused.symbols.iter().filter(|symbol| symbol.callee == Callee::Region { executor: "optim" }).collect();
+    let [norm, updates] = regions[..] else { panic!("{} regions of norm and updates", regions.len()) };
+    let bodies = [norm, updates].map(|region| region.body.as_ref().unwrap());
+    assert_eq!(bodies[0].symbols.last().unwrap().name(), "optim::grad_norm");
+    // Gradients of the linear layers' weights and biases, which both regions read as they are.
+    let narrow = |body: &Block| body.parameters.iter().filter(|id| body.meta(**id).dtype() == DType::BF16).count();
+    assert_eq!(bodies.map(|body| narrow(body)), [8 * LAYERS; 2]);
+    let written: Vec<_> =
+        fused.symbols.iter().filter(|symbol| symbol.name() == "prims::convert_element_type").collect();
+    let read: Vec<_> = regions.iter().flat_map(|region| region.operands()).collect();
+    assert!(written.iter().all(|symbol| !read.contains(&symbol.results[0])));
 }
 
 #[test]

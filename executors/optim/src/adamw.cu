@@ -1,5 +1,6 @@
 // AdamW over many tensors in one launch. The few numbers of the step are computed before it, in f64, by a launch of
 // their own.
+#include "fulgurite/arithmetic.cuh"
 #include "fulgurite/vectors.cuh"
 
 struct Setting {
@@ -8,18 +9,27 @@ struct Setting {
 #if CONDITIONAL
     const bool* apply;
 #endif
+#if CLIPPED
+    // The norm of all gradients.
+    const float* norm;
+#endif
 };
 struct Settings {
     Setting at[SETTINGS];
 };
 struct Rates {
     double beta1[SETTINGS], beta2[SETTINGS], weight_decay[SETTINGS], eps[SETTINGS];
+#if CLIPPED
+    double max_norm[SETTINGS];
+#endif
 };
 
-// What a setting's blocks read: 1 - lr·wd, -lr / (1 - β₁ᵗ), √(1 - β₂ᵗ), and whether everything is to stay as it is.
+// What a setting's blocks read: 1 - lr·wd, -lr / (1 - β₁ᵗ), √(1 - β₂ᵗ), whether everything is to stay as it is, and
+// what gradients are multiplied by first.
 struct Numbers {
     float decay, rate, root;
     u32 unchanged;
+    float factor;
 };
 
 extern "C" __global__ void __launch_bounds__(32)
@@ -36,6 +46,11 @@ extern "C" __global__ void __launch_bounds__(32)
     own.unchanged = *settings.at[i].apply ? 0 : 1;
 #else
     own.unchanged = 0;
+#endif
+#if CLIPPED
+    own.factor = minimum((float)rates.max_norm[i] / (*settings.at[i].norm + 1e-6f), 1.0f);
+#else
+    own.factor = 1;
 #endif
     numbers[i] = own;
 }
@@ -93,6 +108,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw(
 #if CONDITIONAL
         // All threads take the same way. What is written may not be where it was read from.
         if (number.unchanged) return;
+#endif
+#if CLIPPED
+        // As `scale` of norm.cu writes it: rounded, and not joined with what follows.
+        g = widen(narrow<SCALED>(__fmul_rn(g, number.factor)));
 #endif
         m = m + (g - m) * rest1;
         v = v * beta2 + (g * g) * rest2;

@@ -2,28 +2,39 @@
 
 use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::argument::map_arguments;
-use fulgurite_runtime::rules::{Address, Arg, DeviceTensor, Failure, LaunchShape, Plan, Result};
-use fulgurite_runtime::trace::{Block, BoundSymbol, ValueId};
+use fulgurite_runtime::rules::{Address, Arg, DeviceTensor, LaunchShape, Plan, Result};
+use fulgurite_runtime::trace::{BoundSymbol, ValueId};
 use fulgurite_runtime::{DType, binds, source_files};
-use rustc_hash::FxHashMap;
 
 use super::optim;
+use super::region::Gradient;
 use super::tables::{MOST_TENSORS, numbers, table};
 use fulgurite_executor_cuda::support::{THREADS, has_kernels_for, pack_of, type_of};
-use fulgurite_executor_regions::widening::widened;
 use fulgurite_ops::optim::adamw::ARGUMENTS;
 
 /// The most settings of a launch: the warp that computes the numbers of the step has a thread for each.
 const MOST_SETTINGS: usize = 32;
 
-/// What the kernel calls a setting: where learning rate and step are, and whether the update is to be made, and the
-/// bits of β₁, β₂, weight decay and ε.
+/// Numbers of the step that are computed of each setting.
+const NUMBERS: usize = 5;
+
+/// What the kernel calls a setting: where learning rate and step are, and whether the update is to be made, what
+/// gradients are scaled by, and the bits of β₁, β₂, weight decay and ε.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Setting {
     lr: Address,
     step: Address,
     apply: Option<Address>,
+    clip: Option<Clip>,
     rates: [u64; 4],
+}
+
+/// Where the norm of all gradients is, the largest that is left as it is, and the type that scaled gradients have.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Clip {
+    norm: Address,
+    max_norm: f64,
+    dtype: DType,
 }
 
 /// One update: the parameter, its gradient and moments, and the three results.
@@ -41,7 +52,8 @@ impl Update {
         results: [&DeviceTensor; 3],
     ) -> Update {
         let apply = apply.map(|apply| apply.address);
-        let setting = Setting { lr: lr.address, step: step.address, apply, rates: rates.map(f64::to_bits) };
+        let rates = rates.map(f64::to_bits);
+        let setting = Setting { lr: lr.address, step: step.address, apply, clip: None, rates };
         let [param, grad, mean, square] = tensors;
         let [next, next_mean, next_square] = results;
         Update { setting, tensors: [param, grad, mean, square, next, next_mean, next_square].map(DeviceTensor::clone) }
@@ -54,19 +66,21 @@ impl Update {
             param: self.tensors[0].dtype(),
             grad: self.tensors[1].dtype(),
             moment: self.tensors[2].dtype(),
+            scaled: self.setting.clip.map(|clip| clip.dtype),
             pack: pack_of(0, all.iter().map(|tensor| tensor.dtype().size()).max().unwrap_or(1), &all),
             conditional: self.setting.apply.is_some(),
         }
     }
 }
 
-/// What the kernel is compiled for: element types of parameter, gradient and moments, how many elements are read at
-/// once, and whether a tensor says if the update is made.
+/// What the kernel is compiled for: element types of parameter, gradient and moments, that of gradients that it scales,
+/// how many elements are read at once, and whether a tensor says if the update is made.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Kind {
     param: DType,
     grad: DType,
     moment: DType,
+    scaled: Option<DType>,
     pack: usize,
     conditional: bool,
 }
@@ -118,14 +132,21 @@ fn launch(plan: &mut Plan, kind: Kind, updates: &[&Update]) -> Result<()> {
     plan.define("PACK", kind.pack);
     plan.define("ALIGNED", 1);
     plan.define("CONDITIONAL", u32::from(kind.conditional));
+    plan.define("CLIPPED", u32::from(kind.scaled.is_some()));
+    plan.define("SCALED", type_of(kind.scaled.unwrap_or(kind.grad)));
     plan.define("THREADS", THREADS);
     plan.define("TENSORS", updates.len());
     plan.define("SETTINGS", settings.len());
-    let step_numbers = plan.workspace((settings.len() * 4 * size_of::<f32>()) as u64);
-    let scalars: Vec<Address> =
-        settings.iter().flat_map(|setting| [setting.lr, setting.step].into_iter().chain(setting.apply)).collect();
-    // Of each rate all settings, one after another.
-    let rates = numbers((0..4).flat_map(|rate| settings.iter().map(move |setting| setting.rates[rate].to_le_bytes())));
+    let step_numbers = plan.workspace((settings.len() * NUMBERS * size_of::<f32>()) as u64);
+    let scalars = settings.iter().flat_map(|setting| {
+        let norm = setting.clip.map(|clip| clip.norm);
+        [setting.lr, setting.step].into_iter().chain(setting.apply).chain(norm)
+    });
+    let scalars: Vec<Address> = scalars.collect();
+    // Of each rate all settings, one after another; behind them the largest norms.
+    let of_rates = (0..4).flat_map(|rate| settings.iter().map(move |setting| setting.rates[rate].to_le_bytes()));
+    let norms = settings.iter().filter_map(|setting| setting.clip.map(|clip| clip.max_norm.to_le_bytes()));
+    let rates = numbers(of_rates.chain(norms));
     plan.launch("adamw_numbers", LaunchShape::linear(1, 32), binds![scalars, rates.clone(), step_numbers])?;
 
     let tensors: Vec<Address> =
@@ -139,39 +160,25 @@ fn launch(plan: &mut Plan, kind: Kind, updates: &[&Update]) -> Result<()> {
     plan.launch("adamw", LaunchShape::linear(blocks, THREADS), parameters)
 }
 
-/// Whether a line is an update: the operator that this executor implements for several tensors at once.
-pub(super) fn is_update(symbol: &BoundSymbol) -> bool {
-    symbol.operator() == Some(&fulgurite_ops::optim::adamw::OPERATOR)
-}
-
-/// A region is a list of updates that do not read each other's results, and before them what widens gradients.
-pub fn plan_region(plan: &mut Plan, body: &Block, operands: &[DeviceTensor], results: &[DeviceTensor]) -> Result<()> {
-    let broken = || Failure::new("Region", "a region of the optim executor is no list of independent updates");
-    let mut tensors: FxHashMap<ValueId, DeviceTensor> =
-        body.parameters.iter().copied().zip(operands.iter().cloned()).collect();
-    let written_to: FxHashMap<ValueId, &DeviceTensor> = body.results.iter().copied().zip(results).collect();
-    let mut updates = Vec::with_capacity(body.symbols.len());
-    for symbol in &body.symbols {
-        if let Some((from, to)) = widened(body, symbol) {
-            // The kernel widens.
-            let gradient = tensors.get(&from).ok_or_else(broken)?.clone();
-            tensors.insert(to, gradient);
-            continue;
-        }
-        if !is_update(symbol) {
-            return Err(broken());
-        }
-        symbol.operands().try_for_each(|id| tensors.get(&id).ok_or_else(broken).map(drop))?;
-        let arguments: Vec<Arg<DeviceTensor>> = map_arguments(&symbol.arguments, |id| tensors[id].clone());
-        let written: Vec<DeviceTensor> = symbol
-            .results
-            .iter()
-            .map(|id| written_to.get(id).copied().cloned().ok_or_else(broken))
-            .collect::<Result<_>>()?;
-        let [next, mean, square] = &written[..] else { return Err(broken()) };
+/// Plans the updates of a region. `tensor` gives the tensors that values of the region have.
+pub(super) fn plan_updates(
+    plan: &mut Plan,
+    updates: &[(&BoundSymbol, Gradient)],
+    tensor: &dyn Fn(ValueId) -> Result<DeviceTensor>,
+) -> Result<()> {
+    let mut planned = Vec::with_capacity(updates.len());
+    for (symbol, gradient) in updates {
+        let grad = tensor(gradient.value)?;
+        let own = *ARGUMENTS.grad.read(&symbol.arguments);
+        // The gradient as the kernel reads it has another place, and may have another type.
+        symbol.operands().filter(|id| *id != own).try_for_each(|id| tensor(id).map(drop))?;
+        let arguments: Vec<Arg<DeviceTensor>> =
+            map_arguments(&symbol.arguments, |id| tensor(*id).unwrap_or_else(|_| grad.clone()));
+        let written: Vec<DeviceTensor> = symbol.results.iter().map(|id| tensor(*id)).collect::<Result<_>>()?;
+        let [next, mean, square] = &written[..] else { return Err(super::broken()) };
         let a = &arguments[..];
-        updates.push(Update::new(
-            [ARGUMENTS.param.read(a), ARGUMENTS.grad.read(a), ARGUMENTS.exp_avg.read(a), ARGUMENTS.exp_avg_sq.read(a)],
+        let mut update = Update::new(
+            [ARGUMENTS.param.read(a), &grad, ARGUMENTS.exp_avg.read(a), ARGUMENTS.exp_avg_sq.read(a)],
             ([ARGUMENTS.lr.read(a), ARGUMENTS.step.read(a)], ARGUMENTS.apply.read(a).as_ref()),
             [
                 *ARGUMENTS.beta1.read(a),
@@ -180,9 +187,14 @@ pub fn plan_region(plan: &mut Plan, body: &Block, operands: &[DeviceTensor], res
                 *ARGUMENTS.eps.read(a),
             ],
             [next, mean, square],
-        ));
+        );
+        if let Some(scale) = gradient.scale {
+            let (norm, max_norm) = (tensor(scale.norm)?.address, scale.max_norm);
+            update.setting.clip = Some(Clip { norm, max_norm, dtype: gradient.dtype });
+        }
+        planned.push(update);
     }
-    plan_all(plan, &updates)
+    plan_all(plan, &planned)
 }
 
 #[implementation(of = fulgurite_ops::optim::adamw, by = optim, in_place)]

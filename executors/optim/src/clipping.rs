@@ -5,19 +5,48 @@ use fulgurite_runtime::rules::{Address, DeviceTensor, LaunchShape, Parameter, Pl
 use fulgurite_runtime::{DType, TensorMeta, binds, source_files};
 
 use super::optim;
-use super::tables::{MOST_TENSORS, table};
+use super::tables::{MOST_TENSORS, numbers, table};
 use fulgurite_executor_cuda::support::{THREADS, are_aligned, has_kernels_for, pack_anywhere, type_of};
 use fulgurite_ops::prims::checks;
 
 /// Launches of tensors that are not empty: whether packs of all of them are aligned, and the tensors' positions.
 /// Addresses decide about neither which tensors a launch has nor the packs, since the order of sums depends on both.
-fn launches(tensors: &[Vec<&DeviceTensor>]) -> Vec<(bool, Vec<usize>)> {
+fn launches(tensors: &[Vec<&DeviceTensor>], pack: usize) -> Vec<(bool, Vec<usize>)> {
     let with_elements: Vec<usize> = (0..tensors.len()).filter(|i| !tensors[*i][0].is_empty()).collect();
     let launch = |own: &[usize]| {
-        let aligned = own.iter().all(|i| are_aligned(pack_of(tensors[*i][0].dtype()), &tensors[*i]));
+        let aligned = own.iter().all(|i| are_aligned(pack, &tensors[*i]));
         (aligned, own.to_vec())
     };
     with_elements.chunks(MOST_TENSORS).map(launch).collect()
+}
+
+/// Plans the norm of `grads`, some of which are of 16 bits and count as of type `dtype`.
+pub(super) fn plan_norm(plan: &mut Plan, grads: &[DeviceTensor], dtype: DType, out: &DeviceTensor) -> Result<()> {
+    let pack = pack_of(dtype);
+    let groups = launches(&grads.iter().map(|grad| vec![grad]).collect::<Vec<_>>(), pack);
+    let tables: Vec<(Parameter, u32)> = groups.iter().map(|(_, own)| table_of(grads, own)).collect();
+    let blocks: usize = tables.iter().map(|(_, blocks)| *blocks as usize).sum();
+    let partial = plan.workspace((blocks.max(1) * size_of::<f32>()) as u64);
+    // Of no elements the norm is written all the same.
+    kernels(plan, dtype, true, 1);
+    let mut done = 0;
+    for ((aligned, own), (table, blocks)) in groups.iter().zip(tables) {
+        let narrow: Vec<DType> = own.iter().map(|i| grads[*i].dtype()).filter(|own| *own != dtype).collect();
+        kernels(plan, dtype, *aligned, own.len());
+        let to = partial.offset((done * size_of::<f32>()) as u64);
+        let shape = LaunchShape::linear(blocks, THREADS);
+        let from = addresses(grads, own);
+        match narrow.first() {
+            None => plan.launch("sum_of_squares", shape, binds![from, table, to])?,
+            Some(narrow) => {
+                plan.define("NARROW", type_of(*narrow));
+                let flags = numbers(own.iter().map(|i| [u8::from(grads[*i].dtype() != dtype)]));
+                plan.launch("sum_of_widened_squares", shape, binds![from, flags, table, to])?;
+            }
+        }
+        done += blocks as usize;
+    }
+    plan.launch("norm_of_sums", LaunchShape::linear(1, 1024), binds![partial, out, blocks])
 }
 
 /// How many elements a thread handles together.
@@ -74,22 +103,7 @@ pub mod grad_norm {
     }
 
     fn plan(plan: &mut Plan, grads: &[DeviceTensor], out: &DeviceTensor) -> Result<()> {
-        let dtype = grads[0].dtype();
-        let groups = super::launches(&grads.iter().map(|grad| vec![grad]).collect::<Vec<_>>());
-        let tables: Vec<(Parameter, u32)> = groups.iter().map(|(_, own)| super::table_of(grads, own)).collect();
-        let blocks: usize = tables.iter().map(|(_, blocks)| *blocks as usize).sum();
-        let partial = plan.workspace((blocks.max(1) * size_of::<f32>()) as u64);
-        // Of no elements the norm is written all the same.
-        super::kernels(plan, dtype, true, 1);
-        let mut done = 0;
-        for ((aligned, own), (table, blocks)) in groups.iter().zip(tables) {
-            super::kernels(plan, dtype, *aligned, own.len());
-            let to = partial.offset((done * size_of::<f32>()) as u64);
-            let parameters = binds![super::addresses(grads, own), table, to];
-            plan.launch("sum_of_squares", LaunchShape::linear(blocks, THREADS), parameters)?;
-            done += blocks as usize;
-        }
-        plan.launch("norm_of_sums", LaunchShape::linear(1, 1024), binds![partial, out, blocks])
+        super::plan_norm(plan, grads, grads[0].dtype(), out)
     }
 
     fn samples(s: &mut Samples) {
@@ -137,7 +151,7 @@ pub mod scale_all {
         out: &[DeviceTensor],
     ) -> Result<()> {
         let beside: Vec<Vec<&DeviceTensor>> = grads.iter().zip(out).map(|(grad, out)| vec![grad, out]).collect();
-        for (aligned, own) in super::launches(&beside) {
+        for (aligned, own) in super::launches(&beside, super::pack_of(grads[0].dtype())) {
             super::kernels(plan, grads[0].dtype(), aligned, own.len());
             let (table, blocks) = super::table_of(grads, &own);
             let (from, to) = (super::addresses(grads, &own), super::addresses(out, &own));

@@ -1,71 +1,56 @@
-//! Updates of parameters that do not depend on each other become one region, and with them what only widens a gradient
-//! for its update: the kernel reads gradients of 16 bits as they are.
+//! Updates of parameters that do not depend on each other become one region, with what only scales gradients for them
+//! and what only widens these: the kernels read gradients of 16 bits as they are. A norm of gradients that are widened
+//! becomes a region too, so that nobody needs them widened.
 
 use std::sync::Arc;
 
 use fulgurite_runtime::fuel::Fuel;
-use fulgurite_runtime::rules::{Arg, Claim};
-use fulgurite_runtime::trace::{Block, BoundSymbol, Callee, Results, ValueId, print_symbol};
+use fulgurite_runtime::rules::Arg;
+use fulgurite_runtime::trace::{Block, BoundSymbol, Callee, Results, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::adamw::is_update;
+use super::clipping::{grad_norm, scale_all};
 use super::optim;
+use super::region::{is_norm, is_scale, is_update};
 use fulgurite_executor_regions::grouping::closed;
 use fulgurite_executor_regions::widening::widened;
 use fulgurite_ops::optim::adamw::ARGUMENTS;
 
-fn is_our_update(symbol: &BoundSymbol) -> bool {
-    is_update(symbol) && symbol.executor == Some(optim::EXECUTOR.name)
+/// Who reads the values of a block: how many lines and results of the block.
+struct Readers(FxHashMap<ValueId, usize>);
+
+impl Readers {
+    fn of(block: &Block) -> Readers {
+        let mut readers: FxHashMap<ValueId, usize> = FxHashMap::default();
+        for id in block.symbols.iter().flat_map(BoundSymbol::operands).chain(block.results.iter().copied()) {
+            *readers.entry(id).or_default() += 1;
+        }
+        Readers(readers)
+    }
+
+    /// Whether a value has no readers but these, of which some read it.
+    fn are_among(&self, id: ValueId, known: &FxHashMap<ValueId, usize>) -> bool {
+        known.get(&id).is_some_and(|count| self.0.get(&id) == Some(count))
+    }
 }
 
-/// The symbols among `lines` that widen a gradient whose only reader is one of `updates`.
-fn widenings(block: &Block, lines: &[BoundSymbol], updates: &[BoundSymbol]) -> Vec<usize> {
-    let gradients: FxHashSet<ValueId> = updates.iter().map(|update| *ARGUMENTS.grad.read(&update.arguments)).collect();
-    let mut readers: FxHashMap<ValueId, usize> = FxHashMap::default();
-    for id in block.symbols.iter().flat_map(BoundSymbol::operands).chain(block.results.iter().copied()) {
-        *readers.entry(id).or_default() += 1;
-    }
-    let alone = |id: ValueId| gradients.contains(&id) && readers.get(&id) == Some(&1);
-    let found = lines.iter().enumerate().filter(|(_, symbol)| widened(block, symbol).is_some_and(|(_, to)| alone(to)));
-    found.map(|(at, _)| at).collect()
+/// How often each value is read as a gradient.
+fn counted(ids: impl IntoIterator<Item = ValueId>) -> FxHashMap<ValueId, usize> {
+    let mut counts: FxHashMap<ValueId, usize> = FxHashMap::default();
+    ids.into_iter().for_each(|id| *counts.entry(id).or_default() += 1);
+    counts
 }
 
-/// Whether a region is a list of updates that do not read each other's results, and before them what widens their
-/// gradients: what the kernels take it for.
-pub fn admits(body: &Block) -> Claim {
-    let mut widened_values: FxHashSet<ValueId> = FxHashSet::default();
-    let mut written: Vec<ValueId> = Vec::new();
-    for symbol in &body.symbols {
-        let outside = |id: &ValueId| body.parameters.contains(id);
-        if symbol.executor != Some(optim::EXECUTOR.name) {
-            return Err(format!("'{}' is not claimed by it", print_symbol(body, symbol)));
-        }
-        if let Some((from, to)) = widened(body, symbol) {
-            if !outside(&from) {
-                return Err(format!("'{}' widens what the region computes", print_symbol(body, symbol)));
-            }
-            widened_values.insert(to);
-            continue;
-        }
-        if !is_our_update(symbol) {
-            return Err(format!("'{}' is no update of a parameter", print_symbol(body, symbol)));
-        }
-        let gradient = *ARGUMENTS.grad.read(&symbol.arguments);
-        for id in symbol.operands() {
-            let reads_gradient = id == gradient && widened_values.contains(&id);
-            if !outside(&id) && !reads_gradient {
-                return Err(format!("'{}' reads what another line computes", print_symbol(body, symbol)));
-            }
-        }
-        if symbol.operands().filter(|id| *id == gradient).count() > 1 && widened_values.contains(&gradient) {
-            return Err(format!("'{}' reads its widened gradient as something else", print_symbol(body, symbol)));
-        }
-        written.extend(symbol.results.iter().copied());
-    }
-    if written != body.results {
-        return Err("it does not give the results of its updates, in their order".into());
-    }
-    Ok(())
+fn of_updates(updates: &[BoundSymbol]) -> impl Iterator<Item = ValueId> + '_ {
+    updates.iter().map(|update| *ARGUMENTS.grad.read(&update.arguments))
+}
+
+fn of_scale(scale: &BoundSymbol) -> &[ValueId] {
+    scale_all::ARGUMENTS.grads.read(&scale.arguments)
+}
+
+fn of_norm(norm: &BoundSymbol) -> &[ValueId] {
+    grad_norm::ARGUMENTS.grads.read(&norm.arguments)
 }
 
 /// Groups all updates that this executor claimed into regions of mutually independent updates.
@@ -84,52 +69,89 @@ pub fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
 /// The lines before the first region of `lines`, the region, and the lines after it; `None` if no two updates can be
 /// gathered.
 fn gathered(block: &Block, lines: &[BoundSymbol]) -> Option<(Vec<BoundSymbol>, BoundSymbol, Vec<BoundSymbol>)> {
-    let mut members: Vec<BoundSymbol> = Vec::new();
+    let mut updates: Vec<BoundSymbol> = Vec::new();
     let (mut before, mut after) = (Vec::new(), Vec::new());
-    // What is computed from the members' results, and these themselves.
+    // What is computed from the updates' results, and these themselves.
     let mut fed: FxHashSet<ValueId> = FxHashSet::default();
     let mut ordered_after = false;
     for symbol in lines {
         // Collectives keep their order.
         let depends = symbol.operands().any(|id| fed.contains(&id))
-            || (ordered_after && symbol.is_ordered() && !is_our_update(symbol));
+            || (ordered_after && symbol.is_ordered() && !is_update(symbol));
         ordered_after |= depends && symbol.is_ordered();
-        if depends || (is_our_update(symbol) && !members.is_empty()) {
+        if depends || (is_update(symbol) && !updates.is_empty()) {
             fed.extend(symbol.results.iter().copied());
         }
-        match (depends, is_our_update(symbol)) {
+        match (depends, is_update(symbol)) {
             (true, _) => after.push(symbol.clone()),
             (false, true) => {
                 fed.extend(symbol.results.iter().copied());
-                members.push(symbol.clone());
+                updates.push(symbol.clone());
             }
             (false, false) => before.push(symbol.clone()),
         }
     }
-    if members.len() < 2 {
+    if updates.len() < 2 {
         return None;
     }
-    let (place, pass) = (members[0].place, members[members.len() - 1].pass);
-    let results: Results = members.iter().flat_map(|symbol| symbol.results.iter().copied()).collect();
-    let widening = widenings(block, &before, &members);
-    let ours = |symbol: &BoundSymbol| BoundSymbol { executor: Some(optim::EXECUTOR.name), ..symbol.clone() };
-    let mut own: Vec<BoundSymbol> = widening.iter().map(|at| ours(&before[*at])).collect();
-    for at in widening.iter().rev() {
-        before.remove(*at);
+    let readers = Readers::of(block);
+    let updated = counted(of_updates(&updates));
+    let scales = taken(&mut before, |symbol| {
+        is_scale(symbol) && symbol.results.iter().all(|result| readers.are_among(*result, &updated))
+    });
+    // Gradients that the region reads, and those that the norms before it read.
+    let own: Vec<ValueId> = of_updates(&updates).chain(scales.iter().flat_map(of_scale).copied()).collect();
+    let norms: Vec<usize> = (0..before.len()).filter(|at| is_norm(&before[*at])).collect();
+    let normed: Vec<ValueId> = norms.iter().flat_map(|at| of_norm(&before[*at])).copied().collect();
+    let read = counted(own.iter().chain(&normed).copied());
+    let known = |symbol: &BoundSymbol| widened(block, symbol).filter(|(_, to)| readers.are_among(*to, &read));
+    // One kernel sums squares of a single type of 16 bits.
+    let dtype = before.iter().find_map(known).map(|(from, _)| block.meta(from).dtype());
+    let widenings = taken(&mut before, |symbol| {
+        known(symbol).is_some_and(|(from, to)| Some(block.meta(from).dtype()) == dtype || !normed.contains(&to))
+    });
+    let (place, pass) = (updates[0].place, updates[updates.len() - 1].pass);
+    let results: Results = updates.iter().flat_map(|symbol| symbol.results.iter().copied()).collect();
+    let of_own: Vec<BoundSymbol> = widenings_of(&widenings, &own);
+    let lines: Vec<BoundSymbol> = of_own.into_iter().chain(scales).chain(updates).collect();
+    let region = BoundSymbol { place, pass, ..region_of(block, &lines, results) };
+    for norm in before.iter_mut().filter(|symbol| is_norm(symbol)) {
+        let of_norm = widenings_of(&widenings, of_norm(norm));
+        if !of_norm.is_empty() {
+            let (place, pass, results) = (norm.place, norm.pass, norm.results.clone());
+            let lines: Vec<BoundSymbol> = of_norm.into_iter().chain([norm.clone()]).collect();
+            *norm = BoundSymbol { place, pass, ..region_of(block, &lines, results) };
+        }
     }
-    let mut seen: FxHashSet<ValueId> = own.iter().flat_map(|symbol| symbol.results.iter().copied()).collect();
-    own.append(&mut members);
-    let inputs: Vec<ValueId> = own.iter().flat_map(BoundSymbol::operands).filter(|id| seen.insert(*id)).collect();
-    let region = BoundSymbol {
+    Some((before, region, after))
+}
+
+/// Takes the lines that `wanted` says out of `lines`.
+fn taken(lines: &mut Vec<BoundSymbol>, wanted: impl Fn(&BoundSymbol) -> bool) -> Vec<BoundSymbol> {
+    lines.extract_if(.., |symbol| wanted(symbol)).collect()
+}
+
+/// Those of `widenings` whose results are among `ids`, as lines of this executor.
+fn widenings_of(widenings: &[BoundSymbol], ids: &[ValueId]) -> Vec<BoundSymbol> {
+    let ids: FxHashSet<ValueId> = ids.iter().copied().collect();
+    let own = widenings.iter().filter(|symbol| ids.contains(&symbol.results[0]));
+    own.map(|symbol| BoundSymbol { executor: Some(optim::EXECUTOR.name), ..symbol.clone() }).collect()
+}
+
+/// A region of these lines, which gives `results`.
+fn region_of(block: &Block, lines: &[BoundSymbol], results: Results) -> BoundSymbol {
+    let mut seen: FxHashSet<ValueId> = lines.iter().flat_map(|symbol| symbol.results.iter().copied()).collect();
+    let inputs: Vec<ValueId> = lines.iter().flat_map(BoundSymbol::operands).filter(|id| seen.insert(*id)).collect();
+    let last = &lines[lines.len() - 1];
+    BoundSymbol {
         callee: Callee::Region { executor: optim::EXECUTOR.name },
-        body: Some(Arc::new(closed(block, &inputs, &own, &results))),
+        body: Some(Arc::new(closed(block, &inputs, lines, &results))),
         arguments: vec![Arg::List(inputs)],
         results,
-        pass,
+        pass: last.pass,
         executor: Some(optim::EXECUTOR.name),
         schedule: Default::default(),
         refusals: Vec::new(),
-        place,
-    };
-    Some((before, region, after))
+        place: last.place,
+    }
 }

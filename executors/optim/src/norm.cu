@@ -13,13 +13,8 @@ struct Targets {
 };
 constexpr int EACH = 4;
 
-// The sum of the squares of the block's elements.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    sum_of_squares(
-    const __grid_constant__ Sources sources, const __grid_constant__ Table table, float* partial) {
-    __shared__ float scratch[32];
-    const Chunk chunk(table);
-    const T* x = sources.at[chunk.tensor];
+// The sum of the squares of a thread's elements of a chunk. Elements of S are widened to T.
+template <class S> __device__ __forceinline__ float squares(const S* x, const Chunk& chunk) {
     // A sum for each element of a pack: the additions do not wait for each other.
     float sums[PACK];
 #pragma unroll
@@ -46,9 +41,38 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (last < chunk.end) total = widen(x[last]) * widen(x[last]);
 #pragma unroll
     for (int i = 0; i < PACK; ++i) total += sums[i];
-    total = block_reduce<Sum, float>(total, scratch, 0.0f);
+    return total;
+}
+
+// The sum of the squares of the block's elements.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    sum_of_squares(
+    const __grid_constant__ Sources sources, const __grid_constant__ Table table, float* partial) {
+    __shared__ float scratch[32];
+    const Chunk chunk(table);
+    const float total = block_reduce<Sum, float>(squares(sources.at[chunk.tensor], chunk), scratch, 0.0f);
     if (threadIdx.x == 0) partial[blockIdx.x] = total;
 }
+
+#ifdef NARROW
+// Which tensors are of NARROW elements.
+struct AreNarrow {
+    bool at[TENSORS];
+};
+
+// The same of tensors some of which are not widened yet, with the same bits.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    sum_of_widened_squares(
+    const __grid_constant__ Sources sources, const __grid_constant__ AreNarrow narrow,
+    const __grid_constant__ Table table, float* partial) {
+    __shared__ float scratch[32];
+    const Chunk chunk(table);
+    const T* x = sources.at[chunk.tensor];
+    const float own = narrow.at[chunk.tensor] ? squares((const NARROW*)x, chunk) : squares(x, chunk);
+    const float total = block_reduce<Sum, float>(own, scratch, 0.0f);
+    if (threadIdx.x == 0) partial[blockIdx.x] = total;
+}
+#endif
 
 // The root of the sum of all blocks' sums, added in f64 by one block.
 extern "C" __global__ void __launch_bounds__(1024) norm_of_sums(const float* partial, float* norm, u64 count) {
