@@ -1,6 +1,7 @@
 //! The host's executor: every elementwise operator from its `scalar` rule, every view where no view is possible, and
 //! kernels for the other prims.
 
+mod attention;
 mod fusion;
 mod grouped;
 mod indexing;

@@ -32,7 +32,7 @@ impl Matrix {
     }
 }
 
-/// A tensor of four dimensions in f32: its own memory, or a converted copy.
+/// A tensor of four dimensions in f32: its own memory, or a copy.
 pub(super) struct Heads<'a> {
     first: Shared,
     strides: [isize; 4],
@@ -43,7 +43,11 @@ pub(super) struct Heads<'a> {
 impl<'a> Heads<'a> {
     pub(super) fn of(tensor: TensorRef<'a>) -> Heads<'a> {
         let strides = [0, 1, 2, 3].map(|dim| tensor.strides()[dim]);
-        if tensor.dtype() == DType::F32 {
+        // Which distances are 1 decides how small products are summed: with rows that neither overlap nor have gaps
+        // within, the shape alone does.
+        let width = tensor.shape()[3];
+        let as_by_shape = strides[3] == 1 && (if width == 1 { strides[2] == 1 } else { strides[2] >= width as isize });
+        if tensor.dtype() == DType::F32 && as_by_shape {
             let first = Shared::new(tensor.as_ptr().cast_mut());
             return Heads { first, strides, _copy: Vec::new(), memory: PhantomData };
         }
