@@ -110,12 +110,6 @@ __device__ __forceinline__ void fill(const Problem& p, const OwnRing& own, const
     filler.finish();
 }
 
-__device__ __forceinline__ void write_rows(T* row, const float (&c)[WIDE][4], int half, float factor) {
-#pragma unroll
-    for (int j = 0; j < WIDE; ++j)
-        write_pair(row, 8 * j + threadIdx.x % 4 * 2, c[j][2 * half] * factor, c[j][2 * half + 1] * factor);
-}
-
 // Two numbers of neighbours in shared memory.
 __device__ __forceinline__ void read_two(float (&two)[2], u32 from) {
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(two[0]), "=f"(two[1]) : "r"(from) : "memory");
@@ -284,12 +278,15 @@ __device__ __forceinline__ void differentiate(
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int row = first_of_warp + g + 8 * half;
-            if (row >= (OF_KEYS ? p.keys : p.queries)) continue;
+            const bool real = row < (OF_KEYS ? p.keys : p.queries);
             if constexpr (OF_KEYS) {
-                write_rows(place(p.d_key, p.of_d_key, work.batch, work.shared_head, row), d_one, half, p.scale);
-                write_rows(place(p.d_value, p.of_d_value, work.batch, work.shared_head, row), d_other, half, 1.0f);
+                T* d_key = place(p.d_key, p.of_d_key, work.batch, work.shared_head, row);
+                write_columns(d_key, real, 0, d_one, half, p.scale);
+                T* d_value = place(p.d_value, p.of_d_value, work.batch, work.shared_head, row);
+                write_columns(d_value, real, 0, d_other, half, 1.0f);
             } else {
-                write_rows(place(p.d_query, p.of_d_query, work.batch, work.head, row), d_one, half, p.scale);
+                T* d_query = place(p.d_query, p.of_d_query, work.batch, work.head, row);
+                write_columns(d_query, real, 0, d_one, half, p.scale);
             }
         }
     }

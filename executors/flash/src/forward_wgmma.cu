@@ -17,7 +17,8 @@ struct Problem {
     Strides of_query, of_key, of_value;
     int heads, shared_heads, queries, keys;
     float scale;
-    int batches;
+    int batches, pieces, heads_at_once;
+    u32* counter;
 };
 
 // A piece of work.
@@ -25,12 +26,13 @@ struct Work {
     int head, shared_head, first_own, start, tiles;
     i64 batch;
 
-    // With causal attention the last queries have most to do: those of all heads begin first.
+    // With causal attention the last queries have most to do: they begin first.
     __device__ __forceinline__ Work(const Problem& p, int index) {
-        const int all = p.heads * p.batches;
-        first_own = ((p.queries + OWN - 1) / OWN - 1 - index / all) * OWN;
-        head = index % all % p.heads;
-        batch = index % all / p.heads;
+        const int blocks = (p.queries + OWN - 1) / OWN;
+        const Place place(index, p.heads * p.batches, blocks, p.heads_at_once);
+        first_own = (blocks - 1 - place.block) * OWN;
+        head = place.column % p.heads;
+        batch = place.column / p.heads;
         shared_head = head / (p.heads / p.shared_heads);
         // The position of the first query; so that sums with it fit, as if it was next to the rows that see something.
 #if AFTER
@@ -44,11 +46,13 @@ struct Work {
 };
 
 __device__ __forceinline__ void fill(
-    const Problem& p, const OwnRing& own, const TileRing& keys, const TileRing& values, int count) {
+    const Problem& p, const OwnRing& own, const TileRing& keys, const TileRing& values, const Pieces& pieces) {
     Filler filler;
     u32 turn = 0;
-    for (int round = 0; piece(round) < count; ++round) {
-        const Work work(p, piece(round));
+    for (u32 round = 0;; ++round) {
+        const int index = threadIdx.x < 32 ? pieces.give(p.counter, round) : pieces.take(round);
+        if (index >= p.pieces) break;
+        const Work work(p, index);
         const Rows q(p.query + work.batch * p.of_query.batch + work.head * p.of_query.head, p.of_query.row);
         const Rows k(p.key + work.batch * p.of_key.batch + work.shared_head * p.of_key.head, p.of_key.row);
         const Rows v(p.value + work.batch * p.of_value.batch + work.shared_head * p.of_value.head, p.of_value.row);
@@ -133,12 +137,14 @@ __device__ __forceinline__ void give_turn_to(int group) {
 }
 
 __device__ __forceinline__ void attend(
-    const Problem& p, const OwnRing& own, const TileRing& keys, const TileRing& values, int count) {
+    const Problem& p, const OwnRing& own, const TileRing& keys, const TileRing& values, const Pieces& pieces) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, group = threadIdx.x / GROUP - 1;
     u32 turn = 0;
     if (group == CONSUMERS - 1) give_turn_to(0);
-    for (int round = 0; piece(round) < count; ++round) {
-        const Work work(p, piece(round));
+    for (u32 round = 0;; ++round) {
+        const int index = pieces.take(round);
+        if (index >= p.pieces) break;
+        const Work work(p, index);
         const int first_of_warp = work.first_own + 64 * group + threadIdx.x % GROUP / 32 * 16;
         const u32 q = own.tile(round) + group * (64 * ROW_BYTES);
         float sums[WIDE][4], scores[TILE / 8][4], shrink[2];
@@ -170,10 +176,13 @@ __device__ __forceinline__ void attend(
                 await_products<0>();
                 settle(sums);
                 values.release(turn + i - 1);
+                // Largest scores seldom change after the first tiles.
+                if (!__all_sync(0xffffffffu, shrink[0] == 1 && shrink[1] == 1)) {
 #pragma unroll
-                for (int j = 0; j < WIDE; ++j)
+                    for (int j = 0; j < WIDE; ++j)
 #pragma unroll
-                    for (int e = 0; e < 4; ++e) sums[j][e] *= shrink[e / 2];
+                        for (int e = 0; e < 4; ++e) sums[j][e] *= shrink[e / 2];
+                }
                 pack(weights, scores);
             }
             own.release(round);
@@ -190,15 +199,13 @@ __device__ __forceinline__ void attend(
         for (int half = 0; half < 2; ++half) {
             const int query = first_of_warp + g + 8 * half;
             const float all = over_row(rows.total[half]);
-            if (query >= p.queries) continue;
+            const bool real = query < p.queries;
             // [batch, queries, heads, WIDTH]: the heads of a position beside each other. Who sees nothing gets zeros.
             const float share = AFTER && all == 0 ? 0.0f : 1.0f / all;
             T* row = p.out + ((work.batch * p.queries + query) * p.heads + work.head) * WIDTH;
-#pragma unroll
-            for (int j = 0; j < WIDE; ++j)
-                write_pair(row, 8 * j + 2 * t, sums[j][2 * half] * share, sums[j][2 * half + 1] * share);
+            write_columns(row, real, 0, sums, half, share);
 #if !AFTER
-            if (t == 0)
+            if (t == 0 && real)
                 p.log_sums[(work.batch * p.heads + work.head) * p.queries + query] =
                     __fmaf_rn(rows.top[half], power_factor(p.scale), log2f(all)) * LN_2;
 #endif
@@ -215,7 +222,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     float* log_sums,
 #endif
     Strides of_query, Strides of_key, Strides of_value, int heads, int shared_heads, int queries, int keys, float scale,
-    int batches, int count) {
+    int batches, int pieces, int heads_at_once, u32* counter) {
     // Rows are in the order that products read where tiles begin at multiples of 1024 bytes.
     extern __shared__ __align__(1024) uint4 shared[];
     const Problem p = {query, key, value, out,
@@ -224,25 +231,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #else
                        log_sums,
 #endif
-                       of_query, of_key, of_value, heads, shared_heads, queries, keys, scale, batches};
+                       of_query, of_key, of_value, heads, shared_heads, queries, keys, scale, batches, pieces,
+                       heads_at_once, counter};
     const u32 from = shared_address(shared);
     const u32 of_keys = from + OWN_STAGES * OWN * PADDED * 2, of_values = of_keys + STAGES * TILE * PADDED * 2;
     const u32 barriers = of_values + STAGES * TILE * PADDED * 2;
     const OwnRing own_ring = {from, barriers};
     const TileRing key_ring = {of_keys, barriers + OwnRing::BARRIERS};
     const TileRing value_ring = {of_values, barriers + OwnRing::BARRIERS + TileRing::BARRIERS};
+    const Pieces taken(barriers + OwnRing::BARRIERS + 2 * TileRing::BARRIERS);
     if (threadIdx.x == 0) {
         own_ring.start(4 * CONSUMERS);
         key_ring.start(4 * CONSUMERS);
         value_ring.start(4 * CONSUMERS);
+        taken.start(4 * CONSUMERS + GROUP / 32 - 1);
         asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
     }
     __syncthreads();
     if (threadIdx.x < GROUP) {
         shrink_registers<FILLER_REGISTERS>();
-        fill(p, own_ring, key_ring, value_ring, count);
+        fill(p, own_ring, key_ring, value_ring, taken);
     } else {
         grow_registers<REGISTERS>();
-        attend(p, own_ring, key_ring, value_ring, count);
+        attend(p, own_ring, key_ring, value_ring, taken);
     }
 }

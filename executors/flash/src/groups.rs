@@ -2,6 +2,7 @@
 //! products, code for other architectures has not.
 
 use fulgurite_runtime::DType;
+use fulgurite_runtime::device::Address;
 use fulgurite_runtime::rules::{LaunchShape, Parameter, Plan};
 
 use super::problem::{Problem, WIDEST_ACCESS};
@@ -30,6 +31,18 @@ const OF_THREE: Registers = [160, 32];
 /// As [`OF_TWO`], where all that computes is of use.
 const MOST_OF_TWO: Registers = [240, 24];
 
+/// Queries of a tile of the backward kernel of one pass.
+pub(super) const JOINT_TILE: usize = 64;
+
+/// Bytes of shared memory for the indices of two pieces of work, and their barriers.
+const PIECES_BYTES: usize = 2 * (16 + BARRIERS);
+
+/// Bytes of the cache that pieces of work should read again and again: a third of an H200's.
+const CACHE_BYTES: usize = 16 << 20;
+
+/// The last heads of causal attention, which the backward kernel of one pass takes together.
+const RISING: usize = 16;
+
 /// The rows that a block has, and those that it reads at a time.
 #[derive(Clone, Copy)]
 pub(super) struct Groups {
@@ -42,6 +55,8 @@ pub(super) struct Groups {
     /// The same of the block's own rows. Where it is one, the next piece of work waits for its rows.
     own_stages: usize,
     registers: Registers,
+    /// Heads whose pieces of work are taken in turn, where they are taken from a counter.
+    heads_at_once: usize,
     /// Pieces of work: a block's rows of a head.
     pieces: usize,
     shared_bytes: usize,
@@ -70,14 +85,21 @@ impl Groups {
         let (tile, stages) = (128, if Groups::padded(problem) == PART { 3 } else { 2 });
         let own_stages = 2;
         let rows = own_stages * consumers * ROWS + 2 * stages * tile;
+        // Twice the heads that the blocks at work have, so that the last pieces of work are small, if their keys and
+        // values fit the cache. No sum depends on it.
+        let blocks = problem.queries.div_ceil(consumers * ROWS);
+        let fitting = CACHE_BYTES / (2 * problem.keys * Groups::row_bytes(problem));
+        let heads_at_once = (2 * plan.properties().multiprocessors / blocks).min(fitting).max(1);
+        let heads_at_once = heads_at_once.min(problem.heads * problem.batch);
         Some(Groups {
             consumers,
             tile,
             stages,
             own_stages,
             registers,
-            pieces: problem.queries.div_ceil(consumers * ROWS) * problem.heads * problem.batch,
-            shared_bytes: rows * Groups::row_bytes(problem) + BARRIERS * (own_stages + 2 * stages),
+            heads_at_once,
+            pieces: blocks * problem.heads * problem.batch,
+            shared_bytes: rows * Groups::row_bytes(problem) + PIECES_BYTES + BARRIERS * (own_stages + 2 * stages),
         })
     }
 
@@ -95,6 +117,7 @@ impl Groups {
                     // Rows of narrow heads are held in registers, and their place is filled again at once.
                     own_stages: 1,
                     registers,
+                    heads_at_once: 0,
                     pieces: own.div_ceil(consumers * ROWS) * heads * problem.batch,
                     shared_bytes: 2 * rows * Groups::row_bytes(problem)
                         + stages * (tile * known).next_multiple_of(ALIGNMENT)
@@ -110,6 +133,57 @@ impl Groups {
         };
         let of_keys = of(of_keys.0, of_keys.1, problem.keys, problem.shared_heads, known);
         fits.then(|| [of_keys, of(of_queries.0, of_queries.1, problem.queries, problem.heads, 0)])
+    }
+
+    /// Of the backward kernel that takes one pass for all three gradients; `None` leaves the problem to the two kernels
+    /// of [`Groups::backward`]. Narrow heads leave those the registers that make two passes as fast.
+    pub fn backward_joint(plan: &Plan, problem: &Problem, is_causal: bool) -> Option<Groups> {
+        let fits = Groups::fit(plan, problem) && problem.dtype == DType::BF16 && Groups::padded(problem) > PART;
+        let (consumers, tile, stages) = (2, JOINT_TILE, 3);
+        let row_bytes = Groups::row_bytes(problem);
+        // Key and value, tiles of query and d_out with a number of each query, gradients of scores of two steps, and
+        // sums of a tile of queries. There are barriers for the block's own two tensors, tiles of two, and sums that
+        // are given and taken.
+        let tiles = 2 * (consumers * ROWS + stages * tile) * row_bytes + 2 * stages * tile * size_of::<f32>();
+        let scores = 2 * consumers * tile * ROWS * problem.dtype.size();
+        let sums = tile * Groups::padded(problem) * size_of::<f32>();
+        let barriers = BARRIERS * (2 + 2 * stages + 2);
+        // Without causality each block of a head is a step behind the one before: as many heads as there are blocks for.
+        let blocks = problem.keys.div_ceil(consumers * ROWS);
+        let heads_at_once = if is_causal { RISING } else { (plan.properties().multiprocessors / blocks).max(1) };
+        fits.then(|| Groups {
+            consumers,
+            tile,
+            stages,
+            own_stages: 1,
+            registers: MOST_OF_TWO,
+            heads_at_once,
+            pieces: blocks * problem.shared_heads * problem.batch,
+            shared_bytes: tiles + scores + sums + PIECES_BYTES + barriers,
+        })
+    }
+
+    /// What the forward kernel takes behind these. `counter` counts the pieces of work that were taken, from zero on.
+    pub fn forward_parameters(&self, counter: Address) -> [Parameter; 2] {
+        [(self.heads_at_once as i32).into(), counter.into()]
+    }
+
+    /// What the backward kernel of one pass takes behind them: of how many heads of keys, all batches, blocks add to
+    /// gradients of queries in falling order, and in rising order, which is part of the order of sums; then tiles of
+    /// queries and blocks of keys of a head.
+    pub fn joint_parameters(&self, problem: &Problem, is_causal: bool) -> [Parameter; 5] {
+        let all = problem.shared_heads * problem.batch;
+        // Few heads have no last ones.
+        let rising = if !is_causal {
+            all
+        } else if all > 2 * RISING {
+            RISING
+        } else {
+            0
+        };
+        let (tiles, blocks) = (problem.queries.div_ceil(JOINT_TILE), problem.keys.div_ceil(self.consumers * ROWS));
+        [self.heads_at_once.min(rising).max(1), all - rising, rising, tiles, blocks]
+            .map(|count| Parameter::from(count as i32))
     }
 
     /// Neighbours that are read at once.

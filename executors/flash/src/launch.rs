@@ -1,12 +1,13 @@
 //! How the kernels of attention are launched.
 
+use fulgurite_runtime::device::{Address, Command};
 use fulgurite_runtime::rules::{DeviceTensor, LaunchShape, Parameter, Plan, Result};
 use fulgurite_runtime::source_files;
 
 use fulgurite_executor_cuda::elementwise::contiguous_copy;
 use fulgurite_executor_cuda::support::type_of;
 
-use super::groups::Groups;
+use super::groups::{Groups, JOINT_TILE};
 use super::problem::{Problem, Products, WIDEST_ACCESS};
 
 /// Rows of a warp.
@@ -213,6 +214,7 @@ fn launch_forward(
     parameters.extend(problem.extents(scale));
     if let Some(groups) = groups {
         parameters.extend(groups.parameters(&problem));
+        parameters.extend(groups.forward_parameters(zeros(plan, size_of::<u32>())));
     }
     plan.launch("attention", shape, parameters)
 }
@@ -222,6 +224,13 @@ const THREADS_OF_ROWS: usize = 256;
 
 /// Neighbouring queries of a block of that kernel.
 const NEAR: usize = 8;
+
+/// A workspace of zeros.
+fn zeros(plan: &mut Plan, bytes: usize) -> Address {
+    let to = plan.workspace(bytes as u64);
+    plan.push(Command::Fill { to, byte: 0, bytes: bytes as u64 });
+    to
+}
 
 /// Plans [`super::attention_backward`].
 pub(super) fn backward(
@@ -260,6 +269,22 @@ pub(super) fn backward(
     parameters.extend(gradients.map(Parameter::from));
     parameters.extend(operands.iter().map(Heads::strides));
     parameters.extend(gradients.map(strides_of_result));
+    if let Some(groups) = Groups::backward_joint(plan, &problem, is_causal) {
+        // Sums of gradients of queries, and how many blocks of keys added to each tile's; one count more is of the
+        // pieces of work that were taken.
+        let tiles = problem.batch * problem.heads * problem.queries.div_ceil(JOINT_TILE);
+        let sums = plan.workspace((tiles * JOINT_TILE * Groups::padded(&problem) * size_of::<f32>()) as u64);
+        let counts = zeros(plan, (1 + tiles) * size_of::<u32>());
+        let strides = parameters.len() - operands.len() - gradients.len();
+        parameters.splice(strides..strides, [sums, counts].map(Parameter::from));
+        plan.source(source_files!["rows.cuh", "wgmma.cuh", "tiles.cuh", "joint.cuh", "backward_joint.cu"]);
+        groups.define(plan);
+        define(plan, &problem, Groups::padded(&problem), is_causal, aligned);
+        parameters.extend(problem.extents(scale));
+        parameters.extend(groups.parameters(&problem));
+        parameters.extend(groups.joint_parameters(&problem, is_causal));
+        return plan.launch("attention_backward", groups.shape(plan), parameters);
+    }
     if let Some(both) = groups {
         for (groups, of_keys) in both.into_iter().zip([1, 0]) {
             plan.source(source_files!["rows.cuh", "wgmma.cuh", "tiles.cuh", "backward_wgmma.cu"]);

@@ -65,10 +65,10 @@ template <int COUNT, int BYTES> struct Ring {
     __device__ __forceinline__ Barrier used(u32 turn) const { return {barriers + turn % COUNT * 16 + 8}; }
     static __device__ __forceinline__ u32 parity(u32 turn) { return turn / COUNT % 2; }
 
-    // By one thread, before all others use it; `users` warps use each tile.
-    __device__ __forceinline__ void start(int users) const {
+    // By one thread, before all others use it; `users` warps use each tile, and `fillers` fill it.
+    __device__ __forceinline__ void start(int users, int fillers = GROUP / 32) const {
         for (int turn = 0; turn < COUNT; ++turn) {
-            filled(turn).start(GROUP / 32);
+            filled(turn).start(fillers);
             used(turn).start(users);
         }
     }
@@ -113,6 +113,50 @@ __device__ __forceinline__ int piece(int round) {
     return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
 }
 
+// Pieces of work are taken from a counter in memory, which begins at zero, as soon as the copies of the one before are
+// under way: which block takes which changes no sum. One of the warps that fill takes them for all.
+struct Pieces {
+    typedef Ring<2, 16> Indices;
+    static constexpr int BYTES = 2 * 16 + Indices::BARRIERS;
+    Indices ring;
+
+    __device__ __forceinline__ explicit Pieces(u32 at) : ring{at, at + 2 * 16} {}
+    // By one thread; `users` warps are told.
+    __device__ __forceinline__ void start(int users) const { ring.start(users, 1); }
+    __device__ __forceinline__ int give(u32* counter, u32 round) const {
+        ring.used(round).await(Indices::parity(round) ^ 1);
+        u32 index = 0;
+        if (threadIdx.x % 32 == 0) {
+            index = atomicAdd(counter, 1u);
+            asm volatile("st.shared.u32 [%0], %1;" : : "r"(ring.tile(round)), "r"(index) : "memory");
+            ring.filled(round).arrive();
+        }
+        return __shfl_sync(0xffffffffu, index, 0);
+    }
+    __device__ __forceinline__ int take(u32 round) const {
+        ring.await_filled(round);
+        int index;
+        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(index) : "r"(ring.tile(round)) : "memory");
+        // All threads have the same, and are known to.
+        index = __shfl_sync(0xffffffffu, index, 0);
+        ring.release(round);
+        return index;
+    }
+};
+
+// Which block of rows, of which of `columns` heads of all batches, a piece of work has. Those of `at_once` heads are
+// taken in turn: what their blocks read is in the cache meanwhile.
+struct Place {
+    int column, block;
+
+    __device__ __forceinline__ Place(int index, int columns, int blocks, int at_once) {
+        const int of_group = at_once * blocks, first = index / of_group * at_once;
+        at_once = min(at_once, columns - first);
+        column = first + index % of_group % at_once;
+        block = index % of_group / at_once;
+    }
+};
+
 // Two elements beside each other of a row of the result, from `at` on.
 __device__ __forceinline__ void write_pair(T* row, int at, float low, float high) {
     const u32 both = Halves<T>::of(low, high);
@@ -121,6 +165,41 @@ __device__ __forceinline__ void write_pair(T* row, int at, float low, float high
     } else {
         if (at < WIDTH) row[at].bits = (u16)both;
         if (at + 1 < WIDTH) row[at + 1].bits = (u16)(both >> 16);
+    }
+}
+
+// Writes 8 N neighbouring columns of a row of the result from `first` on, of which each of the four threads that have
+// the row has two of eight, as numbers 2 half and 2 half + 1. Where rows allow it, the threads exchange them, and write
+// 16 bytes each. All threads of a warp take part, whether their row is `real` or not.
+template <int N>
+__device__ __forceinline__ void write_columns(
+    T* row, bool real, int first, const float (&c)[N][4], int half, float factor) {
+    const int t = threadIdx.x % 4;
+    if constexpr (ALIGNED && N % 4 == 0) {
+#pragma unroll
+        for (int j = 0; j < N; j += 4) {
+            u32 x[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                x[i] = Halves<T>::of(c[j + i][2 * half] * factor, c[j + i][2 * half + 1] * factor);
+            // Thread t gives its columns of eight i to thread i.
+#pragma unroll
+            for (int apart = 1; apart < 4; apart *= 2)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    if (i & apart) continue;
+                    const bool upper = t & apart;
+                    const u32 other = __shfl_xor_sync(0xffffffffu, upper ? x[i] : x[i + apart], apart);
+                    if (upper) x[i] = other;
+                    else x[i + apart] = other;
+                }
+            const int at = first + 8 * (j + t);
+            if (real && at < WIDTH) *reinterpret_cast<uint4*>(row + at) = make_uint4(x[0], x[1], x[2], x[3]);
+        }
+    } else if (real) {
+#pragma unroll
+        for (int j = 0; j < N; ++j)
+            write_pair(row, first + 8 * j + 2 * t, c[j][2 * half] * factor, c[j][2 * half + 1] * factor);
     }
 }
 
