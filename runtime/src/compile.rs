@@ -3,22 +3,25 @@
 mod current;
 mod ending;
 mod explain;
+mod gather;
 mod programs;
 mod whole;
 
 pub use ending::Ending;
 pub use explain::explain;
+use gather::{Gathered, settled};
 pub use programs::{Programs, Saved, split_stages};
 pub use whole::compile;
 pub(crate) use whole::{compile_split, compile_traced};
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fulgurite_kernels::DType;
+use indexmap::IndexMap;
 
-use crate::choices::{Choices, Ranking, Told};
+use crate::choices::{Call, Choices, Ranking, Told, Wanted};
 use crate::error::{CallStack, Error, Result};
 use crate::executor::{ExecutorDef, default_executors, executors_named};
 use crate::fuel::Fuel;
@@ -31,6 +34,9 @@ use crate::transforms::autodiff::GradientRule;
 use crate::transforms::{
     self, autocast, autodiff, claim, cse, dce, donate, fuse, layout, nest, pad, plan, recompute, rewrite, schedule,
 };
+
+/// How long a compilation measures at most by default.
+const CHOOSE_FOR: Duration = Duration::from_secs(10);
 
 /// Options of compilation.
 #[derive(Clone)]
@@ -46,6 +52,9 @@ pub struct Options {
     pub choices: Option<Arc<dyn Choices>>,
     /// Whether candidates of costly calls are measured where nothing is recorded.
     pub choose: Choose,
+    /// How long a compilation measures at most, where [`Options::choose`] has it measure. What is left follows the
+    /// list, and is measured by the next process that compiles the program.
+    pub choose_for: Duration,
     /// Rewrites in the order they are tried, early and late ones; `None` is every rewrite declared `default`, and those
     /// of the executors in the list.
     pub rewrites: Option<Vec<&'static crate::executor::RewriteDef>>,
@@ -134,6 +143,7 @@ impl std::fmt::Debug for Options {
             .field("executors", &executors)
             .field("choices", &self.choices)
             .field("choose", &self.choose)
+            .field("choose_for", &self.choose_for)
             .field("rewrites", &rewrites)
             .field("transforms", &self.transforms.iter().map(|t| &t.name).collect::<Vec<_>>())
             .field("autocast", &self.autocast)
@@ -155,6 +165,7 @@ impl Default for Options {
             executors: None,
             choices: None,
             choose: Choose::default(),
+            choose_for: CHOOSE_FOR,
             rewrites: None,
             transforms: Vec::new(),
             autocast: None,
@@ -263,13 +274,19 @@ fn all(reached: Reached) -> Result<Vec<Stage>> {
 
 /// As [`stages`], with those before a failure kept: what led to it can be read.
 pub fn stages_reached(trace: Trace, options: &Options) -> Reached {
-    reached(trace, options, Stages::new(options, options.fuel))
+    reached(trace, options, false)
 }
 
-fn reached(trace: Trace, options: &Options, mut stages: Stages) -> Reached {
+/// `foreign` has the first trace verified whatever the options say.
+fn reached(trace: Trace, options: &Options, foreign: bool) -> Reached {
     let _pinned = registered::pin();
-    let ending = stages.take_through(trace, options).err().map(|ending| *ending);
-    Reached { stages: stages.made, ending }
+    let once = |trace| {
+        let mut stages = Stages { foreign, ..Stages::new(options, options.fuel) };
+        let ending = stages.take_through(trace, options).err().map(|ending| *ending);
+        let wanted = if ending.is_none() { stages.gathered() } else { Gathered::default() };
+        (Reached { stages: stages.made, ending }, wanted)
+    };
+    settled(trace, options.choices.as_deref(), once)
 }
 
 /// The stages made so far.
@@ -279,6 +296,8 @@ struct Stages {
     foreign: bool,
     fuel: Fuel,
     made: Vec<Stage>,
+    /// The calls that could be measured.
+    wanted: IndexMap<Call, Wanted>,
     /// When the last stage was kept.
     since: Instant,
 }
@@ -289,7 +308,7 @@ type Step = Result<(), Box<Ending>>;
 impl Stages {
     fn new(options: &Options, fuel: Fuel) -> Stages {
         let (made, since) = (Vec::with_capacity(14), Instant::now());
-        Stages { verify: options.verify, foreign: false, fuel, made, since }
+        Stages { verify: options.verify, foreign: false, fuel, made, wanted: IndexMap::new(), since }
     }
 
     fn take_through(&mut self, trace: Trace, options: &Options) -> Step {
@@ -384,6 +403,7 @@ impl Stages {
             self.tell(&ranking);
             if options.pad && !self.done(pad::NAME) && !self.done("fuse") {
                 self.pad(&ranking)?;
+                self.gather(&ranking);
             }
             if options.fuse && !self.done("fuse") {
                 self.make("fuse", |trace, fuel| Ok(fuse::fuse(trace, executors, fuel)))?;
@@ -418,11 +438,24 @@ impl Stages {
         }
     }
 
-    /// Keeps with the last stage what its ranking was told.
+    /// Keeps with the last stage what its ranking was told, and what it could have measured.
     fn tell(&mut self, ranking: &Ranking<'_>) {
+        self.gather(ranking);
         if let Some(stage) = self.made.last_mut() {
             stage.choices = ranking.told();
         }
+    }
+
+    /// Remembers the calls that could be measured. Those that are known were counted before.
+    fn gather(&mut self, ranking: &Ranking<'_>) {
+        for wanted in ranking.wanted() {
+            self.wanted.entry(wanted.call.clone()).or_insert(wanted);
+        }
+    }
+
+    /// What was asked for on the way to the last stage, which is planned.
+    fn gathered(&mut self) -> Gathered {
+        Gathered { wanted: std::mem::take(&mut self.wanted), peak: plan::memory_use(self.last()).peak() }
     }
 
     /// As [`Stages::make`], of a transform that differentiates: who supplied the rules is kept with the stage.

@@ -162,6 +162,10 @@ impl DeviceContext for SimContext {
         self.heap.held()
     }
 
+    fn memory_free(&self) -> Option<usize> {
+        Some(CAPACITY - self.heap.held().now)
+    }
+
     fn synchronize(&self) -> Result<(), DeviceError> {
         self.drain();
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -43,6 +43,7 @@ struct Report {
     operators: Operators,
     caches: Vec<Cache>,
     choices: Vec<Choices>,
+    ended: Vec<Ended>,
     log: Option<String>,
 }
 
@@ -101,6 +102,13 @@ struct Choices {
     followed: bool,
 }
 
+/// A candidate that ended the process that measured it.
+#[derive(Serialize)]
+struct Ended {
+    call: String,
+    candidate: String,
+}
+
 /// Says what there is.
 pub fn run(arguments: &Arguments) -> Outcome {
     let report = report();
@@ -138,6 +146,7 @@ fn report() -> Report {
         operators: count_operators(),
         caches: vec![kernel_cache(), choices_cache()],
         choices: choices(),
+        ended: ended(),
         log: std::env::var(log::VARIABLE).ok(),
     }
 }
@@ -227,6 +236,12 @@ fn choices() -> Vec<Choices> {
     counted
 }
 
+/// What the next process that measures skips.
+fn ended() -> Vec<Ended> {
+    let all = Records::cache().map_or_else(Vec::new, |folder| Records::ended(&folder));
+    all.into_iter().map(|(call, candidate)| Ended { call, candidate }).collect()
+}
+
 fn count_operators() -> Operators {
     let count = |of: fn(&OperatorKind) -> bool| operators().into_iter().filter(|def| of(&def.kind)).count();
     Operators {
@@ -287,6 +302,9 @@ fn in_words(report: &Report) -> Result<(), super::outcome::Failed> {
         let Choices { device, target, libraries, records, followed } = of;
         let here = if *followed { "" } else { "; not of this machine's device, libraries or version" };
         say!("choices      {records} of {device} ({target}; {libraries}){here}")?;
+    }
+    for Ended { call, candidate } in &report.ended {
+        say!("choices      {candidate} ended the process that measured {call}; it is skipped")?;
     }
     match &report.log {
         Some(wanted) => say!("log          {}={wanted}", log::VARIABLE),

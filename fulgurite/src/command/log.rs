@@ -13,7 +13,7 @@ pub const VARIABLE: &str = "FULGURITE_LOG";
 
 /// What is logged if the variable is not set: that a compilation waits for measurements, and what is wrong with
 /// records.
-const ALWAYS: &str = "fulgurite_runtime::choices::records=warn";
+const ALWAYS: &str = "fulgurite_runtime::choices=warn";
 
 /// Logs to standard error at the level that the variable sets.
 pub fn start() -> Result<(), Failed> {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use fulgurite::Device;
@@ -29,6 +30,10 @@ pub struct Compile {
     #[arg(long, default_value = "auto", value_parser = ["auto", "always", "never"], value_name = "WHEN",
         conflicts_with = "choices")]
     choose: String,
+    /// How long a compilation measures at most, in seconds. What is left then follows the list of executors, and is
+    /// measured by the next run or by `fulgurite tune`.
+    #[arg(long, default_value_t = 10.0, value_parser = seconds, value_name = "SECONDS")]
+    choose_for: f64,
     /// Maximum number of optimizations, to find the one that breaks a program.
     #[arg(long, value_name = "STEPS")]
     fuel: Option<u64>,
@@ -56,6 +61,11 @@ pub fn tolerance(text: &str) -> Result<f64, String> {
         Ok(number) if number >= 0.0 && number.is_finite() => Ok(number),
         _ => Err("expected a number of 0 or more".into()),
     }
+}
+
+/// A time in seconds: a number of 0 or more.
+fn seconds(text: &str) -> Result<f64, String> {
+    tolerance(text)
 }
 
 /// Options of what the backward pass of a model keeps.
@@ -96,6 +106,9 @@ impl Compile {
         if given("choose") {
             self.choose = of.choose;
         }
+        if given("choose_for") {
+            self.choose_for = of.choose_for;
+        }
         if given("fuel") {
             self.fuel = of.fuel;
         }
@@ -118,6 +131,7 @@ impl Compile {
             "never" => Choose::Never,
             _ => Choose::Auto,
         };
+        options.choose_for = Duration::try_from_secs_f64(self.choose_for).unwrap_or(Duration::MAX);
         if let Some(path) = &self.choices {
             let machine = Machine::of(Device::new(kind, 0))?;
             options.choices = Some(Arc::new(ChoicesFile::read(path, Some(machine))?));

@@ -207,8 +207,15 @@ fn operator_trace(def: &'static OperatorDef, arguments: &Program, options: &Opti
         trace = autocast::autocast(&trace, low).map_err(of_case)?;
     }
     let list = options.executor_list(arguments.target.kind());
-    let ranking = Ranking::new(&list, &arguments.target, options.choices.as_deref());
-    Ok(transforms::vjp_by(&trace, &wrt, &ranking).map_err(of_case)?)
+    loop {
+        let ranking = Ranking::new(&list, &arguments.target, options.choices.as_deref());
+        let differentiated = transforms::vjp_by(&trace, &wrt, &ranking).map_err(of_case)?;
+        let wanted = ranking.wanted();
+        match &options.choices {
+            Some(choices) if !wanted.is_empty() => choices.measure(&wanted, None),
+            _ => return Ok(differentiated),
+        }
+    }
 }
 
 fn model_trace(family: Family, part: Part, arguments: &Program) -> Result<Trace, Failed> {

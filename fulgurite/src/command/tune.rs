@@ -15,7 +15,7 @@ use fulgurite::models::traces::loss_programs;
 use fulgurite::trace::Trace;
 use fulgurite::{Device, Target};
 
-use self::asked::{Asking, Listing, Measuring};
+use self::asked::{Listing, Measuring};
 use super::outcome::{Failed, Outcome};
 use super::output::{note, say, warn};
 use super::programs::{Part, Program};
@@ -110,7 +110,11 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     for entry in &entries {
         say!("\n{}", table::rows(entry).trim_end())?;
     }
-    let all: Vec<Entry> = entries.iter().map(|entry| (**entry).clone()).collect();
+    let (passing, kept): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| records.is_passing(&entry.call));
+    for entry in passing {
+        warn(&format!("{}: a candidate lacked memory, the record is not kept", entry.call));
+    }
+    let all: Vec<Entry> = kept.into_iter().map(|entry| (**entry).clone()).collect();
     if let Some(folder) = Records::cache() {
         let kept = Records::new(device)?.keep_in(folder);
         all.iter().for_each(|entry| kept.replace(entry));
@@ -175,9 +179,7 @@ impl Tuned {
 
     /// The records of a program's calls, measured where they are missing.
     fn measured(&self, name: &str, records: &Arc<Records>) -> Result<Vec<Arc<Entry>>, Failed> {
-        let asking = Arc::new(Asking::new(records.clone()));
-        self.staged(name, asking.clone())?;
-        let measuring = Arc::new(Measuring::new(records.clone(), asking.count()));
+        let measuring = Arc::new(Measuring::new(records.clone()));
         self.staged(name, measuring.clone())?;
         Ok(measuring.finished())
     }

@@ -46,6 +46,21 @@ impl Clock {
         }
     }
 
+    /// Free bytes of the device's memory, those of this process that nobody uses included; `None` if that is not known.
+    pub(super) fn room(device: Device) -> Option<u64> {
+        if device.is_cpu() {
+            return None;
+        }
+        let state = DeviceState::of(device).ok()?;
+        state.give_up_kept();
+        Some(state.context().memory_free()? as u64)
+    }
+
+    /// Whether the device runs nothing any more in this process.
+    pub(super) fn is_lost(device: Device) -> bool {
+        !device.is_cpu() && DeviceState::of(device).is_ok_and(|state| state.lost().is_some())
+    }
+
     /// Whether somebody records what the device does, and is not to be disturbed.
     pub(super) fn is_recorded(device: Device) -> bool {
         !device.is_cpu() && DeviceState::of(device).is_ok_and(|state| state.is_recording())

@@ -7,16 +7,22 @@
 //! candidate takes the place of the list's only if it is faster in both, so that no program gets slower by a choice
 //! that its neighbours decide.
 
+use std::io;
+
 use super::candidates::candidates;
 use super::clock::Clock;
 use super::entry::{DECOMPOSED, Times, Tried};
+use super::journal::Journal;
 use super::program;
 use super::ranking::Question;
+use super::room::{Need, Residency, residency};
 use super::rounds::rounds;
 use crate::array::Array;
+use crate::device::Category;
 use crate::error::{Error, Result};
 use crate::meta::Device;
 use crate::program::Program;
+use crate::trace::Trace;
 
 /// Runs before anything is measured: the first ones launch, record a graph, and replay it.
 const WARM_UP: usize = 3;
@@ -28,31 +34,100 @@ pub(super) const NOISE: f64 = 0.02;
 pub(super) struct Measured {
     pub(super) winner: String,
     pub(super) tried: Vec<Tried>,
+    /// Whether it is a property of the device: not where a candidate lacked memory, which others may have used.
+    pub(super) lasting: bool,
+}
+
+/// How measuring a call ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Ended {
+    /// Who is taken.
+    Chosen(Measured),
+    /// There is nothing to choose, or nobody could be run.
+    Nothing,
+    /// Time was up.
+    OutOfTime,
+    /// The device runs nothing any more, after this candidate.
+    Lost(String),
+}
+
+/// Where and how candidates are run.
+pub(super) struct Means<'a> {
+    pub(super) device: Device,
+    /// What the program that the call is of needs of the device's memory, in bytes.
+    pub(super) peak: Option<u64>,
+    /// Whether time is up; asked before a candidate is compiled.
+    pub(super) late: &'a dyn Fn() -> bool,
+    /// Where it is written down who is run.
+    pub(super) journal: Option<&'a mut Journal>,
+    /// The name of the call's record.
+    pub(super) record: &'a str,
 }
 
 /// The candidates of a call, and why some were dropped.
 struct Candidates<'a> {
     question: &'a Question<'a>,
+    call: String,
     names: Vec<&'static str>,
     dropped: Vec<Option<String>>,
+    /// Whether one of them was dropped for lack of memory.
+    lacking: bool,
 }
 
-/// Measures the candidates of a call on `device`; `None` if fewer than two of them can be run.
+/// Why no times were measured.
+enum Stopped {
+    OutOfTime,
+    Lost(&'static str),
+    Failed(Error),
+}
+
+impl<E: Into<Error>> From<E> for Stopped {
+    fn from(error: E) -> Stopped {
+        Stopped::Failed(error.into())
+    }
+}
+
+/// Measures the candidates of a call.
 ///
 /// # Errors
 /// If the call itself cannot be traced, or the device has no memory for its operands.
-pub(super) fn measure(question: &Question<'_>, device: Device) -> Result<Option<Measured>> {
+pub(super) fn measure(question: &Question<'_>, means: &mut Means<'_>) -> Result<Ended> {
+    match measured(question, means) {
+        Ok(ended) => Ok(ended),
+        Err(Stopped::OutOfTime) => Ok(Ended::OutOfTime),
+        Err(Stopped::Lost(candidate)) => Ok(Ended::Lost(candidate.to_owned())),
+        Err(Stopped::Failed(error)) => Err(error),
+    }
+}
+
+fn measured(question: &Question<'_>, means: &mut Means<'_>) -> Result<Ended, Stopped> {
     let names = candidates(question);
     if names.len() < 2 {
-        return Ok(None);
+        return Ok(Ended::Nothing);
     }
-    let mut clock = Clock::new(device)?;
+    let blamed = |name: &&'static str| {
+        let blames = means.journal.as_ref().is_some_and(|journal| journal.blames(means.record, name));
+        blames.then(|| "ended the process that measured it".to_owned())
+    };
+    let dropped = names.iter().map(blamed).collect();
+    let mut clock = Clock::new(means.device)?;
     let opens = names.contains(&DECOMPOSED);
-    let mut candidates = Candidates { question, dropped: vec![None; names.len()], names };
-    // One after the other: programs of both at once need twice the memory.
-    let alone = candidates.medians(&mut clock, device, false)?;
-    let beside = if opens { candidates.medians(&mut clock, device, true)? } else { vec![None; alone.len()] };
-    let Candidates { names, mut dropped, .. } = candidates;
+    let call = question.call().to_string();
+    let mut candidates = Candidates { question, call, dropped, names, lacking: false };
+    let all: Vec<usize> = (0..candidates.names.len()).collect();
+    let alone = candidates.medians(&mut clock, means, false, &all)?;
+    // Whoever is not faster alone does not win, whatever the neighbours: the list's and those that may win are left.
+    let listed = alone.iter().flatten().next().copied().unwrap_or(f64::INFINITY);
+    let may_win = |at: &usize| alone[*at].is_some_and(|time| time < listed * (1.0 - NOISE));
+    let first = all.iter().find(|at| alone[**at].is_some());
+    let beside = match opens && all.iter().any(may_win) {
+        true => {
+            let some: Vec<usize> = all.iter().filter(|at| Some(*at) == first || may_win(at)).copied().collect();
+            candidates.medians(&mut clock, means, true, &some)?
+        }
+        false => vec![None; alone.len()],
+    };
+    let Candidates { names, mut dropped, lacking, .. } = candidates;
     let tried = |(at, name): (usize, &&'static str)| {
         let outcome = match (dropped[at].take(), alone[at]) {
             (None, Some(alone)) => Ok(Times { alone, beside: beside[at] }),
@@ -61,43 +136,152 @@ pub(super) fn measure(question: &Question<'_>, device: Device) -> Result<Option<
         Tried { by: (*name).to_owned(), outcome }
     };
     let tried: Vec<Tried> = names.iter().enumerate().map(tried).collect();
-    Ok(winner(&tried).map(|winner| Measured { winner, tried }))
+    Ok(match winner(&tried) {
+        Some(winner) => Ended::Chosen(Measured { winner, tried, lasting: !lacking }),
+        None => Ended::Nothing,
+    })
+}
+
+/// A candidate that is run.
+struct Running {
+    /// Which of the candidates.
+    at: usize,
+    trace: Trace,
+    /// Made ready, if it is resident.
+    program: Option<Program>,
+    /// Whether it was run before anything is measured.
+    warm: bool,
 }
 
 impl Candidates<'_> {
-    /// The median time of each candidate in microseconds, alone or with a neighbour; `None` of those that were dropped.
-    fn medians(&mut self, clock: &mut Clock, device: Device, neighbour: bool) -> Result<Vec<Option<f64>>> {
+    /// The median time in microseconds of each candidate of `some`, alone or with a neighbour; `None` of the others and
+    /// of those that were dropped.
+    fn medians(
+        &mut self,
+        clock: &mut Clock,
+        means: &mut Means<'_>,
+        neighbour: bool,
+        some: &[usize],
+    ) -> Result<Vec<Option<f64>>, Stopped> {
         let trace = program::trace(self.question, neighbour)?;
-        let mut inputs: Vec<Array> = Vec::new();
-        let mut running: Vec<(usize, Program)> = Vec::new();
-        for (at, name) in self.names.iter().enumerate() {
+        let mut running: Vec<Running> = Vec::new();
+        let mut needs: Vec<Need> = Vec::new();
+        // Those that are the same program as one before them.
+        let mut same: Vec<(usize, usize)> = Vec::new();
+        for at in some.iter().copied() {
             if self.dropped[at].is_some() {
                 continue;
             }
-            let warm = program::compiled(self.question, &trace, name).and_then(|program| {
-                if inputs.is_empty() {
-                    inputs = program::inputs(&program, device)?;
-                }
-                (0..WARM_UP).try_for_each(|_| clock.run(&program, &inputs))?;
-                Ok(program)
-            });
-            match warm {
-                Ok(program) => running.push((at, program)),
+            match program::compiled(self.question, &trace, self.names[at]) {
+                Ok(program) => match running.iter().find(|other| runs_the_same(&other.trace, program.trace())) {
+                    Some(other) => same.push((at, other.at)),
+                    None => {
+                        needs.push(Need::of(&program));
+                        let trace = program.trace().clone();
+                        running.push(Running { at, trace, program: Some(program), warm: false });
+                    }
+                },
                 Err(error) => self.dropped[at] = Some(reason(&error)),
             }
         }
-        let mut run = |i: usize| -> std::result::Result<f64, String> {
-            clock.microseconds(&running[i].1, &inputs, program::NAME).map_err(|error| reason(&error))
+        let room = Clock::room(means.device);
+        let Residency { lacking, one_at_a_time } = residency(&needs, room, means.peak);
+        for (i, reason) in lacking {
+            self.dropped[running[i].at] = Some(reason);
+            self.lacking = true;
+        }
+        running.retain(|one| self.dropped[one.at].is_none());
+        let Some(first) = running.first().and_then(|one| one.program.as_ref()) else {
+            return Ok(vec![None; self.names.len()]);
         };
-        let times = rounds(running.len(), &mut run);
+        let inputs = program::inputs(first, means.device)?;
+        let (count, mut stopped) = (running.len(), None);
+        let mut run = |i: usize| -> std::result::Result<f64, String> {
+            let name = self.names[running[i].at];
+            if stopped.is_none() && !running[i].warm && (means.late)() {
+                stopped = Some(Stopped::OutOfTime);
+            }
+            if stopped.is_some() {
+                return Err("was not run".into());
+            }
+            written(means.journal.as_mut().map(|journal| journal.begin(means.record, &self.call, name)));
+            if one_at_a_time {
+                running.iter_mut().enumerate().filter(|(other, _)| *other != i).for_each(|(_, other)| other.leave());
+                Clock::release(means.device);
+            }
+            let time = running[i].time(clock, &inputs);
+            if let Err(error) = &time
+                && Clock::is_lost(means.device)
+            {
+                tracing::error!("{}: {name} ended the work of the device: {error}", self.call);
+                written(means.journal.as_mut().map(|journal| journal.blame()));
+                stopped = Some(Stopped::Lost(name));
+            } else {
+                written(means.journal.as_mut().map(|journal| journal.end()));
+            }
+            self.lacking |= time.as_ref().is_err_and(is_lack_of_memory);
+            time.map_err(|error| reason(&error))
+        };
+        let times = rounds(count, &mut run);
+        if let Some(stopped) = stopped {
+            return Err(stopped);
+        }
         let mut medians = vec![None; self.names.len()];
-        for ((at, _), time) in running.iter().zip(times) {
+        for (one, time) in running.iter().zip(times) {
             match time {
-                Ok(time) => medians[*at] = Some(time),
-                Err(reason) => self.dropped[*at] = Some(reason),
+                Ok(time) => medians[one.at] = Some(time),
+                Err(reason) => self.dropped[one.at] = Some(reason),
             }
         }
+        for (at, other) in same {
+            medians[at] = medians[other];
+            self.dropped[at] = self.dropped[other].clone();
+        }
         Ok(medians)
+    }
+}
+
+impl Running {
+    /// The time of one run in microseconds.
+    fn time(&mut self, clock: &mut Clock, inputs: &[Array]) -> Result<f64> {
+        let program = match self.program.take() {
+            Some(program) => program,
+            None => Program::trusted(self.trace.clone(), None)?,
+        };
+        let program = self.program.insert(program);
+        if !self.warm {
+            (0..WARM_UP).try_for_each(|_| clock.run(program, inputs))?;
+            self.warm = true;
+        }
+        clock.microseconds(program, inputs, program::NAME)
+    }
+
+    /// Gives the program's memory back.
+    fn leave(&mut self) {
+        (self.program, self.warm) = (None, false);
+    }
+}
+
+/// Whether two planned programs have the same lines, run by the same executors.
+fn runs_the_same(a: &Trace, b: &Trace) -> bool {
+    let executors = |trace: &Trace| trace.block.symbols.iter().map(|symbol| symbol.executor).collect::<Vec<_>>();
+    executors(a) == executors(b) && a.to_string() == b.to_string()
+}
+
+/// A journal that cannot be written is a warning: measuring goes on without it.
+fn written(done: Option<io::Result<()>>) {
+    if let Some(Err(error)) = done {
+        tracing::warn!("what is measured cannot be written down: {error}");
+    }
+}
+
+/// Whether another process, or another size, may be why it failed.
+fn is_lack_of_memory(error: &Error) -> bool {
+    let device = |error: &crate::device::DeviceError| error.category() == Category::OutOfMemory;
+    match error {
+        Error::OutOfMemory(_) | Error::DeviceMemory { .. } | Error::PlanTooLarge { .. } => true,
+        Error::Device(error) | Error::DeviceFault { error, .. } => device(error),
+        _ => false,
     }
 }
 
@@ -113,7 +297,12 @@ pub(super) fn winner(tried: &[Tried]) -> Option<String> {
     let (listed, own) = run.first()?;
     // By how much it is slower than the list's where it is slowest.
     let part = |times: &Times| {
-        let beside = times.beside.zip(own.beside).map_or(0.0, |(other, own)| other / own);
+        // Who was not measured with neighbours, where the list's was, is not faster alone.
+        let beside = match (times.beside, own.beside) {
+            (Some(other), Some(own)) => other / own,
+            (None, Some(_)) => f64::INFINITY,
+            (_, None) => 0.0,
+        };
         (times.alone / own.alone).max(beside)
     };
     let least = run.iter().map(|(_, times)| part(times)).fold(1.0, f64::min);
@@ -155,6 +344,14 @@ mod tests {
         let won = |all: &[(&str, Option<(f64, f64)>)]| who(all).unwrap();
         assert_eq!(won(&[("a", Some((10.0, 12.0))), ("b", Some((8.0, 13.0)))]), "a");
         assert_eq!(won(&[("a", Some((10.0, 12.0))), ("b", Some((11.0, 9.0)))]), "a");
+    }
+
+    #[test]
+    fn who_was_not_measured_with_neighbours_does_not_win() {
+        let all = [("a", Some((10.0, 12.0))), ("b", Some((9.75, 0.0))), ("c", Some((9.7, 11.0)))];
+        let mut tried = tried(&all);
+        tried[1].outcome = Ok(Times { alone: 9.75, beside: None });
+        assert_eq!(winner(&tried).as_deref(), Some("c"), "b is as fast as c alone");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! the list of executors. Where the answer comes from is a [`Choices`]: a [file](ChoicesFile) that is shipped with a
 //! model, or the records of this machine, which are measured where they are missing.
 
+mod budget;
 mod call;
 mod candidates;
 mod clock;
@@ -12,12 +13,15 @@ mod confirm;
 mod entry;
 mod file;
 mod floor;
+mod journal;
 mod machine;
 mod measure;
 mod program;
 mod ranking;
 mod records;
+mod room;
 mod rounds;
+mod session;
 mod text;
 
 pub use call::{Call, Purpose};
@@ -25,6 +29,7 @@ pub use confirm::{Confirmed, confirm};
 pub use entry::{DECOMPOSED, Entry, Times, Tried};
 pub use file::ChoicesFile;
 pub use machine::{Machine, VERSION};
-pub use ranking::{Choices, Found, Question, Ranked, Ranking, Told};
+pub use ranking::{Choices, Found, Question, Ranked, Ranking, Told, Wanted};
 pub use records::{CHOOSE_VARIABLE, Kept, Records};
+pub(crate) use session::Bounded;
 pub use text::{TextError, parse, print};

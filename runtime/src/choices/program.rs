@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use fulgurite_kernels::DType;
+use fulgurite_kernels::launch::CopyRange;
+use fulgurite_kernels::view::contiguous_strides;
 
 use super::call::{Call, Purpose};
 use super::entry::{Entry, Tried};
 use super::machine::VERSION;
 use super::ranking::{Choices, Found, Question, Ranking};
 use crate::argument::{Arg, Attribute, map_arguments};
-use crate::array::Array;
+use crate::array::{Array, Memory, Strides};
 use crate::compile::{Choose, Options, stages};
+use crate::device::DeviceBuffer;
 use crate::error::{Error, Result};
 use crate::executor::ExecutorDef;
 use crate::fuel::Fuel;
@@ -25,7 +28,7 @@ use crate::transforms::autodiff::{floating_outputs, vjp_of};
 /// The function's name, in errors and timelines.
 pub(super) const NAME: &str = "choice";
 
-/// Random bytes that inputs are filled with, again and again: no power of two, so that rows differ.
+/// Random elements that inputs are filled with, again and again: no power of two, so that rows differ.
 const RANDOM_ELEMENTS: usize = (1 << 18) + 13;
 
 /// One call. With neighbours, floating-point operands are converted from another type, and another input is added to
@@ -175,10 +178,40 @@ pub(super) fn inputs(program: &Program, device: Device) -> Result<Vec<Array>> {
     let metas: Vec<&TensorMeta> = block.parameters.iter().map(|id| block.meta(*id)).collect();
     let floating = metas.iter().filter(|meta| meta.dtype().is_floating());
     let bound = floating.flat_map(|meta| meta.shape()).copied().filter(|extent| *extent > 1).min().unwrap_or(2);
-    metas.iter().enumerate().map(|(i, meta)| random(meta, bound, i as u64)?.to_device(device)).collect()
+    metas.iter().enumerate().map(|(i, meta)| random(meta, bound, i as u64, device)).collect()
 }
 
-fn random(meta: &TensorMeta, bound: usize, seed: u64) -> Result<Array> {
+/// An array on `device` that repeats a block of random elements.
+fn random(meta: &TensorMeta, bound: usize, seed: u64, device: Device) -> Result<Array> {
+    let block = block(meta, bound, seed);
+    let bytes = meta.bytes();
+    if device.is_cpu() || bytes <= block.len() {
+        let mut whole = Vec::with_capacity(bytes);
+        while whole.len() < bytes {
+            whole.extend_from_slice(&block[..block.len().min(bytes - whole.len())]);
+        }
+        return Array::from_bytes(meta.shape(), meta.dtype(), &whole)?.to_device(device);
+    }
+    // Large arrays are made of the block on the device: gigabytes would take seconds to cross.
+    let first = DeviceBuffer::from_bytes(device, &block)?;
+    let whole = DeviceBuffer::new(device, bytes)?;
+    let stream = whole.state().stream();
+    let mut filled = 0;
+    while filled < bytes {
+        let from = if filled == 0 { first.address() } else { whole.address() };
+        let more = filled.max(block.len()).min(bytes - filled);
+        let to = whole.address().offset(filled);
+        // SAFETY: the ranges are within the two buffers and do not overlap: what is copied ends where the next begins.
+        // Both buffers are used on this stream alone, which their memory is given back behind.
+        unsafe { stream.copy(CopyRange { from, to, bytes: more }) }?;
+        filled += more;
+    }
+    let strides = Strides::from_slice(&contiguous_strides(meta.shape()));
+    Ok(Array::from_memory(Memory::Device(Arc::new(whole)), meta.with_device(device), strides, 0))
+}
+
+/// Random elements as bytes, no more than `meta` has.
+fn block(meta: &TensorMeta, bound: usize, seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     let dtype = meta.dtype();
     let elements = meta.len().min(RANDOM_ELEMENTS);
@@ -197,6 +230,5 @@ fn random(meta: &TensorMeta, bound: usize, seed: u64) -> Result<Array> {
             DType::Bool => block.push((position & 1) as u8),
         }
     }
-    let bytes: Vec<u8> = block.iter().copied().cycle().take(meta.len() * dtype.size()).collect();
-    Array::from_bytes(meta.shape(), dtype, &bytes)
+    block
 }

@@ -50,16 +50,59 @@ pub(crate) fn precision_of(list: &[&'static ExecutorDef]) -> Precision {
 pub enum Found {
     /// Nothing is recorded.
     Nothing,
+    /// Nothing is recorded yet: [`Choices::measure`] would measure the candidates. The list decides until then.
+    Unmeasured,
     /// A record.
     Entry(Arc<Entry>),
     /// A record that does not count here, and why.
     Ignored(String),
 }
 
-/// Where recorded winners come from. Equal questions get equal answers while a process runs.
+/// A call that could be measured, as a compilation gathers it.
+#[derive(Clone)]
+pub struct Wanted {
+    /// What records name it by.
+    pub call: Call,
+    /// How often the program has it.
+    pub count: usize,
+    def: &'static OperatorDef,
+    metas: Vec<Arg<TensorMeta>>,
+    list: Vec<&'static ExecutorDef>,
+    target: Target,
+}
+
+impl Wanted {
+    /// One call.
+    pub fn new(question: &Question<'_>) -> Wanted {
+        let Question { def, metas, list, target, .. } = *question;
+        let (metas, list, target) = (metas.to_vec(), list.to_vec(), target.clone());
+        Wanted { call: question.call(), count: 1, def, metas, list, target }
+    }
+
+    /// What is asked.
+    pub fn question(&self) -> Question<'_> {
+        let Wanted { def, metas, list, target, call, .. } = self;
+        Question { def, metas, purpose: call.purpose, list, target }
+    }
+}
+
+impl fmt::Debug for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Wanted({} x {})", self.count, self.call)
+    }
+}
+
+/// Where recorded winners come from. Equal questions get equal answers in all programs that a process compiles.
 pub trait Choices: Send + Sync + fmt::Debug {
     /// What is recorded of a call.
     fn find(&self, question: &Question<'_>) -> Found;
+
+    /// Measures calls of which [`Choices::find`] said [`Found::Unmeasured`]; from then on it answers all of them, those
+    /// that are left to the list with [`Found::Nothing`]. A compilation gathers its calls, has them measured, and is
+    /// repeated. `peak` is what the program that asks needs of the device's memory, in bytes, if that is known.
+    fn measure(&self, wanted: &[Wanted], peak: Option<u64>) {
+        let _ = (wanted, peak);
+    }
 }
 
 /// What a ranking found out, for people.
@@ -94,12 +137,13 @@ pub struct Ranking<'a> {
     target: &'a Target,
     choices: Option<&'a dyn Choices>,
     told: RefCell<IndexMap<Call, Told>>,
+    wanted: RefCell<IndexMap<Call, Wanted>>,
 }
 
 impl<'a> Ranking<'a> {
     /// The executors of `list` for programs for `target`; `choices` know winners of single calls.
     pub fn new(list: &'a [&'static ExecutorDef], target: &'a Target, choices: Option<&'a dyn Choices>) -> Ranking<'a> {
-        Ranking { list, target, choices, told: RefCell::default() }
+        Ranking { list, target, choices, told: RefCell::default(), wanted: RefCell::default() }
     }
 
     /// The list, in its order, for every call.
@@ -127,6 +171,11 @@ impl<'a> Ranking<'a> {
         self.told.borrow().values().cloned().collect()
     }
 
+    /// The calls that were asked for and could be measured, in the order of the questions.
+    pub fn wanted(&self) -> Vec<Wanted> {
+        self.wanted.borrow().values().cloned().collect()
+    }
+
     /// The order for one call: the recorded winner first.
     pub fn of(&self, def: &'static OperatorDef, metas: &[Arg<TensorMeta>], purpose: Purpose) -> Ranked<'a> {
         let as_listed = |refusal| Ranked { executors: Cow::Borrowed(self.list), refusal };
@@ -136,6 +185,14 @@ impl<'a> Ranking<'a> {
         let question = Question { def, metas, purpose, list: self.list, target: self.target };
         let entry = match choices.find(&question) {
             Found::Nothing => return as_listed(None),
+            Found::Unmeasured => {
+                let mut wanted = self.wanted.borrow_mut();
+                wanted
+                    .entry(question.call())
+                    .and_modify(|one| one.count += 1)
+                    .or_insert_with(|| Wanted::new(&question));
+                return as_listed(None);
+            }
             Found::Ignored(reason) => {
                 self.tell(question.call(), Err(reason));
                 return as_listed(None);

@@ -12,15 +12,17 @@ use fulgurite_kernels::caches::caches;
 use fulgurite_kernels::folder::Folder;
 use rustc_hash::FxHashMap;
 
+use super::budget::Done;
 use super::call::Call;
 use super::candidates::candidates;
 use super::clock::Clock;
-use super::entry::Entry;
+use super::entry::{Entry, Tried};
 use super::floor::floor;
+use super::journal::Journal;
 use super::machine::{Machine, VERSION};
-use super::measure::{self, Measured};
+use super::measure::Measured;
 use super::program;
-use super::ranking::{Choices, Found, Question};
+use super::ranking::{Found, Question};
 use super::text::{parse, print};
 use crate::error::Result;
 use crate::meta::{Device, Target};
@@ -43,7 +45,37 @@ pub struct Records {
     folder: Option<Folder>,
     /// Whether they are those that compilations share, of which nobody knows when they measure.
     of_compilations: bool,
-    known: Mutex<FxHashMap<Call, Option<Arc<Entry>>>>,
+    known: Mutex<FxHashMap<Call, Known>>,
+}
+
+/// What is known of a call in this process.
+#[derive(Debug, Clone)]
+enum Known {
+    /// There is nothing to choose, or not enough to win.
+    Nothing,
+    /// A record that is kept.
+    Entry(Arc<Entry>),
+    /// What was measured without all candidates: it is no property of the device.
+    Passing(Arc<Entry>),
+    /// Why it was not measured.
+    Left(String),
+}
+
+impl Known {
+    fn entry(&self) -> Option<&Arc<Entry>> {
+        match self {
+            Known::Entry(entry) | Known::Passing(entry) => Some(entry),
+            Known::Nothing | Known::Left(_) => None,
+        }
+    }
+
+    fn found(&self) -> Found {
+        match self {
+            Known::Nothing => Found::Nothing,
+            Known::Entry(entry) | Known::Passing(entry) => Found::Entry(entry.clone()),
+            Known::Left(reason) => Found::Ignored(reason.clone()),
+        }
+    }
 }
 
 /// A file of records.
@@ -106,7 +138,12 @@ impl Records {
 
     /// What is known by now, in no order.
     pub fn known(&self) -> Vec<Arc<Entry>> {
-        self.all_known().values().flatten().cloned().collect()
+        self.all_known().values().filter_map(Known::entry).cloned().collect()
+    }
+
+    /// Whether the record of a call is no property of the device, and is not kept: a candidate lacked memory.
+    pub fn is_passing(&self, call: &Call) -> bool {
+        matches!(self.all_known().get(call), Some(Known::Passing(_)))
     }
 
     /// The records in a folder.
@@ -123,17 +160,24 @@ impl Records {
         files.into_iter().map(read).collect()
     }
 
-    fn all_known(&self) -> std::sync::MutexGuard<'_, FxHashMap<Call, Option<Arc<Entry>>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Calls in a folder with the candidates that ended the process that measured them: the next one that measures the
+    /// call skips them.
+    pub fn ended(folder: &Path) -> Vec<(String, String)> {
+        Journal::left(folder)
     }
 
-    /// Whether a question would have candidates measured now.
-    pub fn would_measure(&self, question: &Question<'_>) -> bool {
-        let known = || self.all_known().contains_key(&question.call());
-        *question.target == self.target
-            && candidates(question).len() >= 2
-            && !known()
-            && is_costly(question, self.smallest)
+    /// The device.
+    pub(super) fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Where records are kept, if they are.
+    pub(super) fn folder(&self) -> Option<&Path> {
+        self.folder.as_ref().map(Folder::path)
+    }
+
+    fn all_known(&self) -> std::sync::MutexGuard<'_, FxHashMap<Call, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a record in the place of the one that is there.
@@ -141,57 +185,101 @@ impl Records {
         if let Some(folder) = &self.folder {
             folder.keep(&self.file(&entry.call), &[print(std::slice::from_ref(entry)).as_bytes()]);
         }
-        self.all_known().insert(entry.call.clone(), Some(Arc::new(entry.clone())));
+        self.all_known().insert(entry.call.clone(), Known::Entry(Arc::new(entry.clone())));
     }
 
-    /// The record of a call, read or measured now; `None` if the list decides.
-    fn look_up(&self, question: &Question<'_>, call: &Call) -> Option<Arc<Entry>> {
+    /// What is known of a call, or is recorded.
+    pub(super) fn look_up(&self, question: &Question<'_>) -> Found {
+        if *question.target != self.target {
+            return Found::Nothing;
+        }
+        let call = question.call();
+        if let Some(known) = self.all_known().get(&call) {
+            return known.found();
+        }
+        let known = if candidates(question).len() < 2 {
+            Known::Nothing
+        } else if Clock::is_recorded(self.device) {
+            // Who records what the device does gets nothing measured meanwhile, and asks again.
+            return Found::Nothing;
+        } else if !is_costly(question, self.smallest) {
+            Known::Nothing
+        } else {
+            match self.read(&call) {
+                Some(entry) => Known::Entry(entry),
+                None => return Found::Unmeasured,
+            }
+        };
+        // Another compilation may have been told something else meanwhile, which stays.
+        self.all_known().entry(call).or_insert(known).found()
+    }
+
+    /// The record of a call that is kept, if there is one that is whole.
+    fn read(&self, call: &Call) -> Option<Arc<Entry>> {
         let file = self.file(call);
         let damaged = |reason: String| {
             let folder = self.folder.as_ref().map_or(Path::new(""), Folder::path);
             tracing::warn!("{} is damaged ({reason}); it is measured anew", folder.join(&file).display());
         };
-        match self.folder.as_ref().map(|folder| folder.read(&file)) {
-            Some(Ok(Some(content))) => match self.good(&content, call) {
+        match self.folder.as_ref()?.read(&file) {
+            Ok(Some(content)) => match self.good(&content, call) {
                 Ok(entry) => return Some(Arc::new(entry)),
                 Err(reason) => damaged(reason),
             },
-            Some(Err(error)) => damaged(error.to_string()),
-            Some(Ok(None)) | None => {}
+            Err(error) => damaged(error.to_string()),
+            Ok(None) => {}
         }
-        // It takes seconds for each call, and nothing else would say what a compilation waits for.
+        None
+    }
+
+    /// Whether something is known of a call, or is recorded by now.
+    pub(super) fn is_known(&self, question: &Question<'_>) -> bool {
+        !matches!(self.look_up(question), Found::Unmeasured)
+    }
+
+    /// Says once what a compilation waits for: nothing else would.
+    pub(super) fn tell(&self) {
         static TOLD: std::sync::Once = std::sync::Once::new();
-        let tell = || {
-            tracing::warn!(
-                "measuring which executors are the fastest on {}, once for each costly call; FULGURITE_CHOOSE=0 follows \
-                 the list",
-                self.device
-            );
-        };
         if self.of_compilations {
-            TOLD.call_once(tell);
+            TOLD.call_once(|| {
+                tracing::warn!(
+                    "measuring which executors are the fastest on {}, once for each costly call; FULGURITE_CHOOSE=0 \
+                     follows the list",
+                    self.device
+                );
+            });
         }
-        let measured = match self.measured(question) {
-            Ok(measured) => measured?,
-            Err(error) => {
-                tracing::warn!("{call} cannot be measured: {error}");
-                return None;
-            }
-        };
+    }
+
+    /// Keeps what was measured of a call; the record that another process wrote first is followed.
+    pub(super) fn keep(&self, call: &Call, measured: Measured, journal: Option<&mut Journal>) -> Done {
+        let lasting = measured.lasting;
         let entry = self.entry(call, measured);
         tracing::info!("{call}: {entry}");
+        for Tried { by, outcome } in &entry.tried {
+            if let Err(reason) = outcome {
+                tracing::warn!("{call}: {by} is dropped: {reason}");
+            }
+        }
+        if !lasting {
+            self.all_known().insert(call.clone(), Known::Passing(Arc::new(entry)));
+            return Done::Known;
+        }
+        let file = self.file(call);
         let good = |content: &[u8]| self.good(content, call).ok();
         let text = print(std::slice::from_ref(&entry));
         let first = self.folder.as_ref().and_then(|folder| folder.keep_first(&file, text.as_bytes(), good));
-        Some(Arc::new(first.unwrap_or(entry)))
+        if let Some(Err(error)) = journal.map(|journal| journal.forget(&file)) {
+            tracing::warn!("what was measured cannot be written down: {error}");
+        }
+        self.all_known().insert(call.clone(), Known::Entry(Arc::new(first.unwrap_or(entry))));
+        Done::Known
     }
 
-    /// Measures on a thread of its own: the thread of a compilation may be tracing.
-    fn measured(&self, question: &Question<'_>) -> Result<Option<Measured>> {
-        let measure = || measure::measure(question, self.device);
-        let done = std::thread::scope(|scope| scope.spawn(measure).join());
-        Clock::release(self.device);
-        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    /// Leaves a call to the list in this process.
+    pub(super) fn leave(&self, call: &Call, reason: String) -> Done {
+        self.all_known().insert(call.clone(), Known::Left(reason));
+        Done::Known
     }
 
     /// The candidates of a call that takes at least `smallest` by its bytes and arithmetic, what the list takes first.
@@ -201,7 +289,7 @@ impl Records {
         (names.len() >= 2 && is_costly(question, smallest)).then_some(names)
     }
 
-    fn entry(&self, call: &Call, Measured { winner, tried }: Measured) -> Entry {
+    fn entry(&self, call: &Call, Measured { winner, tried, .. }: Measured) -> Entry {
         Entry {
             call: call.clone(),
             target: self.target.to_string(),
@@ -215,7 +303,7 @@ impl Records {
     }
 
     /// The name of a call's file.
-    fn file(&self, call: &Call) -> String {
+    pub(super) fn file(&self, call: &Call) -> String {
         let Machine { device, libraries } = &self.machine;
         let of = format!("{call:?} {} {device:?} {libraries:?} {VERSION}", self.target);
         format!("{}.jsonl", fulgurite_kernels::folder::hash(&of))
@@ -247,35 +335,4 @@ fn one(content: &[u8]) -> Result<Entry, String> {
     let [entry] =
         <[Entry; 1]>::try_from(entries).map_err(|all| format!("it has {} records, expected one", all.len()))?;
     Ok(entry)
-}
-
-impl Choices for Records {
-    fn find(&self, question: &Question<'_>) -> Found {
-        // One at a time: what is measured at once disturbs one another.
-        static MEASURING: Mutex<()> = Mutex::new(());
-        let found = |entry: &Option<Arc<Entry>>| entry.clone().map_or(Found::Nothing, Found::Entry);
-        if *question.target != self.target {
-            return Found::Nothing;
-        }
-        let call = question.call();
-        if let Some(known) = self.all_known().get(&call) {
-            return found(known);
-        }
-        let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = self.all_known().get(&call) {
-            return found(known);
-        }
-        if candidates(question).len() < 2 {
-            self.all_known().insert(call, None);
-            return Found::Nothing;
-        }
-        // Who records what the device does gets nothing measured meanwhile.
-        if Clock::is_recorded(self.device) {
-            return Found::Nothing;
-        }
-        let entry = if is_costly(question, self.smallest) { self.look_up(question, &call) } else { None };
-        let answer = found(&entry);
-        self.all_known().insert(call, entry);
-        answer
-    }
 }

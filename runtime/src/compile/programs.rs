@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Ending, Options, Stage, Stages, Step, last_of, program_of};
+use super::{Ending, Gathered, Options, Stage, Stages, Step, last_of, program_of, settled};
 use crate::error::{Error, Result};
 use crate::meta::TensorMeta;
 use crate::program::Program;
@@ -72,6 +72,14 @@ impl Programs {
 /// Those of every stage: an operator without a gradient, a symbol that no executor takes.
 pub fn split_stages(trace: Trace, wrt: &[usize], of: &[usize], options: &Options) -> Result<Programs> {
     let _pinned = registered::pin();
+    settled(trace, options.choices.as_deref(), |trace| match split_once(trace, wrt, of, options) {
+        Ok((programs, gathered)) => (Ok(programs), gathered),
+        Err(error) => (Err(error), Gathered::default()),
+    })
+}
+
+/// As [`split_stages`], and what it would have measured.
+fn split_once(trace: Trace, wrt: &[usize], of: &[usize], options: &Options) -> Result<(Programs, Gathered)> {
     let executors = options.executor_list(trace.target.kind());
     let outputs = trace.block.results.len();
     let mut joint = Stages::new(options, options.fuel);
@@ -94,12 +102,14 @@ pub fn split_stages(trace: Trace, wrt: &[usize], of: &[usize], options: &Options
     differentiate(&mut joint).map_err(ended)?;
     let (forward, backward) = split_programs(joint.last(), outputs);
     let mut fuel = joint.fuel;
+    let mut gathered = joint.gathered();
     let mut placed = |half: Trace| -> Result<Vec<Stage>> {
         let mut stages = Stages::new(options, fuel);
         stages.push("split", half).and_then(|()| stages.place(options, &executors)).map_err(ended)?;
         fuel = stages.fuel;
+        gathered = std::mem::take(&mut gathered).and(stages.gathered());
         Ok(stages.made)
     };
     let (forward, backward) = (placed(forward)?, placed(backward)?);
-    Ok(Programs { joint: joint.made, forward, backward })
+    Ok((Programs { joint: joint.made, forward, backward }, gathered))
 }

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::{Choose, Options, Programs, Stage, Stages, all, program_of, reached, split_stages};
-use crate::choices::{CHOOSE_VARIABLE, Choices, Records};
+use super::{Choose, Options, Programs, Stage, all, program_of, reached, split_stages};
+use crate::choices::{Bounded, CHOOSE_VARIABLE, Choices, Records};
 use crate::device::find_kind;
 use crate::error::Result;
 use crate::fuel::Fuel;
@@ -20,13 +20,13 @@ use crate::trace::Trace;
 /// it is made of.
 pub fn compile(trace: Trace, options: &Options) -> Result<(Program, Vec<Stage>)> {
     let options = &*with_records(options, &trace.target);
-    compiled(trace, options, Stages { foreign: true, ..Stages::new(options, options.fuel) })
+    compiled(trace, options, true)
 }
 
 /// As [`compile`], of a trace that comes from the tracer: its calls have the metas that the operators' rules give.
 pub(crate) fn compile_traced(trace: Trace, options: &Options) -> Result<(Program, Vec<Stage>)> {
     let options = &*with_records(options, &trace.target);
-    compiled(trace, options, Stages::new(options, options.fuel))
+    compiled(trace, options, false)
 }
 
 /// As [`split_stages`], of programs that are to be run.
@@ -35,9 +35,9 @@ pub(crate) fn compile_split(trace: Trace, wrt: &[usize], of: &[usize], options: 
     split_stages(trace, wrt, of, &options)
 }
 
-fn compiled(trace: Trace, options: &Options, stages: Stages) -> Result<(Program, Vec<Stage>)> {
+fn compiled(trace: Trace, options: &Options, foreign: bool) -> Result<(Program, Vec<Stage>)> {
     let _pinned = registered::pin();
-    let stages = all(reached(trace, options, stages))?;
+    let stages = all(reached(trace, options, foreign))?;
     let program = program_of(&stages, options)?;
     Ok((program, stages))
 }
@@ -51,7 +51,7 @@ fn with_records<'a>(options: &'a Options, target: &Target) -> Cow<'a, Options> {
     }
     match Records::of(device) {
         Ok(records) if records.target() == target => {
-            let choices: Arc<dyn Choices> = records;
+            let choices: Arc<dyn Choices> = Arc::new(Bounded::new(records, options.choose_for));
             Cow::Owned(Options { choices: Some(choices), ..options.clone() })
         }
         Ok(_) => Cow::Borrowed(options),

@@ -57,6 +57,11 @@ pub trait DeviceContext: Any + Debug + Send + Sync {
     /// What this process holds of the device's memory.
     fn memory_held(&self) -> MemoryHeld;
 
+    /// Free bytes of the device's memory, after what other processes use; `None` if the backend does not know.
+    fn memory_free(&self) -> Option<usize> {
+        None
+    }
+
     /// Opens the libraries that programs usually need, which may take long.
     ///
     /// # Errors

@@ -1,6 +1,8 @@
 //! The best implementation wins: what a record says decides who runs a call, in every stage alike.
 
+mod ended;
 mod measured;
+mod session;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -82,20 +82,20 @@ implementations! {
     by_failing, failing, std::time::Duration::ZERO, true;
 }
 
-fn list(names: &[&str]) -> Vec<&'static ExecutorDef> {
+pub(super) fn list(names: &[&str]) -> Vec<&'static ExecutorDef> {
     executors_named(names, "cpu").unwrap()
 }
 
-fn program(elements: usize) -> Trace {
+pub(super) fn program(elements: usize) -> Trace {
     let meta = TensorMeta::new([elements], DType::F32, Device::CPU);
     trace("program", Target::cpu(), &Names::default(), meta, next).unwrap().0
 }
 
-fn records(folder: &Path) -> Arc<Records> {
+pub(super) fn records(folder: &Path) -> Arc<Records> {
     Arc::new(Records::new(Device::CPU).unwrap().keep_in(folder).from(Duration::ZERO))
 }
 
-fn options(records: &Arc<Records>, names: &[&str]) -> Options {
+pub(super) fn options(records: &Arc<Records>, names: &[&str]) -> Options {
     Options { executors: Some(list(names)), choices: Some(records.clone()), ..Options::default() }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fulgurite::choices::{Call, Choices, Entry, Found, Question, Records};
+use fulgurite::choices::{Call, Choices, Entry, Found, Question, Records, Wanted};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Lists the calls that have candidates, on any target.
@@ -37,36 +37,6 @@ impl Choices for Listing {
     }
 }
 
-/// Counts the calls that would be measured. Nothing is.
-#[derive(Debug)]
-pub struct Asking {
-    records: Arc<Records>,
-    calls: Mutex<Vec<Call>>,
-}
-
-impl Asking {
-    pub fn new(records: Arc<Records>) -> Asking {
-        Asking { records, calls: Mutex::default() }
-    }
-
-    pub fn count(&self) -> usize {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-}
-
-impl Choices for Asking {
-    fn find(&self, question: &Question<'_>) -> Found {
-        if self.records.would_measure(question) {
-            let call = question.call();
-            let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-            if !calls.contains(&call) {
-                calls.push(call);
-            }
-        }
-        Found::Nothing
-    }
-}
-
 /// Has calls measured, with a progress bar, and keeps the records that were asked for.
 #[derive(Debug)]
 pub struct Measuring {
@@ -76,9 +46,8 @@ pub struct Measuring {
 }
 
 impl Measuring {
-    /// `count` calls are expected to be measured; what a winner's decomposition consists of comes on top.
-    pub fn new(records: Arc<Records>, count: usize) -> Measuring {
-        let bar = ProgressBar::new(count as u64);
+    pub fn new(records: Arc<Records>) -> Measuring {
+        let bar = ProgressBar::new(0);
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {wide_msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         Measuring { records, bar, entries: Mutex::default() }
@@ -93,15 +62,7 @@ impl Measuring {
 
 impl Choices for Measuring {
     fn find(&self, question: &Question<'_>) -> Found {
-        let measures = self.records.would_measure(question);
-        if measures {
-            self.bar.set_length(self.bar.length().unwrap_or_default().max(self.bar.position() + 1));
-            self.bar.set_message(question.call().to_string());
-        }
         let found = self.records.find(question);
-        if measures {
-            self.bar.inc(1);
-        }
         if let Found::Entry(entry) = &found {
             let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
             if !entries.iter().any(|known| known.call == entry.call) {
@@ -109,5 +70,14 @@ impl Choices for Measuring {
             }
         }
         found
+    }
+
+    fn measure(&self, wanted: &[Wanted], peak: Option<u64>) {
+        // What a winner's decomposition consists of comes on top of what was asked for first.
+        self.bar.inc_length(wanted.len() as u64);
+        self.records.measure_for(wanted, peak, None, &mut |call| {
+            self.bar.set_message(call.to_string());
+            self.bar.inc(1);
+        });
     }
 }

@@ -67,6 +67,10 @@ impl DeviceContext for CudaContext {
         MemoryHeld { now: self.context.allocated_bytes(), peak: self.context.peak_bytes() }
     }
 
+    fn memory_free(&self) -> Option<usize> {
+        Some(self.context.memory_info().ok()?.free)
+    }
+
     fn warm(&self) -> Result<(), DeviceError> {
         self.cublaslt.get()?;
         Ok(())

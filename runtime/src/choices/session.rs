@@ -1,0 +1,250 @@
+//! Many calls measured one after the other, for a bounded time, while the kernels of those that follow are compiled.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::budget::{Done, Worth, order, spend};
+use super::call::Call;
+use super::candidates::candidates;
+use super::clock::Clock;
+use super::entry::DECOMPOSED;
+use super::floor::floor;
+use super::journal::Journal;
+use super::measure::{Ended, Means, measure};
+use super::program;
+use super::ranking::{Choices, Found, Question, Wanted};
+use super::records::Records;
+use crate::device::find_kind;
+use crate::meta::Device;
+
+/// Who measures without a bound waits so long for another process that measures.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Records of a device for one compilation, which measures for a bounded time.
+#[derive(Debug)]
+pub(crate) struct Bounded {
+    records: Arc<Records>,
+    left: Mutex<Duration>,
+}
+
+impl Bounded {
+    /// `most` is the time in all.
+    pub(crate) fn new(records: Arc<Records>, most: Duration) -> Bounded {
+        Bounded { records, left: Mutex::new(most) }
+    }
+}
+
+impl Choices for Bounded {
+    fn find(&self, question: &Question<'_>) -> Found {
+        self.records.find(question)
+    }
+
+    fn measure(&self, wanted: &[Wanted], peak: Option<u64>) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = Instant::now();
+        self.records.measure_for(wanted, peak, Some(*left), &mut |_| {});
+        *left = left.saturating_sub(start.elapsed());
+    }
+}
+
+impl Choices for Records {
+    fn find(&self, question: &Question<'_>) -> Found {
+        self.look_up(question)
+    }
+
+    fn measure(&self, wanted: &[Wanted], peak: Option<u64>) {
+        self.measure_for(wanted, peak, None, &mut |_| {});
+    }
+}
+
+impl Records {
+    /// Has calls measured of which nothing is known, those with the most to win first, for as long as `most`; `each` is
+    /// called after each of them. What is left then follows the list in this process, with a warning. `peak` is as for
+    /// [`Choices::measure`].
+    pub fn measure_for(
+        &self,
+        wanted: &[Wanted],
+        peak: Option<u64>,
+        most: Option<Duration>,
+        each: &mut (dyn FnMut(&Call) + Send),
+    ) {
+        let session = Session { records: self, device: self.device(), peak, most, each };
+        // On a thread of its own: that of a compilation may be tracing.
+        let done = std::thread::scope(|scope| scope.spawn(move || session.run(wanted)).join());
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+}
+
+/// Calls to be measured.
+struct Session<'a> {
+    records: &'a Records,
+    device: Device,
+    /// What the program that asks needs of the device's memory, in bytes.
+    peak: Option<u64>,
+    /// For how long is measured.
+    most: Option<Duration>,
+    /// Called after each call.
+    each: &'a mut (dyn FnMut(&Call) + Send),
+}
+
+impl Session<'_> {
+    /// Measures calls that nothing is known of. Afterwards something is known of each.
+    fn run(self, wanted: &[Wanted]) {
+        // One at a time: what is measured at once disturbs one another.
+        static MEASURING: Mutex<()> = Mutex::new(());
+        let start = Instant::now();
+        let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
+        let late = || self.most.is_some_and(|most| start.elapsed() >= most);
+        let turn = if late() { Turn::Ours(None) } else { Turn::of(self.records, self.most.unwrap_or(PATIENCE)) };
+        // Others may have measured meanwhile.
+        let open: Vec<&Wanted> = wanted.iter().filter(|one| !self.records.is_known(&one.question())).collect();
+        let mut journal = match turn {
+            Turn::Ours(journal) => journal,
+            Turn::Others => {
+                self.leave(&open, "another process measures");
+                return;
+            }
+        };
+        if open.is_empty() {
+            return;
+        }
+        if !late() {
+            self.records.tell();
+        }
+        let worth: Vec<Worth> = open.iter().map(|one| worth(one)).collect();
+        let (stop, records) = (AtomicBool::new(false), self.records);
+        let each = self.each;
+        let mut lost = None;
+        let left = std::thread::scope(|scope| {
+            let _stops = Stops(&stop);
+            let (open, order) = (&open, order(&worth));
+            if !self.device.is_cpu() && !late() {
+                let (device, stop) = (self.device, &stop);
+                // The first call compiles its own. Few candidates are run with neighbours.
+                scope.spawn(move || {
+                    for neighbour in [false, true] {
+                        order.iter().skip(1).for_each(|at| compile_ahead(open[*at], device, neighbour, stop));
+                    }
+                });
+            }
+            spend(&worth, self.most, &|| start.elapsed(), &mut |at| {
+                let one = open[at];
+                let record = records.file(&one.call);
+                let mut means = Means {
+                    device: self.device,
+                    peak: self.peak,
+                    late: &late,
+                    journal: journal.as_mut(),
+                    record: &record,
+                };
+                let done = match measure(&one.question(), &mut means) {
+                    Ok(Ended::Chosen(measured)) => records.keep(&one.call, measured, journal.as_mut()),
+                    Ok(Ended::Nothing) => records.leave(&one.call, "no two candidates could be run".into()),
+                    Ok(Ended::OutOfTime) => return Done::OutOfTime,
+                    Ok(Ended::Lost(candidate)) => {
+                        lost = Some(candidate);
+                        return Done::Over;
+                    }
+                    Err(error) => {
+                        tracing::warn!("{} cannot be measured: {error}", one.call);
+                        records.leave(&one.call, format!("it cannot be measured: {error}"))
+                    }
+                };
+                Clock::release(self.device);
+                each(&one.call);
+                done
+            })
+        });
+        Clock::release(self.device);
+        let left: Vec<&Wanted> = left.into_iter().map(|at| open[at]).collect();
+        let reason = match &lost {
+            Some(candidate) => format!("{candidate} ended the work of the device"),
+            None => "the time for measuring was up".to_owned(),
+        };
+        if !left.is_empty() {
+            tracing::warn!(
+                "{} of {} costly calls are left to the list of executors: {reason}; the next process measures them, or \
+                 `fulgurite tune`",
+                left.len(),
+                open.len()
+            );
+        }
+        for one in left {
+            records.leave(&one.call, reason.clone());
+        }
+    }
+
+    fn leave(&self, open: &[&Wanted], reason: &str) {
+        if !open.is_empty() {
+            tracing::warn!("{} costly calls are left to the list of executors: {reason}", open.len());
+        }
+        for one in open {
+            self.records.leave(&one.call, reason.into());
+        }
+    }
+}
+
+/// Whose turn it is to measure.
+enum Turn {
+    /// This process's, with the journal if there is a folder for it.
+    Ours(Option<Journal>),
+    /// Another process's, for all the time there was.
+    Others,
+}
+
+impl Turn {
+    /// The journal of the records, when it is this process's turn.
+    fn of(records: &Records, patience: Duration) -> Turn {
+        let Some(folder) = records.folder() else { return Turn::Ours(None) };
+        match Journal::open(folder, patience) {
+            Ok(Some(journal)) => Turn::Ours(Some(journal)),
+            Ok(None) => Turn::Others,
+            Err(error) => {
+                tracing::warn!("{}: what is measured cannot be written down: {error}", folder.display());
+                Turn::Ours(None)
+            }
+        }
+    }
+}
+
+/// Says that nothing more is to be compiled, when it is dropped.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What there is to win by measuring a call.
+fn worth(wanted: &Wanted) -> Worth {
+    let question = wanted.question();
+    let floor = program::trace(&question, false).ok().and_then(|trace| floor(&question, &trace));
+    Worth { floor: floor.unwrap_or_default(), count: wanted.count, candidates: candidates(&question).len() }
+}
+
+/// Has the kernels of a call's candidates compiled, alone or with neighbours, so that they are in the cache when the
+/// candidates are run. Errors are those of whoever compiles them then.
+fn compile_ahead(wanted: &Wanted, device: Device, neighbour: bool, stop: &AtomicBool) {
+    use rayon::prelude::*;
+    if stop.load(Ordering::Relaxed) {
+        return;
+    }
+    let question = wanted.question();
+    let names = candidates(&question);
+    if neighbour && !names.contains(&DECOMPOSED) {
+        return;
+    }
+    let Ok(trace) = program::trace(&question, neighbour) else { return };
+    let Ok(kind) = find_kind(device.kind()) else { return };
+    let Some(architecture) = question.target.architecture() else { return };
+    let programs = names.iter().filter_map(|name| program::compiled(&question, &trace, name).ok());
+    let sources: Vec<_> = programs.flat_map(|program| program.sources()).collect();
+    let compile = |source: &Arc<crate::device::Source>| {
+        if !stop.load(Ordering::Relaxed) {
+            let _ = kind.entries(architecture, source);
+        }
+    };
+    sources.par_iter().for_each(compile);
+}

@@ -1,0 +1,127 @@
+//! What a compilation has measured, in one go: each call once, and no longer than it may take.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fulgurite_ops::prelude::*;
+use fulgurite_runtime::choices::{Choices, Found, Question, Records, Wanted};
+use fulgurite_runtime::compile::{Choose, Options, explain, split_stages, stages};
+use fulgurite_runtime::jit::{Names, trace};
+use fulgurite_runtime::trace::Trace;
+use fulgurite_runtime::{Array, DType, Device, Target, TensorMeta, jit};
+
+use super::measured::{list, next, program, records};
+
+/// Records that measure for a while, and what they were asked to measure: how often a program has which call.
+#[derive(Debug)]
+struct Asked {
+    records: Arc<Records>,
+    most: Option<Duration>,
+    wanted: Mutex<Vec<Vec<(usize, String)>>>,
+    peaks: Mutex<Vec<Option<u64>>>,
+}
+
+impl Asked {
+    fn new(records: &Arc<Records>, most: Option<Duration>) -> Arc<Asked> {
+        let (wanted, peaks) = Default::default();
+        Arc::new(Asked { records: records.clone(), most, wanted, peaks })
+    }
+}
+
+impl Choices for Asked {
+    fn find(&self, question: &Question<'_>) -> Found {
+        self.records.find(question)
+    }
+
+    fn measure(&self, wanted: &[Wanted], peak: Option<u64>) {
+        let shown = wanted.iter().map(|one| (one.count, one.call.to_string()));
+        self.wanted.lock().unwrap().push(shown.collect());
+        self.peaks.lock().unwrap().push(peak);
+        self.records.measure_for(wanted, peak, self.most, &mut |_| {});
+    }
+}
+
+fn explained(trace: Trace, choices: &Arc<Asked>) -> String {
+    let options =
+        Options { executors: Some(list(&["tardy", "cpu"])), choices: Some(choices.clone()), ..Options::default() };
+    explain(&stages(trace, &options).unwrap())
+}
+
+/// Three layers, and a head.
+fn layers() -> Trace {
+    let meta = |elements: usize| TensorMeta::new([elements], DType::F32, Device::CPU);
+    let of = |(x, y): (Tensor, Tensor)| (next(next(next(x))), next(y));
+    trace("program", Target::cpu(), &Names::default(), (meta(300), meta(500)), of).unwrap().0
+}
+
+#[test]
+fn equal_calls_of_a_program_are_measured_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked = Asked::new(&records(folder.path()), None);
+    explained(layers(), &asked);
+    let of = |elements: usize| format!("choices::next(input: f32[{elements}]), forward");
+    assert_eq!(asked.wanted.lock().unwrap()[..], [vec![(3, of(300)), (1, of(500))]]);
+    // Two inputs, and two outputs of which nothing is donated.
+    let peak = asked.peaks.lock().unwrap()[0].unwrap();
+    assert!(peak >= 2 * (300 + 500) * 4, "{peak}");
+    assert_eq!(Records::kept(folder.path()).len(), 2);
+    // Another process finds all records, and asks for nothing.
+    let again = Asked::new(&records(folder.path()), None);
+    assert!(explained(layers(), &again).contains("choice of choices::next(input: f32[300])"));
+    assert!(again.wanted.lock().unwrap().is_empty());
+}
+
+#[test]
+fn forward_and_backward_programs_are_gathered_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked = Asked::new(&records(folder.path()), None);
+    let options =
+        Options { executors: Some(list(&["tardy", "cpu"])), choices: Some(asked.clone()), ..Options::default() };
+    split_stages(layers(), &[0, 1], &[0, 1], &options).unwrap();
+    let wanted = asked.wanted.lock().unwrap();
+    // `next` has no gradient but that of its decomposition, which leaves no call with candidates.
+    assert!(wanted.is_empty(), "{wanted:?}");
+    drop(wanted);
+    let meta = TensorMeta::new([20, 100], DType::F32, Device::CPU);
+    let twice = |x: Tensor| super::doubled(super::doubled(x));
+    let (trace, _) = trace("program", Target::cpu(), &Names::default(), meta, twice).unwrap();
+    let options = Options { executors: Some(list(&["listed", "cpu"])), ..options };
+    split_stages(trace, &[0], &[0], &options).unwrap();
+    let first = asked.wanted.lock().unwrap()[0].clone();
+    assert!(first.contains(&(2, "choices::doubled(input: f32[20, 100]), forward and backward".into())), "{first:?}");
+}
+
+#[test]
+fn what_time_does_not_suffice_for_follows_the_list_and_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = records(folder.path());
+    let said = explained(program(300), &Asked::new(&records, Some(Duration::ZERO)));
+    let reason = "no choice of choices::next(input: f32[300]), forward: the time for measuring was up";
+    assert!(said.contains(reason) && said.contains("next by tardy"), "{said}");
+    assert!(Records::kept(folder.path()).is_empty() && records.known().is_empty());
+    // The same process answers alike, also where there is more time.
+    let later = Asked::new(&records, None);
+    assert_eq!(explained(program(300), &later), said);
+    assert!(later.wanted.lock().unwrap().is_empty());
+    // The next process measures.
+    let next = Asked::new(&super::measured::records(folder.path()), None);
+    assert!(!explained(program(300), &next).contains("no choice of"));
+    assert_eq!((next.wanted.lock().unwrap().len(), Records::kept(folder.path()).len()), (1, 1));
+}
+
+#[test]
+fn options_say_how_long_programs_that_are_run_are_measured() {
+    // What people switched off is not measured for this test.
+    if std::env::var_os("FULGURITE_CHOOSE").is_some() {
+        return;
+    }
+    let options = Options {
+        executors: Some(list(&["tardy", "cpu"])),
+        choose: Choose::Always,
+        choose_for: Duration::ZERO,
+        ..Options::default()
+    };
+    let said = jit(next).options(options).compile(&Array::zeros([1 << 20], DType::F32).unwrap()).unwrap().explain();
+    let reason = "no choice of choices::next(input: f32[1048576]), forward: the time for measuring was up";
+    assert!(said.contains(reason) && said.contains("next by tardy"), "{said}");
+}
