@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustc_hash::FxHashMap;
 
@@ -20,6 +21,7 @@ pub struct ChoicesFile {
     entries: FxHashMap<Call, Vec<Arc<Entry>>>,
     /// Of the device that programs run on; `None` where there is none, as in `trace show` on another machine.
     machine: Option<Machine>,
+    warned: AtomicBool,
 }
 
 impl ChoicesFile {
@@ -35,7 +37,7 @@ impl ChoicesFile {
         for entry in parse(&text).map_err(|error| refused(error.to_string()))? {
             entries.entry(entry.call.clone()).or_default().push(Arc::new(entry));
         }
-        Ok(ChoicesFile { path: path.to_owned(), entries, machine })
+        Ok(ChoicesFile { path: path.to_owned(), entries, machine, warned: AtomicBool::new(false) })
     }
 
     /// The number of records.
@@ -46,6 +48,15 @@ impl ChoicesFile {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// What is said of a call without a record, if there is one of the operator for other arguments.
+    fn of_other_arguments(&self, call: &Call) -> Option<String> {
+        let like = |other: &&Call| {
+            (&other.operator, other.purpose, other.precision) == (&call.operator, call.purpose, call.precision)
+        };
+        let first = self.entries.keys().filter(like).min()?;
+        Some(format!("the file has a record of it for {}", first.arguments))
     }
 
     /// Why a record does not count here.
@@ -66,13 +77,18 @@ impl ChoicesFile {
 impl Choices for ChoicesFile {
     fn find(&self, question: &Question<'_>) -> Found {
         let call = question.call();
-        let Some(entries) = self.entries.get(&call) else { return Found::Nothing };
+        let Some(entries) = self.entries.get(&call) else {
+            return self.of_other_arguments(&call).map_or(Found::Nothing, Found::Ignored);
+        };
         let target = question.target.to_string();
         match entries.iter().find(|entry| self.foreign(entry, &target).is_none()) {
             Some(entry) => Found::Entry(entry.clone()),
             None => {
                 let reason = entries.first().and_then(|entry| self.foreign(entry, &target)).unwrap_or_default();
-                tracing::warn!("{}: {call}: {reason}; the list decides", self.path.display());
+                // Once: the others are of the same device as a rule.
+                if !self.warned.swap(true, Ordering::Relaxed) {
+                    tracing::warn!("{}: {call}: {reason}; the list decides", self.path.display());
+                }
                 Found::Ignored(reason)
             }
         }

@@ -243,6 +243,18 @@ fn records_of_other_machines_are_ignored_with_a_reason() {
 }
 
 #[test]
+fn records_of_other_shapes_are_ignored_with_a_reason() {
+    let stages = staged(&program(&[8, 4]), &[entry(DECOMPOSED, Purpose::Forward)]);
+    assert_eq!(claimed(&stages), claimed(&staged(&program(&[8, 4]), &[])));
+    let reason =
+        "no choice of choices::doubled(input: f32[8, 4]), forward: the file has a record of it for input: f32[4, 8]";
+    assert!(explain(&stages).contains(reason), "{}", explain(&stages));
+    // One of the gradient says nothing of the call alone.
+    let stages = staged(&program(&[8, 4]), &[entry(DECOMPOSED, Purpose::Differentiated)]);
+    assert!(!explain(&stages).contains("no choice of"), "{}", explain(&stages));
+}
+
+#[test]
 fn a_file_that_is_wrong_is_an_error_that_names_the_line() {
     let folder = tempfile::tempdir().unwrap();
     let said = |path: &Path| ChoicesFile::read(path, None).unwrap_err().to_string();
