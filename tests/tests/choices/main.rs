@@ -1,6 +1,7 @@
 //! The best implementation wins: what a record says decides who runs a call, in every stage alike.
 
 mod ended;
+mod epilogues;
 mod measured;
 mod session;
 
