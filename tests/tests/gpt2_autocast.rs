@@ -182,6 +182,30 @@ fn gradients_of_16_bits_are_widened_by_the_update() {
     assert_eq!(alone.count(), 0, "{}", stage(&stages, "fuse"));
 }
 
+/// From 1024 rows on the sums of biases' gradients are computed by the regions that give the gradients, and so is the
+/// slope of GELU. Only what attention gives is read once more.
+#[test]
+fn sums_of_many_rows_are_not_computed_by_products() {
+    let config = GptConfig { context: 512, channels: 256, heads: 4, ..CONFIG };
+    let step = train_step_trace(&config, &OptimizerSettings::default(), 2, 512).unwrap();
+    let (_, stages) = compile(retarget(&step, &"cuda:sm_90a".parse().unwrap()), &in_bf16()).unwrap();
+    let fused = &stage(&stages, "fuse").block;
+    let named = |wanted: &str| fused.symbols.iter().filter(|line| line.name() == wanted).count();
+    for product in ["cublaslt::weight_gradients", "cublaslt::matmul_gelu_backward"] {
+        assert_eq!(named(product), 0, "{}", stage(&stages, "fuse"));
+    }
+    let apart = fused.symbols.iter().filter(|line| {
+        line.name() == "prims::sum" && line.operands().next().is_some_and(|id| fused.meta(id).dtype() == DType::BF16)
+    });
+    assert_eq!(apart.count(), config.layers, "{}", stage(&stages, "fuse"));
+    // With fewer rows the products do.
+    let step = train_step_trace(&config, &OptimizerSettings::default(), 1, 512).unwrap();
+    let (_, stages) = compile(retarget(&step, &"cuda:sm_90a".parse().unwrap()), &in_bf16()).unwrap();
+    let fused = &stage(&stages, "fuse").block;
+    let by_product = fused.symbols.iter().filter(|line| line.name() == "cublaslt::weight_gradients").count();
+    assert_eq!(by_product, 4 * config.layers, "{}", stage(&stages, "fuse"));
+}
+
 /// The loss reads logits of bf16: wide ones, the largest tensor there would be, are not written.
 #[test]
 fn logits_are_not_written_again_in_f32() {

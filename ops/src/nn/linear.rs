@@ -86,9 +86,14 @@ pub mod linear {
                 return Grads { input: d_input, weight: d_weight, bias: None };
             }
             let d_rows = rows_of(d_out);
-            let d_input = prims::reshape(prims::matmul(d_rows, weight), input.shape());
+            // One after the other, so that an executor may take both products as one symbol.
+            let d_input = prims::matmul(d_rows, weight);
             let d_weight = prims::matmul(prims::permute(d_rows, [1, 0]), rows_of(input));
-            Grads { input: d_input, weight: d_weight, bias: bias.map(|_| prims::sum(d_rows, [0])) }
+            let d_input = prims::reshape(d_input, input.shape());
+            // Summed as it is, so that the sums can be computed beside what gives `d_out`.
+            let rows = if d_out.rank() < 2 { d_rows } else { d_out };
+            let leading: Vec<usize> = (0..rows.rank() - 1).collect();
+            Grads { input: d_input, weight: d_weight, bias: bias.map(|_| prims::sum(rows, leading)) }
         })
     }
 
