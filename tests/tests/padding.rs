@@ -55,10 +55,9 @@ fn logits_of_odd_classes_are_whole_rows_from_product_to_product() {
     assert_eq!(products(padded).len(), 3);
     // The weights are copied into larger ones; no logits, and no gradient of them.
     let planned = &stages.last().unwrap().trace;
-    let copies =
-        planned.block.symbols.iter().filter(|symbol| symbol.operator().is_some_and(|def| def.name == "prims::pad"));
+    let copies = planned.block.symbols.iter().filter(|symbol| matches!(symbol.name(), "prims::pad" | "prims::cat"));
     let copied: Vec<&[usize]> = copies.map(|symbol| planned.block.meta(symbol.results[0]).shape()).collect();
-    assert!(copied.iter().all(|shape| **shape == [50_304, 768]), "{copied:?}");
+    assert!(!copied.is_empty() && copied.iter().all(|shape| **shape == [50_304, 768]), "{copied:?}");
     // Rows of all logits are gone through by one region, in whole vectors.
     let wide = |symbol: &&BoundSymbol| {
         symbol.results.iter().any(|id| planned.block.meta(*id).shape() == [2048, 50_304]) && symbol.body.is_some()
@@ -67,6 +66,27 @@ fn logits_of_odd_classes_are_whole_rows_from_product_to_product() {
     let narrow = |id: &ValueId| planned.block.meta(*id).shape() == [2048, 50_257];
     let written = planned.block.symbols.iter().filter(|symbol| symbol.executor != Some("view"));
     assert!(!written.flat_map(|symbol| &symbol.results).any(narrow), "{planned}");
+}
+
+/// Weights that are computed, as by autocast, are written where the rows of zeros follow: nothing copies them, and the
+/// backward pass reads the same.
+#[test]
+fn weights_that_are_converted_are_converted_into_the_larger_ones() {
+    let options = Options { autocast: Some(DType::BF16), ..Options::default() };
+    let stages = stages(traced(DType::F32), &options).unwrap();
+    let planned = &stages.last().unwrap().trace;
+    let larger: Vec<&BoundSymbol> = (planned.block.symbols.iter())
+        .filter(|symbol| matches!(symbol.name(), "prims::pad" | "prims::cat"))
+        .filter(|symbol| planned.block.meta(symbol.results[0]).shape() == [50_304, 768])
+        .collect();
+    assert_eq!(larger.iter().map(|symbol| symbol.executor).collect::<Vec<_>>(), [Some("join")], "{planned}");
+    let converted = |symbol: &&BoundSymbol| {
+        symbol.results.iter().any(|id| {
+            let meta = planned.block.meta(*id);
+            meta.shape() == [50_257, 768] && meta.dtype() == DType::BF16 && symbol.executor != Some("view")
+        })
+    };
+    assert_eq!(planned.block.symbols.iter().filter(converted).count(), 1, "{planned}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::array::Strides;
 use crate::error::Result;
 use crate::executor::{HOST, JOIN, VIEW, find_executor, find_implementation};
 use crate::kernel::KernelRules;
+use crate::meta::Device;
 use crate::operator::{OperatorKind, Role, RuleSet};
 use crate::trace::{Block, BoundSymbol, Callee, ValueId};
 use fulgurite_kernels::view::contiguous_strides;
@@ -141,8 +142,16 @@ pub(crate) fn strided_results(symbol: &BoundSymbol) -> Result<Option<usize>> {
     }
 }
 
-/// Whether the kernel of a line writes a result of this layout.
+/// Whether the kernel of a line writes a result of this layout. Every kernel of a device writes one without gaps,
+/// wherever it starts.
 pub(crate) fn writes(symbol: &BoundSymbol, shape: &[usize], strides: &[isize]) -> Result<bool> {
+    let without_gaps = contiguous_strides(shape);
+    let has_none = (0..shape.len()).all(|axis| shape[axis] <= 1 || strides[axis] == without_gaps[axis]);
+    if let (true, Callee::Operator(_), Some(executor)) = (has_none, &symbol.callee, symbol.executor)
+        && find_executor(executor).is_ok_and(|executor| executor.device != Device::CPU.kind())
+    {
+        return Ok(true);
+    }
     let Some(packed) = strided_results(symbol)? else { return Ok(false) };
     let mut expected = 1;
     for axis in (0..shape.len()).rev().take(packed) {

@@ -63,6 +63,10 @@ pub(super) struct Wider {
     /// Copies with zeros, and whether they are of the forward pass: one for the backward pass is made there, since what
     /// is kept from one pass to the other takes memory all the while.
     copies: FxHashMap<(Form, bool), ValueId>,
+    /// Copies of what one symbol makes of the program's inputs, such as weights in another element type, by this symbol
+    /// and the shape. Where the backward pass makes the same value again, it reads the copy of the forward pass: making
+    /// both again takes longer than a kernel gains, and a copy more is as small as the weights.
+    of_inputs: FxHashMap<String, ValueId>,
     /// What making a larger form takes; `None` if something large would be copied for it.
     judged: FxHashMap<Form, Option<Chain>>,
     /// The numbers of so many columns.
@@ -79,6 +83,7 @@ impl Wider {
             known: FxHashMap::default(),
             zeros: FxHashMap::default(),
             copies: FxHashMap::default(),
+            of_inputs: FxHashMap::default(),
             judged: FxHashMap::default(),
             columns: FxHashMap::default(),
             rows: Vec::new(),
@@ -184,14 +189,29 @@ impl Wider {
             if let Some(known) = self.copies.get(&copy) {
                 break *known;
             }
+            let of_inputs = self.of_inputs(id, shape);
+            if let Some(known) = of_inputs.as_ref().and_then(|made| self.of_inputs.get(made)) {
+                break *known;
+            }
             let made = self.copied(id, shape, at)?;
             self.copies.insert(copy, made);
+            self.of_inputs.extend(of_inputs.map(|symbol| (symbol, made)));
             break made;
         };
         for (form, arguments) in chain.into_iter().rev() {
             made = self.again(form.0, &[made], arguments)?;
         }
         Ok(made)
+    }
+
+    /// The symbol that makes `id` of the program's inputs alone, and the shape of its larger form, in words; `None` if
+    /// others make it.
+    fn of_inputs(&self, id: ValueId, shape: &[usize]) -> Option<String> {
+        let symbol = &self.flattener.block().symbols[self.producers[id.index()]?];
+        let def = symbol.operator().filter(|def| def.effects.mergeable())?;
+        let is_input = |id: ValueId| self.flattener.block().parameters.contains(&id);
+        let alone = symbol.results[..] == [id] && symbol.operands().all(is_input);
+        alone.then(|| format!("{} {:?} {shape:?}", def.name, symbol.arguments))
     }
 
     /// A larger form of the operand of a reduction over its rows, whose other elements change nothing; `None` if
@@ -413,8 +433,24 @@ impl Wider {
     }
 
     /// A copy of `id` with zeros behind its elements.
+    ///
+    /// More rows are joined to it: what computes the value then writes it where the rows follow.
     fn copied(&mut self, id: ValueId, shape: &[usize], at: At) -> Result<ValueId> {
         let own = self.meta(id).shape().to_vec();
+        if own.first() != shape.first() && own[1..] == shape[1..] && self.meta(id).dtype().is_floating() {
+            let rows = [&[shape[0] - own[0]], &own[1..]].concat();
+            let (dtype, device) = (self.meta(id).dtype(), self.meta(id).device());
+            let zeros = vec![
+                Arg::value(rows),
+                Arg::value(Scalar::Float(0.0)),
+                Arg::Attribute(Attribute::DType(dtype)),
+                Arg::Attribute(Attribute::Text(device.to_string().into())),
+            ];
+            let name = self.fresh(id, "rows");
+            let zeros = self.call(role(Role::Full)?, zeros, name, at)?;
+            let name = self.fresh(id, "padded");
+            return self.call(role(Role::Cat)?, vec![Arg::List(vec![id, zeros]), Arg::value(0usize)], name, at);
+        }
         let behind: Vec<usize> = shape.iter().zip(&own).map(|(wide, own)| wide - own).collect();
         let zero = if self.meta(id).dtype() == DType::Bool { Scalar::Bool(false) } else { Scalar::Float(0.0) };
         let arguments =
