@@ -36,7 +36,7 @@ pub const TEMPLATES: [(&str, &str); 23] = [
 ];
 
 /// The precisions of executors, and the variants of the runtime's `Precision`.
-const PRECISIONS: [(&str, &str); 2] = [("exact", "Exact"), ("tf32", "Tf32")];
+const PRECISIONS: [(&str, &str); 3] = [("exact", "Exact"), ("tf32", "Tf32"), ("fp8", "Fp8")];
 
 /// Element types: the name in directives, the variant of `DType`.
 pub const DTYPES: [(&str, &str); 8] = [

@@ -1,4 +1,4 @@
-//! How exactly executors compute products of f32.
+//! How exactly executors compute products.
 
 /// The precision of an executor: a fact of it, from which the tolerances of its generated tests follow. Greater values
 /// are less precise.
@@ -9,6 +9,9 @@ pub enum Precision {
     Exact,
     /// Operands of f32 are rounded to TF32, 10 bits of fraction, before they are multiplied.
     Tf32,
+    /// Operands are rounded to formats of 8 bits before they are multiplied: to E4M3, 3 bits of fraction, and
+    /// gradients that come in to E5M2, 2 bits.
+    Fp8,
 }
 
 impl Precision {
@@ -17,11 +20,12 @@ impl Precision {
         match self {
             Precision::Exact => "exact",
             Precision::Tf32 => "tf32",
+            Precision::Fp8 => "fp8",
         }
     }
 
     /// The precision of that name.
     pub fn named(name: &str) -> Option<Precision> {
-        [Precision::Exact, Precision::Tf32].into_iter().find(|precision| precision.name() == name)
+        [Precision::Exact, Precision::Tf32, Precision::Fp8].into_iter().find(|precision| precision.name() == name)
     }
 }

@@ -124,6 +124,7 @@ impl<'a> Product<'a> {
             bias: self.bias.map(|bias| bias.address),
             aux: self.aux.map(|aux| aux.address),
             workspace,
+            factors: [None; 2],
         };
         Matmul { problem, alpha: 1.0, workspace_bytes: WORKSPACE }.command(&addresses, instead)
     }

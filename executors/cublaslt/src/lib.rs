@@ -1,15 +1,18 @@
 //! `cublaslt`: products of floating-point matrices by NVIDIA's library, in IEEE f32 and f64, and in f32 sums of bf16
-//! and f16. `tf32` does those of f32 with operands rounded to TF32, and must be named.
+//! and f16. `tf32` does those of f32 with operands rounded to TF32, `fp8` those of linear layers in bf16 and f16 with
+//! operands rounded to 8 bits; both must be named.
 //!
 //! What the library does as it stores a product (bias, GELU and its gradient, the sum with a residual, a factor, the
 //! gradient of a bias) has an operator here, and rewrites that make it of what autodiff leaves.
 
 mod accumulated;
+mod eight_bits;
 mod epilogue;
 mod extents;
 
 fulgurite_ops_macros::operator_files! {
     linear_gelu,
+    linear_gradients,
     linear_residual,
     matmul_gelu_backward,
     scaled_matmul,
@@ -20,7 +23,7 @@ use fulgurite_ops_macros::executor;
 use fulgurite_runtime::backends::cuda::{Matmul, MatmulAddresses};
 use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::fulgurite_kernels::access::for_each_offset;
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::{Compute, Epilogue, Operand, Problem};
+use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::{Compute, Epilogue, Format, Operand, Problem};
 use fulgurite_runtime::rules::{Address, Command, DeviceTensor, Failure, Plan, Result};
 use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
@@ -34,6 +37,12 @@ pub mod cublaslt {}
 /// Products of f32 matrices by cuBLASLt with operands rounded to TF32 (10 bits of fraction).
 #[executor(device = "cuda", strided, precision = tf32)]
 pub mod tf32 {}
+
+/// Linear layers of bf16 and f16, and their gradients, by cuBLASLt with operands rounded to 8 bits: to E4M3 (3 bits of
+/// fraction), and the gradients that come in to E5M2 (2 bits). Each operand is scaled by one factor, so that its
+/// largest number is the format's; sums are in f32.
+#[executor(device = "cuda", precision = fp8)]
+pub mod fp8 {}
 
 /// What `cublaslt` takes, and how it computes.
 mod ieee {
@@ -209,6 +218,7 @@ pub(crate) fn product(
             bias: None,
             aux: None,
             workspace,
+            factors: [None; 2],
         };
         let matmul = Matmul { problem: problem.clone(), alpha, workspace_bytes: WORKSPACE };
         plan.push(matmul.command(&addresses, Vec::new()));
@@ -293,6 +303,37 @@ by_both!(linear, linear_by_cublaslt, linear_by_tf32, [], {
         crate::extents::of_linear(precision::rates(input.meta.dtype())?, input, weight, bias)
     }
 });
+
+/// input and weight are rounded to E4M3.
+#[fulgurite_ops_macros::implementation(of = linear, by = crate::fp8)]
+mod linear_by_fp8 {
+    use super::eight_bits::{Forms, Quantized, has_products, product, takes};
+
+    fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
+        super::takes_linear(weight)?;
+        refuse_unless!(!input.is_empty(), "has nothing to multiply, input is {input}");
+        takes(input.dtype(), &[("weight's rows", weight.shape()[0]), ("its columns", weight.shape()[1])])
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        input: &DeviceTensor,
+        weight: &DeviceTensor,
+        bias: Option<&DeviceTensor>,
+        out: &DeviceTensor,
+    ) -> Result<()> {
+        let epilogue = if bias.is_some() { Epilogue::Bias } else { Epilogue::None };
+        let plain = super::epilogue::Product::linear(input, weight, out, super::ieee::compute(out.dtype()));
+        let plain = super::epilogue::Product { epilogue, bias, ..plain };
+        if !has_products(plan) {
+            return plain.plan(plan);
+        }
+        let as_it_is = Forms { plain: true, transposed: false };
+        let input = Quantized::new(plan, input, Format::E4M3, as_it_is)?;
+        let weight = Quantized::new(plan, weight, Format::E4M3, as_it_is)?;
+        product(plan, (input, false), (weight, false), bias, out, plain)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -135,11 +135,16 @@ impl Tolerance {
     /// most, and sums by half of how far they move when all operands are moved by 2^-11. Allowed are four times that
     /// (256 x 32 times the move by 2^-23) and 2^-10 of what is usual; operands rounded to bf16 are off by four times
     /// as much, and are caught.
+    ///
+    /// E4M3 rounds by at most 2^-4 of an element, E5M2 by 2^-3, 0.4 of that as a rule: a sum of products of both is off
+    /// by 6 % of what is usual, an element of a thousand by four times as much. Allowed are 3/8 of an element and of
+    /// what is usual; operands that are exchanged, or scaled twice, are off by more.
     pub fn of(precision: Precision, template: Template, dtype: Option<DType>) -> Tolerance {
         let compared =
             matches!(template, Template::Consistency | Template::Gradient | Template::Golden | Template::Checker);
         match precision {
             Precision::Tf32 if compared && dtype == Some(DType::F32) => Tolerance::new(256.0, 0.0009765625),
+            Precision::Fp8 if compared => Tolerance { dtype, ..Tolerance::new(1.0, 0.375) },
             _ => Tolerance::NONE,
         }
     }

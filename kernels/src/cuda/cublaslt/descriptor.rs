@@ -2,7 +2,7 @@
 
 use super::super::error::Result;
 use super::library::cublaslt;
-use super::problem::{Compute, Epilogue, Operand, Problem};
+use super::problem::{Compute, Epilogue, Format, Operand, Problem};
 use crate::DType;
 use cudarc::cublaslt::sys::{
     cublasComputeType_t, cublasLtEpilogue_t, cublasLtMatmulDesc_t,
@@ -17,7 +17,12 @@ pub(super) fn scale_type(compute: Compute) -> cudaDataType {
     if compute == Compute::F64 { cudaDataType::CUDA_R_64F } else { cudaDataType::CUDA_R_32F }
 }
 
-fn data_type(dtype: DType) -> cudaDataType {
+fn data_type(dtype: DType, format: Option<Format>) -> cudaDataType {
+    match format {
+        Some(Format::E4M3) => return cudaDataType::CUDA_R_8F_E4M3,
+        Some(Format::E5M2) => return cudaDataType::CUDA_R_8F_E5M2,
+        None => {}
+    }
     match dtype {
         DType::F64 => cudaDataType::CUDA_R_64F,
         DType::BF16 => cudaDataType::CUDA_R_16BF,
@@ -84,6 +89,12 @@ impl Operation {
         aux.map_or(Ok(()), |aux| self.set(OperationAttribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux))
     }
 
+    /// The addresses of the factors of our operands of 8 bits.
+    pub(super) fn set_factors(&mut self, [a, b]: [u64; 2]) -> Result<()> {
+        self.set(OperationAttribute::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b)?;
+        self.set(OperationAttribute::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a)
+    }
+
     fn set<T: Copy>(&self, attribute: OperationAttribute, value: T) -> Result<()> {
         let bytes = size_of::<T>();
         // SAFETY: the descriptor is alive; the library copies `bytes` bytes of the value, and checks their number.
@@ -107,15 +118,21 @@ impl Drop for Operation {
 pub(super) struct Layout(cublasLtMatrixLayout_t);
 
 impl Layout {
-    /// The layout of an operand that represents `rows x columns`.
-    pub(super) fn new(operand: &Operand, rows: usize, columns: usize, batch: usize) -> Result<Layout> {
+    /// The layout of an operand that represents `rows x columns`; its elements are of `format` if they are of 8 bits.
+    pub(super) fn new(
+        operand: &Operand,
+        format: Option<Format>,
+        rows: usize,
+        columns: usize,
+        batch: usize,
+    ) -> Result<Layout> {
         let (rows, columns) = operand.stored(rows, columns);
         let mut raw = ptr::null_mut();
         let (leading, stride) = (operand.leading as i64, operand.batch_stride as i64);
         // A row in memory is a column to the library.
         // SAFETY: the library is loaded: there is a handle. The pointer is valid for the call.
         unsafe {
-            let dtype = data_type(operand.dtype);
+            let dtype = data_type(operand.dtype, format);
             cublaslt!(cublasLtMatrixLayoutCreate(&mut raw, dtype, columns as u64, rows as u64, leading))
         }?;
         let layout = Layout(raw);

@@ -18,5 +18,5 @@ mod tune;
 pub use algorithm::Algorithm;
 pub use library::CublasLt;
 pub use plan::{MatmulOperands, MatmulPlan};
-pub use problem::{Compute, Epilogue, Operand, Problem, ProblemError};
+pub use problem::{Compute, EIGHT_BIT_MULTIPLE, Epilogue, Format, Operand, Problem, ProblemError};
 pub use tune::Tuner;

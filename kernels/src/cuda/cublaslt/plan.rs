@@ -32,6 +32,8 @@ pub struct MatmulOperands {
     pub aux: DeviceAddress,
     /// At least [`MatmulPlan::workspace_bytes`], on a multiple of 256 bytes.
     pub workspace: DeviceAddress,
+    /// The factors of `a` and `b`, an f32 each, of products of 8 bits.
+    pub factors: [DeviceAddress; 2],
 }
 
 /// A product, ready to run any number of times, from any thread.
@@ -63,9 +65,9 @@ impl Descriptors {
         let Problem { m, n, k, batch, .. } = *problem;
         Ok(Descriptors {
             operation: Mutex::new(Operation::new(problem)?),
-            a: Layout::new(&problem.a, m, k, batch)?,
-            b: Layout::new(&problem.b, k, n, batch)?,
-            d: Layout::new(&problem.d, m, n, batch)?,
+            a: Layout::new(&problem.a, problem.formats.map(|[a, _]| a), m, k, batch)?,
+            b: Layout::new(&problem.b, problem.formats.map(|[_, b]| b), k, n, batch)?,
+            d: Layout::new(&problem.d, None, m, n, batch)?,
         })
     }
 
@@ -226,6 +228,9 @@ impl MatmulPlan {
             used(operands.bias, problem.epilogue.has_bias()),
             used(operands.aux, problem.epilogue.has_aux()),
         )?;
+        if problem.formats.is_some() {
+            operation.set_factors(operands.factors.map(|factor| factor.0))?;
+        }
         let pointer = |address: DeviceAddress| address.0 as *mut c_void;
         // SAFETY: handle, descriptors and stream are alive; the scales are read during the call; the rest is promised
         // by the caller.
@@ -262,6 +267,8 @@ impl MatmulPlan {
             ("bias", operands.bias, epilogue.has_bias(), problem.bias_alignment),
             ("aux", operands.aux, epilogue.has_aux(), problem.aux_alignment),
             ("workspace", operands.workspace, self.algorithm.workspace_bytes > 0, 256),
+            ("the factor of a", operands.factors[0], problem.formats.is_some(), size_of::<f32>()),
+            ("the factor of b", operands.factors[1], problem.formats.is_some(), size_of::<f32>()),
         ];
         for (name, address, is_used, alignment) in needed {
             if is_used && address.is_null() {

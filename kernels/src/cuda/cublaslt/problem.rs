@@ -14,6 +14,28 @@ pub enum Compute {
     F64,
 }
 
+/// Floating-point formats of 8 bits, whose elements are stored as `u8`. Products of them are exact, sums are in f32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// 4 bits of exponent, 3 of fraction: 448 at most, no infinities.
+    E4M3,
+    /// 5 bits of exponent, 2 of fraction: 57344 at most.
+    E5M2,
+}
+
+impl Format {
+    /// The largest finite number.
+    pub const fn largest(self) -> f64 {
+        match self {
+            Format::E4M3 => 448.0,
+            Format::E5M2 => 57344.0,
+        }
+    }
+}
+
+/// What extents of products of 8 bits that are rows in memory are a multiple of, in elements: rows start on 16 bytes.
+pub const EIGHT_BIT_MULTIPLE: usize = 16;
+
 /// What is done with the product before it is stored. The activation is the tanh approximation of GELU.
 ///
 /// `bias` is a vector and `aux` a matrix of [`super::MatmulOperands`]. Vectors have the type of `d`, and so has `aux`,
@@ -126,9 +148,23 @@ pub struct Problem {
     pub bias_alignment: usize,
     /// The same of the epilogue's matrix.
     pub aux_alignment: usize,
+    /// The formats of `a` and `b` if their `u8` are floating-point numbers. Each then has a factor in memory, which the
+    /// product is multiplied by.
+    pub formats: Option<[Format; 2]>,
 }
 
 impl Problem {
+    /// One product of contiguous matrices of 8 bits to a result of type `d`. Both operands have rows of `k` elements in
+    /// memory: `a` is `m x k`, and the memory of `b` is its transpose, `n x k`. The library has no others.
+    pub fn eight_bit(formats: [Format; 2], d: DType, m: usize, n: usize, k: usize) -> Problem {
+        Problem {
+            b: Operand::contiguous_transposed(DType::U8, k, n),
+            d: Operand::contiguous(d, m, n),
+            formats: Some(formats),
+            ..Problem::contiguous(DType::U8, m, n, k)
+        }
+    }
+
     /// One product of contiguous matrices of one type; in f64 computed in f64, else in f32.
     pub fn contiguous(dtype: DType, m: usize, n: usize, k: usize) -> Problem {
         Problem {
@@ -144,6 +180,7 @@ impl Problem {
             accumulate: false,
             bias_alignment: 256,
             aux_alignment: 256,
+            formats: None,
         }
     }
 
@@ -192,6 +229,9 @@ impl Problem {
             return Some(format!("a batch of {batch} is more than the library counts"));
         }
         let (a, b, d) = (self.a.dtype, self.b.dtype, self.d.dtype);
+        if let Some(formats) = self.formats {
+            return self.eight_bit_fault(formats);
+        }
         let fits = match self.compute {
             Compute::F64 => a == F64 && b == F64 && d == F64,
             Compute::Tf32 => a == F32 && b == F32 && d == F32,
@@ -200,6 +240,37 @@ impl Problem {
         if !fits {
             return Some(format!("there is no product of {a} and {b} to {d} computed in {:?}", self.compute));
         }
+        self.layout_fault()
+    }
+
+    /// What is wrong with a product of 8 bits.
+    fn eight_bit_fault(&self, formats: [Format; 2]) -> Option<String> {
+        let Problem { m, n, k, batch, epilogue, .. } = *self;
+        let (a, b, d) = (self.a.dtype, self.b.dtype, self.d.dtype);
+        let results = [DType::BF16, DType::F16, DType::F32];
+        if a != DType::U8 || b != DType::U8 || !results.contains(&d) || self.compute != Compute::F32 {
+            return Some(format!("there is no product of 8 bits of {a} and {b} to {d} in {:?}", self.compute));
+        }
+        if formats == [Format::E5M2; 2] {
+            return Some("the library has no product of two matrices in E5M2".into());
+        }
+        if !k.is_multiple_of(EIGHT_BIT_MULTIPLE) || !n.is_multiple_of(EIGHT_BIT_MULTIPLE) {
+            return Some(format!("products of 8 bits need k and n to be multiples of {EIGHT_BIT_MULTIPLE}: {k}, {n}"));
+        }
+        let rows_of_k = !self.a.transposed && self.b.transposed && self.a.leading == k && self.b.leading == k;
+        let stores = epilogue == Epilogue::None || (epilogue == Epilogue::Bias && d.size() == 2);
+        if !rows_of_k || batch != 1 || self.accumulate || !stores {
+            return Some(format!(
+                "products of 8 bits are of two contiguous matrices with rows of k = {k} elements, with a bias of 16 \
+                 bits at most: batch {batch}, {epilogue:?} for m = {m}"
+            ));
+        }
+        self.layout_fault()
+    }
+
+    /// What is wrong with where operands are in memory.
+    fn layout_fault(&self) -> Option<String> {
+        let Problem { m, n, k, batch, .. } = *self;
         if self.d.transposed {
             return Some("the result cannot be transposed: exchange a and b".into());
         }
@@ -250,6 +321,9 @@ impl fmt::Display for Problem {
         }
         write!(f, "{} · {} -> {}", operand(&self.a, m, k), operand(&self.b, k, n), operand(&self.d, m, n))?;
         write!(f, " in {:?}", self.compute)?;
+        if let Some([a, b]) = self.formats {
+            write!(f, " of {a:?} and {b:?}")?;
+        }
         if self.accumulate {
             write!(f, ", accumulated")?;
         }
@@ -314,6 +388,26 @@ mod tests {
         assert_eq!(problem.stored_alignment(), 8);
         problem.epilogue = Epilogue::GeluAuxBias;
         assert_eq!(problem.stored_alignment(), 4);
+    }
+
+    #[test]
+    fn products_of_8_bits_have_rows_of_k() {
+        let good = Problem::eight_bit([Format::E5M2, Format::E4M3], DType::BF16, 7, 32, 48);
+        assert_eq!(good.check(), Ok(()));
+        assert_eq!(good.to_string(), "u8[7, 48] · u8[32, 48]ᵀ -> bf16[7, 32] in F32 of E5M2 and E4M3");
+        let refuse = |change: fn(&mut Problem), part: &str| {
+            let mut problem = good.clone();
+            change(&mut problem);
+            let error = problem.check().unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        };
+        refuse(|p| p.formats = Some([Format::E5M2; 2]), "two matrices in E5M2");
+        refuse(|p| p.k = 40, "multiples of 16: 40, 32");
+        refuse(|p| p.n = 8, "multiples of 16: 48, 8");
+        refuse(|p| p.b.transposed = false, "rows of k = 48");
+        refuse(|p| p.a.dtype = DType::BF16, "no product of 8 bits of bf16 and u8");
+        refuse(|p| p.epilogue = Epilogue::Gelu, "Gelu");
+        refuse(|p| p.formats = None, "no product of u8 and u8");
     }
 
     #[test]

@@ -182,7 +182,7 @@ impl<'a> Tuner<'a> {
     /// sooner.)
     fn fill(&self, result: DType, operand: DType, operands: &MatmulOperands, used: usize) -> Result<()> {
         let at = |address: DeviceAddress| (address.0 - self.scratch.0.0) as usize;
-        // In order of their places: d, c, a, b, bias, aux, workspace.
+        // In order of their places: d, c, a, b, bias, aux, workspace, factors.
         let (a, bias) = (at(operands.a), at(operands.bias));
         self.fill_range(result, self.scratch.0, a)?;
         self.fill_range(operand, operands.a, bias - a)?;
@@ -223,6 +223,10 @@ impl<'a> Tuner<'a> {
             bias: take(problem.bias_len().checked_mul(size)?)?,
             aux: if problem.epilogue.has_aux() { take(extent(&problem.d, m, n, batch)?)? } else { DeviceAddress::NULL },
             workspace: take(workspace_bytes)?,
+            factors: match problem.formats {
+                Some(_) => [take(size_of::<f32>())?, take(size_of::<f32>())?],
+                None => [DeviceAddress::NULL; 2],
+            },
         };
         Some((operands, end))
     }
@@ -278,6 +282,8 @@ fn random_bytes(dtype: DType) -> Vec<u8> {
             DType::F64 => bytes.extend(value.to_le_bytes()),
             DType::BF16 => bytes.extend(half::bf16::from_f64(value).to_le_bytes()),
             DType::F16 => bytes.extend(half::f16::from_f64(value).to_le_bytes()),
+            // Both formats of 8 bits: without their highest bit of the exponent no pattern is infinite or not a number.
+            DType::U8 => bytes.push((value.to_bits() >> 44) as u8 & 0xBF),
             // `Problem::check` lets no other pass.
             _ => bytes.extend((value as f32).to_le_bytes()),
         }

@@ -174,6 +174,7 @@ pub fn check(device: &Device, library: &CublasLt, problem: &Problem, alpha: f64)
         bias: bias.memory.address(),
         aux: aux.memory.address(),
         workspace: workspace.address(),
+        ..Default::default()
     };
     // SAFETY: every operand has the extent of the problem, and nothing else runs.
     unsafe { plan.run(&device.stream, &operands, alpha) }.unwrap_or_else(|error| panic!("{problem}: {error}"));

@@ -34,13 +34,19 @@ pub struct MatmulAddresses {
     pub aux: Option<Address>,
     /// Memory that the library may use.
     pub workspace: Address,
+    /// The factors of `a` and `b`, an f32 each, of products of 8 bits.
+    pub factors: [Option<Address>; 2],
 }
+
+/// How many operands the call of a product has.
+pub(super) const OPERANDS: usize = 9;
 
 impl Matmul {
     /// The command. `instead` is done where the library has no algorithm for the product; empty if that is an error.
     pub fn command(self, of: &MatmulAddresses, instead: Vec<Command>) -> Command {
-        let MatmulAddresses { a, b, c, d, bias, aux, workspace } = *of;
-        let operands = [Some(a), Some(b), Some(c.unwrap_or(d)), Some(d), bias, aux, Some(workspace)];
+        let MatmulAddresses { a, b, c, d, bias, aux, workspace, factors: [a_factor, b_factor] } = *of;
+        let operands: [Option<Address>; OPERANDS] =
+            [Some(a), Some(b), Some(c.unwrap_or(d)), Some(d), bias, aux, Some(workspace), a_factor, b_factor];
         Command::Library(Box::new(LibraryCall {
             payload: Arc::new(self),
             operands: operands.into_iter().collect(),

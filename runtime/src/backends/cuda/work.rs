@@ -10,7 +10,7 @@ use fulgurite_kernels::launch::{DeviceAddress, LaunchShape};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::library::Library;
-use super::matmul::Matmul;
+use super::matmul::{Matmul, OPERANDS};
 use crate::device::{
     Address, Category, CodeError, Command, DeviceCode, DeviceError, LibraryCall, Parameter, Room, Source,
 };
@@ -21,7 +21,7 @@ const TUNE_VARIABLE: &str = "FULGURITE_TUNE";
 /// A command with everything but its addresses.
 pub(super) enum Work {
     Launch { function: Function, shape: LaunchShape, parameters: Vec<Parameter> },
-    Matmul { plan: Arc<MatmulPlan>, operands: [Option<Address>; 7], alpha: f64 },
+    Matmul { plan: Arc<MatmulPlan>, operands: [Option<Address>; OPERANDS], alpha: f64 },
     Fill { to: Address, byte: u8, bytes: usize },
     Copy { from: Address, to: Address, bytes: usize },
 }
@@ -146,7 +146,10 @@ fn one(command: &Command, modules: &FxHashMap<&Source, Module>, plans: &Plans) -
             let plan = plans.get(problem).cloned().flatten();
             let plan = plan.unwrap_or_else(|| unreachable!("every product that is run was planned"));
             let operands = call.operands[..].try_into().map_err(|_| {
-                DeviceError::new(Category::Other, format!("a product of {} operands, expected 7", call.operands.len()))
+                DeviceError::new(
+                    Category::Other,
+                    format!("a product of {} operands, expected {OPERANDS}", call.operands.len()),
+                )
             })?;
             Work::Matmul { plan, operands, alpha: *alpha }
         }
@@ -185,9 +188,9 @@ pub(super) unsafe fn enqueue(
                 unsafe { function.launch(stream, shape, &arguments) }?;
             }
             Work::Matmul { plan, operands, alpha } => {
-                let [a, b, c, d, bias, aux, workspace] =
+                let [a, b, c, d, bias, aux, workspace, a_factor, b_factor] =
                     operands.map(|operand| operand.map_or(DeviceAddress::NULL, |address| at(&address)));
-                let operands = MatmulOperands { a, b, c, d, bias, aux, workspace };
+                let operands = MatmulOperands { a, b, c, d, bias, aux, workspace, factors: [a_factor, b_factor] };
                 // SAFETY: as above; the problem describes the operands as they lie.
                 unsafe { plan.run(stream, &operands, *alpha) }?;
             }

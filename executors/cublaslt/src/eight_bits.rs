@@ -1,0 +1,147 @@
+//! Matrices as numbers of 8 bits, and products of them.
+
+use fulgurite_runtime::backends::cuda::{Matmul, MatmulAddresses};
+use fulgurite_runtime::executor::Claim;
+use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::{
+    EIGHT_BIT_MULTIPLE, Epilogue, Format, Operand, Problem,
+};
+use fulgurite_runtime::rules::{Address, DeviceTensor, Failure, LaunchShape, Parameter, Plan, Result};
+use fulgurite_runtime::{DType, TensorMeta, binds, refuse_unless, source_files};
+
+use super::WORKSPACE;
+use super::epilogue::Product;
+use fulgurite_executor_cuda::support::{THREADS, are_aligned, type_of};
+
+/// Elements of a tile's side.
+const TILE: usize = 64;
+/// Elements that a thread reads at once.
+const PACK: usize = 8;
+/// The most blocks that look for the largest number: each block that quantizes reads what they found.
+const MOST_BLOCKS: usize = 528;
+/// The first architecture that has products of 8 bits.
+const FIRST_ARCHITECTURE: u32 = 89;
+
+/// Whether the library multiplies matrices of this type and these extents, called so in messages, as 8 bits.
+pub(super) fn takes(dtype: DType, extents: &[(&str, usize)]) -> Claim {
+    refuse_unless!(
+        matches!(dtype, DType::BF16 | DType::F16),
+        "rounds operands of bf16 and f16 to 8 bits, these are {dtype}"
+    );
+    for (name, extent) in extents {
+        refuse_unless!(
+            *extent > 0 && extent.is_multiple_of(EIGHT_BIT_MULTIPLE),
+            "multiplies matrices whose extents are multiples of {EIGHT_BIT_MULTIPLE}, {name} is {extent}"
+        );
+    }
+    Ok(())
+}
+
+/// The rows of a tensor, if those before the last dimension are one.
+pub(super) fn rows_of(tensor: &TensorMeta) -> usize {
+    tensor.shape().split_last().map_or(1, |(_, leading)| leading.iter().product())
+}
+
+/// Whether the target has products of 8 bits. Architectures before sm_89 have none: their calls are those of
+/// `cublaslt`.
+pub(super) fn has_products(plan: &Plan) -> bool {
+    let properties = plan.properties();
+    let digits = properties.architecture.as_deref().unwrap_or_default().trim_start_matches("sm_");
+    let number: String = digits.chars().take_while(char::is_ascii_digit).collect();
+    number.parse::<u32>().is_ok_and(|number| number >= FIRST_ARCHITECTURE)
+}
+
+/// A matrix in the workspace as numbers of a format, as it was, transposed, or both, and its factor.
+#[derive(Clone, Copy)]
+pub(super) struct Quantized {
+    format: Format,
+    /// Rows and columns of the matrix as it was.
+    extents: [usize; 2],
+    plain: Option<Address>,
+    transposed: Option<Address>,
+    factor: Address,
+}
+
+/// Which forms of a matrix products read.
+#[derive(Clone, Copy)]
+pub(super) struct Forms {
+    /// As it is.
+    pub(super) plain: bool,
+    /// Transposed.
+    pub(super) transposed: bool,
+}
+
+impl Quantized {
+    /// Rounds a contiguous tensor, seen as rows, to `format`, scaled so that its largest number is the format's: two
+    /// launches, in the order of which nothing is summed.
+    pub(super) fn new(plan: &mut Plan, tensor: &DeviceTensor, format: Format, forms: Forms) -> Result<Quantized> {
+        let rows = rows_of(&tensor.meta);
+        let columns = tensor.meta.len() / rows.max(1);
+        let elements = tensor.meta.len() as u64;
+        let [plain, transposed] =
+            [forms.plain, forms.transposed].map(|wanted| wanted.then(|| plan.workspace(elements)));
+        let factor = plan.workspace(size_of::<f32>() as u64);
+        let blocks = tensor.meta.len().div_ceil(THREADS as usize * PACK).clamp(1, MOST_BLOCKS) as u32;
+        let partial = plan.workspace(u64::from(blocks) * size_of::<u32>() as u64);
+        plan.source(source_files!["quantize.cu"]);
+        plan.define("ELEMENT", type_of(tensor.dtype()));
+        plan.define("THREADS", THREADS);
+        plan.define("PACK", PACK);
+        plan.define("ALIGNED", u8::from(are_aligned(PACK, &[tensor])));
+        plan.define("E5M2", u8::from(format == Format::E5M2));
+        plan.define("LARGEST", format!("{:.1}f", format.largest()));
+        plan.launch("largest", LaunchShape::linear(blocks, THREADS), binds![tensor, elements, partial])?;
+        let grid = [rows.div_ceil(TILE) as u32, columns.div_ceil(TILE) as u32, 1];
+        let shape = LaunchShape { grid, block: [THREADS, 1, 1], ..LaunchShape::linear(1, THREADS) };
+        // A form that nobody reads has no address.
+        let at = |form: Option<Address>| form.map_or(Parameter::Value(0u64.to_le_bytes().into()), Parameter::from);
+        let parameters =
+            binds![tensor, rows as u64, columns as u64, partial, blocks, at(plain), at(transposed), factor];
+        plan.launch("quantize", shape, parameters)?;
+        Ok(Quantized { format, extents: [rows, columns], plain, transposed, factor })
+    }
+
+    /// Where the matrix is with rows of what is summed over, the number of these rows and their length. `by_columns`
+    /// says that the matrix's rows are summed over.
+    fn summed(&self, by_columns: bool) -> Option<(Address, usize, usize)> {
+        let [rows, columns] = self.extents;
+        match by_columns {
+            false => Some((self.plain?, rows, columns)),
+            true => Some((self.transposed?, columns, rows)),
+        }
+    }
+}
+
+/// Plans `d = a · bᵀ + bias` of two matrices with rows of what is summed over, each beside whether these are its
+/// columns.
+pub(super) fn product(
+    plan: &mut Plan,
+    (a, a_by_columns): (Quantized, bool),
+    (b, b_by_columns): (Quantized, bool),
+    bias: Option<&DeviceTensor>,
+    d: &DeviceTensor,
+    otherwise: Product<'_>,
+) -> Result<()> {
+    let missing = || Failure::new("Form", "a product reads a form of an operand that was not made");
+    let (a_address, m, k) = a.summed(a_by_columns).ok_or_else(missing)?;
+    let (b_address, n, _) = b.summed(b_by_columns).ok_or_else(missing)?;
+    let problem = Problem {
+        epilogue: if bias.is_some() { Epilogue::Bias } else { Epilogue::None },
+        bias_alignment: bias.map_or(256, |bias| bias.alignment),
+        ..Problem::eight_bit([a.format, b.format], d.dtype(), m, n, k)
+    };
+    let problem = Problem { d: Operand { alignment: d.alignment, ..problem.d }, ..problem };
+    let workspace = plan.workspace(WORKSPACE);
+    let addresses = MatmulAddresses {
+        a: a_address,
+        b: b_address,
+        c: None,
+        d: d.address,
+        bias: bias.map(|bias| bias.address),
+        aux: None,
+        workspace,
+        factors: [Some(a.factor), Some(b.factor)],
+    };
+    let instead = plan.aside(|plan| otherwise.plan(plan))?;
+    plan.push(Matmul { problem, alpha: 1.0, workspace_bytes: WORKSPACE }.command(&addresses, instead));
+    Ok(())
+}
