@@ -1,6 +1,7 @@
 //! What can go wrong on the way to a device, as values.
 
 use super::cublaslt::ProblemError;
+use super::cudnn;
 use super::diagnostics::Diagnostic;
 use std::fmt;
 
@@ -77,11 +78,26 @@ pub enum CudaError {
         /// The library's own description.
         text: String,
     },
+    /// cuDNN refused a call.
+    #[error("{call}{of} failed: {name} ({text})")]
+    Cudnn {
+        /// cuDNN's function.
+        call: &'static str,
+        /// What it was called for, after a space and "for", or nothing.
+        of: String,
+        /// The status' symbolic name.
+        name: String,
+        /// What the library says of its last error.
+        text: String,
+    },
 
     // === What was asked wrongly ===
     /// A matrix product that cannot be planned.
     #[error(transparent)]
     Problem(#[from] Box<ProblemError>),
+    /// Attention that cannot be planned.
+    #[error(transparent)]
+    Attention(#[from] Box<cudnn::ProblemError>),
     /// A kernel of this name is not in the module.
     #[error("there is no kernel `{kernel}` in the module, which has {present:?}")]
     NoSuchKernel {
@@ -127,6 +143,16 @@ pub enum CudaError {
 }
 
 impl CudaError {
+    /// The same, with what a call of cuDNN was for.
+    pub(super) fn about(self, what: &str) -> CudaError {
+        match self {
+            CudaError::Cudnn { call, name, text, .. } => {
+                CudaError::Cudnn { call, of: format!(" for {what}"), name, text }
+            }
+            other => other,
+        }
+    }
+
     /// Whether the error has put the context out of use, so that every later call in this process fails as well:
     /// a kernel read or wrote outside of memory, hit an illegal instruction, ran too long, or trapped.
     pub fn is_fatal(&self) -> bool {

@@ -4,6 +4,7 @@
 //! functions here have said that it is there and has what this crate uses.
 
 use super::call::{check_nvrtc, driver};
+use super::cudnn::Functions;
 use super::error::{CudaError, Result};
 use super::library_files::{self, LIBRARIES_VARIABLE};
 use super::symbols;
@@ -180,7 +181,7 @@ pub fn nccl() -> &'static Library {
     static STATE: OnceLock<Library> = OnceLock::new();
     STATE.get_or_init(|| {
         let advice = "`pip install nvidia-nccl-cu13` or your system's packages provide it";
-        let library = unbound("NCCL", &["libnccl.so", "libnccl.so.2"], NumberOf::Nccl, advice);
+        let (library, _) = unbound("NCCL", &["libnccl.so", "libnccl.so.2"], NumberOf::Nccl, advice);
         let by_bound_name =
             || cudarc::get_lib_name_candidates("nccl").iter().any(|name| library_files::open(name).is_ok());
         match &library.state {
@@ -199,11 +200,43 @@ pub fn nccl() -> &'static Library {
     })
 }
 
-/// cuDNN.
+/// cuDNN. It needs a driver to do anything.
 pub fn cudnn() -> &'static Library {
-    static STATE: OnceLock<Library> = OnceLock::new();
-    let advice = "nothing needs it yet; `pip install nvidia-cudnn-cu13` provides it";
-    STATE.get_or_init(|| unbound("cuDNN", &["libcudnn.so.9", "libcudnn.so"], NumberOf::Cudnn, advice))
+    &opened_cudnn().0
+}
+
+/// The functions of cuDNN.
+///
+/// # Errors
+/// [`CudaError::Unavailable`] without the library.
+pub(super) fn cudnn_functions() -> Result<&'static Functions> {
+    let (library, functions) = opened_cudnn();
+    library.require()?;
+    functions.as_ref().ok_or_else(|| unreachable!("a library that is found has its functions"))
+}
+
+/// The oldest version of cuDNN that is used: the first whose sums of elements have a deterministic setting.
+const OLDEST_CUDNN: Version = Version { major: 9, minor: 11, patch: 0 };
+
+fn opened_cudnn() -> &'static (Library, Option<Functions>) {
+    static STATE: OnceLock<(Library, Option<Functions>)> = OnceLock::new();
+    STATE.get_or_init(|| {
+        let advice = "`pip install nvidia-cudnn-cu13` provides it";
+        // The bindings know nothing of it, so that only this name is looked for: other major versions differ.
+        let (library, opened) = unbound("cuDNN", &["libcudnn.so.9"], NumberOf::Cudnn, advice);
+        let Some(opened) = opened else { return (library, None) };
+        let missing = |reason: String| {
+            let advice = format!("cuDNN {OLDEST_CUDNN} or newer is needed: {advice}");
+            (Library { name: library.name, state: LibraryState::Missing { reason, advice } }, None)
+        };
+        if let Some(version) = library.version().filter(|version| *version < OLDEST_CUDNN) {
+            return missing(format!("{version} is too old"));
+        }
+        match Functions::of(opened) {
+            Ok(functions) => (library, Some(functions)),
+            Err(symbol) => missing(format!("libcudnn has no {symbol}")),
+        }
+    })
 }
 
 /// A library that the bindings open by themselves.
@@ -294,12 +327,19 @@ impl NumberOf {
     }
 }
 
-fn unbound(name: &'static str, names: &[&str], number: NumberOf, advice: &str) -> Library {
+/// A library that the bindings know nothing of, or are not asked to open, and how it was opened.
+fn unbound(
+    name: &'static str,
+    names: &[&str],
+    number: NumberOf,
+    advice: &str,
+) -> (Library, Option<&'static libloading::Library>) {
     let files: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
     let in_folders = |folders: Vec<PathBuf>| library_files::find(&folders, &files).map(library_files::open);
     let found = in_folders(library_files::chosen_folders())
         .or_else(|| names.iter().find_map(|name| library_files::open(name).ok()).map(Ok))
         .or_else(|| in_folders(library_files::usual_folders()));
+    let opened = found.as_ref().and_then(|found| found.as_ref().ok()).copied();
     let state = match found {
         Some(Ok(library)) => LibraryState::Found {
             path: address_of(library, number.symbol()).and_then(library_files::file_of),
@@ -308,7 +348,7 @@ fn unbound(name: &'static str, names: &[&str], number: NumberOf, advice: &str) -
         Some(Err(reason)) => LibraryState::Missing { reason, advice: advice.into() },
         None => LibraryState::Missing { reason: format!("no {} was found", names[0]), advice: advice.into() },
     };
-    Library { name, state }
+    (Library { name, state }, opened)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! CUDA: devices, memory, streams, graphs, run-time compilation, matrix products.
+//! CUDA: devices, memory, streams, graphs, run-time compilation, matrix products, attention.
 //!
 //! This module is always compiled, and it is the only place that names the bindings (`cudarc`). Its libraries are
 //! loaded when first needed; where one is absent the answer is [`CudaError::Unavailable`] with a reason and advice,
@@ -15,6 +15,7 @@ mod context;
 mod copy;
 mod cubin;
 pub mod cublaslt;
+pub mod cudnn;
 mod device;
 mod diagnostics;
 mod error;
@@ -39,6 +40,7 @@ pub use cache::{CacheStatistics, KernelCache};
 pub use context::{Context, Current, MemoryInfo};
 pub use cubin::{KernelResources, Parameter};
 pub use cublaslt::CublasLt;
+pub use cudnn::Cudnn;
 pub use device::{Device, device, devices};
 pub use diagnostics::{Diagnostic, Severity};
 pub use error::{CudaError, Result};

@@ -5,6 +5,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+
+mod attention;
 mod contexts;
 mod faults;
 mod fixture;
