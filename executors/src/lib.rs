@@ -4,6 +4,7 @@
 pub use fulgurite_executor_cpu as cpu;
 pub use fulgurite_executor_cublaslt as cublaslt;
 pub use fulgurite_executor_cuda as cuda;
+pub use fulgurite_executor_cudnn as cudnn;
 pub use fulgurite_executor_decode as decode;
 pub use fulgurite_executor_flash as flash;
 pub use fulgurite_executor_liger as liger;

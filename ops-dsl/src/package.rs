@@ -7,12 +7,13 @@ thread_local! {
 }
 
 /// The packages whose operators have names without a namespace: the library, and what tests it.
-const HOUSE: [&str; 17] = [
+const HOUSE: [&str; 18] = [
     "fulgurite",
     "fulgurite-benches",
     "fulgurite-executor-cpu",
     "fulgurite-executor-cublaslt",
     "fulgurite-executor-cuda",
+    "fulgurite-executor-cudnn",
     "fulgurite-executor-decode",
     "fulgurite-executor-flash",
     "fulgurite-executor-liger",

@@ -24,7 +24,8 @@ fn main() -> ExitCode {
     ];
     // Declarations that nothing links would have no tests.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are a folder of the repository");
-    let executors = ["cpu", "cublaslt", "cuda", "decode", "flash", "liger", "llmc", "optim", "regions", "unsloth"];
+    let executors =
+        ["cpu", "cublaslt", "cuda", "cudnn", "decode", "flash", "liger", "llmc", "optim", "regions", "unsloth"];
     let crates = executors.iter().map(|name| root.join("executors").join(name)).chain([root.join("ops")]);
     let sources = crates.map(|folder| folder.join("src")).collect();
     run(&Settings { sources, ..Settings::default() }, trials)

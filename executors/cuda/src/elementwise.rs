@@ -230,14 +230,19 @@ pub fn symbol(
     }
 }
 
-/// A contiguous copy of a tensor in the workspace.
-pub fn contiguous_copy(plan: &mut Plan, tensor: &DeviceTensor) -> Result<DeviceTensor> {
-    let copied = DeviceTensor {
+/// A contiguous tensor in the workspace, for what `tensor` would hold.
+pub fn in_workspace(plan: &mut Plan, tensor: &DeviceTensor) -> DeviceTensor {
+    DeviceTensor {
         meta: tensor.meta.clone(),
         strides: contiguous_strides(tensor.shape()),
         address: plan.workspace(tensor.meta.bytes() as u64),
         alignment: 256,
-    };
+    }
+}
+
+/// A contiguous copy of a tensor in the workspace.
+pub fn contiguous_copy(plan: &mut Plan, tensor: &DeviceTensor) -> Result<DeviceTensor> {
+    let copied = in_workspace(plan, tensor);
     copy(plan, tensor, &copied)?;
     Ok(copied)
 }

@@ -6,7 +6,9 @@ use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
 use super::problem::WIDEST;
 use super::{by_both, flash};
-use fulgurite_ops::core::attention::{Attended, as_before, as_four, beside, factor, meta_as_four, row_meta};
+use fulgurite_ops::core::attention::{
+    Attended, as_before, as_four, beside, claims_heads, factor, meta_as_four, row_meta,
+};
 use fulgurite_ops::prims::checks;
 
 /// The most rows of queries and keys in all: they, and so blocks, are counted by an `int` in the kernels.
@@ -295,13 +297,7 @@ by_both!(fulgurite_ops::nn::scaled_dot_product_attention, attention_by_flash, at
         precision::takes(query)?;
         refuse_unless!(attn_mask.is_none(), "has no masks but the causal one");
         refuse_unless!(dropout_p == 0.0, "has no dropout, dropout_p is {dropout_p}");
-        // Of what broadcasts the kernels know shared heads alone.
-        let leading = |tensor: &TensorMeta| tensor.shape()[..tensor.rank().saturating_sub(3)].to_vec();
-        let same = [key, value].iter().all(|t| t.rank() == query.rank() && leading(t) == leading(query));
-        refuse_unless!(same, "broadcasts no batches, query is {query}, key {key}, value {value}");
-        let heads = |tensor: &TensorMeta| tensor.shape().iter().rev().nth(2).copied().unwrap_or(1);
-        let shared = heads(key) == heads(query) || enable_gqa;
-        refuse_unless!(shared && heads(key) == heads(value), "broadcasts no heads, key is {key}, value {value}");
+        claims_heads(query, key, value, enable_gqa)?;
         super::kernels_fit(&meta_as_four(query), &meta_as_four(key), &meta_as_four(value))
     }
 

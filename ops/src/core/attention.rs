@@ -1,7 +1,8 @@
 //! What executors that attend in one kernel share: tensors of heads in four dimensions, and the definition, in f64.
 
+use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::{ArrayD, IxDyn};
-use fulgurite_runtime::{DType, Tensor, TensorMeta};
+use fulgurite_runtime::{DType, Tensor, TensorMeta, refuse_unless};
 
 use super::arrays::softmax_row;
 use crate::prims;
@@ -36,6 +37,17 @@ pub fn as_before(tensor: Tensor, like: Tensor) -> Tensor {
         *last = apart.size(-1);
     }
     prims::reshape(apart, shape)
+}
+
+/// Whether nothing broadcasts but heads of keys that queries share, which `enable_gqa` allows.
+pub fn claims_heads(query: &TensorMeta, key: &TensorMeta, value: &TensorMeta, enable_gqa: bool) -> Claim {
+    let leading = |tensor: &TensorMeta| tensor.shape()[..tensor.rank().saturating_sub(3)].to_vec();
+    let same = [key, value].iter().all(|t| t.rank() == query.rank() && leading(t) == leading(query));
+    refuse_unless!(same, "broadcasts no batches, query is {query}, key {key}, value {value}");
+    let heads = |tensor: &TensorMeta| tensor.shape().iter().rev().nth(2).copied().unwrap_or(1);
+    let shared = heads(key) == heads(query) || enable_gqa;
+    refuse_unless!(shared && heads(key) == heads(value), "broadcasts no heads, key is {key}, value {value}");
+    Ok(())
 }
 
 /// The factor of scores: 1/√E if none is given.

@@ -13,10 +13,11 @@ use graph::Graph;
 
 /// Folders of the crates that have no circle. Operators of `operator_files!` are not looked at: the gradient of a sum
 /// is a broadcast, and that of a broadcast is a sum.
-const CRATES: [&str; 15] = [
+const CRATES: [&str; 16] = [
     "executors/cpu",
     "executors/cublaslt",
     "executors/cuda",
+    "executors/cudnn",
     "executors/decode",
     "executors/flash",
     "executors/liger",

@@ -8,7 +8,7 @@ use fulgurite_kernels::cuda::{CaptureMode, Context, CudaError, ExecutableGraph, 
 use fulgurite_kernels::launch::DeviceAddress;
 
 use super::choice::{Choice, Miss};
-use super::library::Library;
+use super::library::Libraries;
 use super::recorders::Recorders;
 use super::stream::CudaStream;
 use super::work::{Work, enqueue, ready};
@@ -45,17 +45,17 @@ pub(super) struct CudaCode {
 }
 
 impl CudaCode {
-    /// Compiles sources, loads modules, plans products.
+    /// Compiles sources, loads modules, plans products and attention.
     pub(super) fn load(
         context: &Context,
-        library: &Library,
+        libraries: &Libraries,
         code: &Arc<DeviceCode>,
         stream: &Stream,
         room: Room,
     ) -> Result<CudaCode, CodeError> {
         Ok(CudaCode {
             context: context.clone(),
-            work: ready(context, library, code, stream, room)?,
+            work: ready(context, libraries, code, stream, room)?,
             code: code.clone(),
             room,
             graphs: Vec::new(),

@@ -7,7 +7,7 @@ use fulgurite_kernels::cuda::{self, Context, CudaError, Event, PinnedMemory, Str
 use fulgurite_kernels::launch::DeviceAddress;
 
 use super::code::CudaCode;
-use super::library::Library;
+use super::library::Libraries;
 use super::properties::properties_of;
 use super::stream::CudaStream;
 use crate::device::{
@@ -15,20 +15,20 @@ use crate::device::{
     MemoryHeld, Properties, Room,
 };
 
-/// A CUDA device, and the library of products.
+/// A CUDA device, and the libraries of products and attention.
 #[derive(Debug)]
 pub struct CudaContext {
     context: Context,
     properties: Properties,
-    cublaslt: Library,
+    libraries: Libraries,
 }
 
 impl CudaContext {
     pub(super) fn new(ordinal: usize) -> Result<CudaContext, CudaError> {
         let context = Context::new(ordinal)?;
         let properties = properties_of(context.device());
-        let cublaslt = Library::new(&context);
-        Ok(CudaContext { context, properties, cublaslt })
+        let libraries = Libraries::new(&context);
+        Ok(CudaContext { context, properties, libraries })
     }
 
     /// The context that `context` is, if it is that of a CUDA device.
@@ -72,7 +72,7 @@ impl DeviceContext for CudaContext {
     }
 
     fn warm(&self) -> Result<(), DeviceError> {
-        self.cublaslt.get()?;
+        self.libraries.cublaslt.get()?;
         Ok(())
     }
 
@@ -100,6 +100,6 @@ impl DeviceContext for CudaContext {
         room: Room,
     ) -> Result<Box<dyn LoadedCode>, CodeError> {
         let stream = CudaStream::of(stream)?.raw();
-        Ok(Box::new(CudaCode::load(&self.context, &self.cublaslt, code, stream, room)?))
+        Ok(Box::new(CudaCode::load(&self.context, &self.libraries, code, stream, room)?))
     }
 }

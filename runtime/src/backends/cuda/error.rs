@@ -10,7 +10,7 @@ impl BackendError for CudaError {
             CudaError::Unavailable { .. } | CudaError::NoSuchDevice { .. } => Category::Unavailable,
             CudaError::OutOfMemory { .. } => Category::OutOfMemory,
             CudaError::Compile(_) | CudaError::Nvrtc { .. } => Category::Compile,
-            CudaError::Problem(_) => Category::Unsupported,
+            CudaError::Problem(_) | CudaError::Attention(_) => Category::Unsupported,
             error if error.is_fatal() => Category::Lost,
             _ => Category::Other,
         }

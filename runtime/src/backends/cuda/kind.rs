@@ -98,7 +98,7 @@ impl DeviceKind for Cuda {
             LibraryState::Found { version: None, .. } => format!("{} of unknown version", library.name),
             LibraryState::Missing { .. } => format!("no {}", library.name),
         };
-        [&probe().driver, &probe().nvrtc, &probe().cublaslt].map(version).join(", ")
+        [&probe().driver, &probe().nvrtc, &probe().cublaslt, &probe().cudnn].map(version).join(", ")
     }
 
     fn chooses(&self) -> bool {

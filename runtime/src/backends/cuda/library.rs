@@ -1,28 +1,44 @@
-//! cuBLASLt, opened where a program first has a product.
+//! Libraries, opened where a program first needs them.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use fulgurite_kernels::cuda::{Context, CublasLt, CudaError};
+use fulgurite_kernels::cuda::{Context, CublasLt, CudaError, Cudnn};
 
-/// The products' library, opened on first use.
+/// The libraries that programs call.
 #[derive(Debug)]
-pub(super) struct Library {
+pub(super) struct Libraries {
+    /// Products.
+    pub(super) cublaslt: Library<CublasLt>,
+    /// Attention.
+    pub(super) cudnn: Library<Cudnn>,
+}
+
+impl Libraries {
+    pub(super) fn new(context: &Context) -> Libraries {
+        Libraries { cublaslt: Library::new(context, CublasLt::new), cudnn: Library::new(context, Cudnn::new) }
+    }
+}
+
+/// A library, opened on first use.
+#[derive(Debug)]
+pub(super) struct Library<T> {
     context: Context,
-    opened: OnceLock<CublasLt>,
+    open: fn(&Context) -> Result<T, CudaError>,
+    opened: OnceLock<T>,
     /// Held by who opens it.
     opening: Mutex<()>,
 }
 
-impl Library {
-    pub(super) fn new(context: &Context) -> Library {
-        Library { context: context.clone(), opened: OnceLock::new(), opening: Mutex::new(()) }
+impl<T> Library<T> {
+    fn new(context: &Context, open: fn(&Context) -> Result<T, CudaError>) -> Library<T> {
+        Library { context: context.clone(), open, opened: OnceLock::new(), opening: Mutex::new(()) }
     }
 
-    pub(super) fn get(&self) -> Result<&CublasLt, CudaError> {
+    pub(super) fn get(&self) -> Result<&T, CudaError> {
         let opening = self.opened.get().is_none().then(|| self.opening.lock().unwrap_or_else(PoisonError::into_inner));
         if opening.is_some() && self.opened.get().is_none() {
-            let library = CublasLt::new(&self.context)?;
-            tracing::debug!("cuBLASLt opened");
+            let library = (self.open)(&self.context)?;
+            tracing::debug!(library = std::any::type_name::<T>(), "library opened");
             let _ = self.opened.set(library);
         }
         Ok(self.opened.get().unwrap_or_else(|| unreachable!("set above")))

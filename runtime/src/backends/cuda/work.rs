@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use fulgurite_kernels::cuda::cublaslt::{MatmulOperands, MatmulPlan, Problem, Tuner};
+use fulgurite_kernels::cuda::cudnn::AttentionPlan;
 use fulgurite_kernels::cuda::{
     Arguments, Compilation, Context, Cubin, CudaError, Function, KernelCache, Module, Stream,
 };
 use fulgurite_kernels::launch::{DeviceAddress, LaunchShape};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::library::Library;
+use super::attention::{Attention, Operands};
+use super::library::Libraries;
 use super::matmul::{Matmul, OPERANDS};
 use crate::device::{
     Address, Category, CodeError, Command, DeviceCode, DeviceError, LibraryCall, Parameter, Room, Source,
@@ -22,6 +24,7 @@ const TUNE_VARIABLE: &str = "FULGURITE_TUNE";
 pub(super) enum Work {
     Launch { function: Function, shape: LaunchShape, parameters: Vec<Parameter> },
     Matmul { plan: Arc<MatmulPlan>, operands: [Option<Address>; OPERANDS], alpha: f64 },
+    Attention { plan: AttentionPlan, operands: Operands, scale: f32 },
     Fill { to: Address, byte: u8, bytes: usize },
     Copy { from: Address, to: Address, bytes: usize },
 }
@@ -29,20 +32,38 @@ pub(super) enum Work {
 /// The plan of each product; `None` where the library has no algorithm and something else is done.
 type Plans = FxHashMap<Problem, Option<Arc<MatmulPlan>>>;
 
+/// What a library does in a call.
+enum Called<'a> {
+    Matmul(&'a Matmul),
+    Attention(&'a Attention),
+}
+
+impl Called<'_> {
+    fn of(call: &LibraryCall) -> Result<Called<'_>, DeviceError> {
+        if let Some(matmul) = call.payload() {
+            return Ok(Called::Matmul(matmul));
+        }
+        call.payload().map(Called::Attention).ok_or_else(|| {
+            let message = format!("a call of a library that CUDA devices do not have: {:?}", call.payload);
+            DeviceError::new(Category::Other, message)
+        })
+    }
+}
+
 /// The work of each step of `code`.
 pub(super) fn ready(
     context: &Context,
-    library: &Library,
+    libraries: &Libraries,
     code: &DeviceCode,
     stream: &Stream,
     room: Room,
 ) -> Result<Vec<Vec<Work>>, CodeError> {
     if std::env::var_os(TUNE_VARIABLE).is_none_or(|value| value != "0") {
-        pin_products(library, code, stream, room)?;
+        pin_products(libraries, code, stream, room)?;
     }
     tracing::debug!(function = %code.name, "algorithms of products chosen");
     let mut plans: Plans = FxHashMap::default();
-    let resolved = code.commands(|call| planned(call, library, &mut plans))?;
+    let resolved = code.commands(|call| planned(call, libraries, &mut plans))?;
     tracing::debug!(function = %code.name, products = plans.len(), "products planned");
     let sources = sources_of(resolved.iter().flatten().copied());
     let cubins = compile(&sources, &context.device().architecture())?;
@@ -53,30 +74,22 @@ pub(super) fn ready(
     }
     let mut work = Vec::with_capacity(resolved.len());
     for (i, commands) in resolved.iter().enumerate() {
-        let ready = commands.iter().map(|command| one(command, &modules, &plans));
+        let ready = commands.iter().map(|command| one(command, &modules, &plans, libraries));
         work.push(ready.collect::<Result<Vec<Work>, _>>().map_err(|error| CodeError::at(i, error))?);
     }
     tracing::debug!(function = %code.name, "modules loaded");
     Ok(work)
 }
 
-/// The product of a library call.
-fn matmul_of(call: &LibraryCall) -> Result<&Matmul, DeviceError> {
-    call.payload().ok_or_else(|| {
-        let message = format!("a call of a library that CUDA devices do not have: {:?}", call.payload);
-        DeviceError::new(Category::Other, message)
-    })
-}
-
 /// Has the products' algorithms measured, or their records read, in the program's memory before anything is there.
-fn pin_products(library: &Library, code: &DeviceCode, stream: &Stream, room: Room) -> Result<(), DeviceError> {
+fn pin_products(libraries: &Libraries, code: &DeviceCode, stream: &Stream, room: Room) -> Result<(), DeviceError> {
     let mut seen: FxHashSet<&Problem> = FxHashSet::default();
     for command in code.steps.iter().flat_map(|step| &step.commands) {
         let Command::Library(call) = command else { continue };
-        let Matmul { problem, workspace_bytes, .. } = matmul_of(call)?;
+        let Called::Matmul(Matmul { problem, workspace_bytes, .. }) = Called::of(call)? else { continue };
         if seen.insert(problem) {
             // SAFETY: the program's memory was just allocated, and holds nothing yet.
-            let tuner = unsafe { Tuner::new(library.get()?, stream, room.own, room.bytes) };
+            let tuner = unsafe { Tuner::new(libraries.cublaslt.get()?, stream, room.own, room.bytes) };
             match tuner.pin(problem, *workspace_bytes as usize) {
                 // What the library does not know is told, or done otherwise, where it is planned.
                 Ok(()) | Err(CudaError::Problem(_)) => {}
@@ -112,14 +125,14 @@ fn compile(sources: &[Arc<Source>], architecture: &str) -> Result<Vec<Arc<Cubin>
 }
 
 /// Plans the product that a call asks for. False if the library has no algorithm for it, and something else is done.
-fn planned(call: &LibraryCall, library: &Library, plans: &mut Plans) -> Result<bool, DeviceError> {
-    let Matmul { problem, workspace_bytes, .. } = matmul_of(call)?;
+fn planned(call: &LibraryCall, libraries: &Libraries, plans: &mut Plans) -> Result<bool, DeviceError> {
+    let Called::Matmul(Matmul { problem, workspace_bytes, .. }) = Called::of(call)? else { return Ok(true) };
     let known = plans.get(problem).map(Option::is_some);
     // Another call of the same product may have had something to be done instead, where this one has nothing.
     if known == Some(true) || (known == Some(false) && !call.instead.is_empty()) {
         return Ok(known == Some(true));
     }
-    let plan = match MatmulPlan::new(library.get()?, problem, *workspace_bytes as usize) {
+    let plan = match MatmulPlan::new(libraries.cublaslt.get()?, problem, *workspace_bytes as usize) {
         Ok(plan) => Some(Arc::new(plan)),
         Err(CudaError::Problem(error)) if !call.instead.is_empty() => {
             tracing::info!(%error, "done by several commands");
@@ -132,7 +145,12 @@ fn planned(call: &LibraryCall, library: &Library, plans: &mut Plans) -> Result<b
     Ok(found)
 }
 
-fn one(command: &Command, modules: &FxHashMap<&Source, Module>, plans: &Plans) -> Result<Work, DeviceError> {
+fn one(
+    command: &Command,
+    modules: &FxHashMap<&Source, Module>,
+    plans: &Plans,
+    libraries: &Libraries,
+) -> Result<Work, DeviceError> {
     Ok(match command {
         Command::Launch { source, kernel, shape, parameters } => {
             let module = modules.get(&**source).unwrap_or_else(|| unreachable!("every source was loaded"));
@@ -141,21 +159,30 @@ fn one(command: &Command, modules: &FxHashMap<&Source, Module>, plans: &Plans) -
             function.allow_shared(shape.shared_bytes)?;
             Work::Launch { function, shape: *shape, parameters: parameters.clone() }
         }
-        Command::Library(call) => {
-            let Matmul { problem, alpha, .. } = matmul_of(call)?;
-            let plan = plans.get(problem).cloned().flatten();
-            let plan = plan.unwrap_or_else(|| unreachable!("every product that is run was planned"));
-            let operands = call.operands[..].try_into().map_err(|_| {
-                DeviceError::new(
-                    Category::Other,
-                    format!("a product of {} operands, expected {OPERANDS}", call.operands.len()),
-                )
-            })?;
-            Work::Matmul { plan, operands, alpha: *alpha }
-        }
+        Command::Library(call) => match Called::of(call)? {
+            Called::Matmul(Matmul { problem, alpha, .. }) => {
+                let plan = plans.get(problem).cloned().flatten();
+                let plan = plan.unwrap_or_else(|| unreachable!("every product that is run was planned"));
+                let operands = call.operands[..].try_into().map_err(|_| operands_of(call, "a product", OPERANDS))?;
+                Work::Matmul { plan, operands, alpha: *alpha }
+            }
+            Called::Attention(attention) => {
+                if call.operands.len() != attention.operands() {
+                    return Err(operands_of(call, "attention", attention.operands()));
+                }
+                // The library keeps plans, so that equal calls share one.
+                let plan = AttentionPlan::new(libraries.cudnn.get()?, &attention.problem)?;
+                Work::Attention { plan, operands: call.operands.clone(), scale: attention.scale }
+            }
+        },
         Command::Fill { to, byte, bytes } => Work::Fill { to: *to, byte: *byte, bytes: *bytes as usize },
         Command::Copy { from, to, bytes } => Work::Copy { from: *from, to: *to, bytes: *bytes as usize },
     })
+}
+
+fn operands_of(call: &LibraryCall, what: &str, expected: usize) -> DeviceError {
+    let message = format!("{what} of {} operands, expected {expected}", call.operands.len());
+    DeviceError::new(Category::Other, message)
 }
 
 /// Enqueues the work of a step, with the addresses that `at` gives. `fault_code` is the step's.
@@ -193,6 +220,11 @@ pub(super) unsafe fn enqueue(
                 let operands = MatmulOperands { a, b, c, d, bias, aux, workspace, factors: [a_factor, b_factor] };
                 // SAFETY: as above; the problem describes the operands as they lie.
                 unsafe { plan.run(stream, &operands, *alpha) }?;
+            }
+            Work::Attention { plan, operands, scale } => {
+                let operands = Attention::at(operands, at);
+                // SAFETY: as above; the problem describes the operands as they lie.
+                unsafe { plan.run(stream, &operands, *scale) }?;
             }
             // SAFETY: as above; the range is one tensor's.
             Work::Fill { to, byte, bytes } => unsafe { stream.fill_u8(at(to), *byte, *bytes) }?,
