@@ -1,5 +1,6 @@
 //! The best implementation wins: what a record says decides who runs a call, in every stage alike.
 
+mod confirmed;
 mod ended;
 mod epilogues;
 mod measured;

@@ -30,8 +30,9 @@ pub fn rows(entry: &Entry) -> String {
 
 /// What whole programs say of an operator's choices.
 pub fn confirmed(program: &str, confirmed: &Confirmed) -> String {
-    let Confirmed { operator, purpose, times: [without, with], kept } = confirmed;
+    let Confirmed { operator, purpose, contender, times: [without, with], kept } = confirmed;
     let verdict = if *kept { "kept" } else { "left to the list" };
+    let of = contender.as_ref().map_or("the choices of".to_owned(), |by| format!("{by} for"));
     let purpose = purpose.name();
-    format!("{program}: {without:.1} us, {with:.1} us with the choices of {operator}, {purpose}: {verdict}")
+    format!("{program}: {without:.1} us, {with:.1} us with {of} {operator}, {purpose}: {verdict}")
 }
