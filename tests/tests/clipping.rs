@@ -31,8 +31,8 @@ fn arrays(shift: f64, scale: f64, dtype: impl Fn(usize) -> DType) -> Vec<Array> 
 /// Parameters, their gradients, moments, learning rate and step, and whether to update. Gradients are of type `narrow`
 /// but for every third, which is f32.
 fn inputs(narrow: DType, scale: f64, apply: bool) -> Vec<Array> {
-    let scalar = |value: f64| Array::from_f64(&[], DType::F32, &[value]).unwrap();
-    let apply = Array::from_f64(&[], DType::Bool, &[f64::from(u8::from(apply))]).unwrap();
+    let scalar = |value: f64| Array::from_f64([], DType::F32, &[value]).unwrap();
+    let apply = Array::from_f64([], DType::Bool, &[f64::from(u8::from(apply))]).unwrap();
     let lists = [
         arrays(0.1, 1.0, |_| DType::F32),
         arrays(0.2, scale, |i| if i % 3 == 2 { DType::F32 } else { narrow }),

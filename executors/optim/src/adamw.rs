@@ -7,7 +7,7 @@ use fulgurite_runtime::trace::{BoundSymbol, ValueId};
 use fulgurite_runtime::{DType, binds, source_files};
 
 use super::optim;
-use super::region::Gradient;
+use super::region::{Gradient, broken};
 use super::tables::{MOST_TENSORS, numbers, table};
 use fulgurite_executor_cuda::support::{THREADS, has_kernels_for, pack_of, type_of};
 use fulgurite_ops::optim::adamw::ARGUMENTS;
@@ -175,7 +175,7 @@ pub(super) fn plan_updates(
         let arguments: Vec<Arg<DeviceTensor>> =
             map_arguments(&symbol.arguments, |id| tensor(*id).unwrap_or_else(|_| grad.clone()));
         let written: Vec<DeviceTensor> = symbol.results.iter().map(|id| tensor(*id)).collect::<Result<_>>()?;
-        let [next, mean, square] = &written[..] else { return Err(super::broken()) };
+        let [next, mean, square] = &written[..] else { return Err(broken()) };
         let a = &arguments[..];
         let mut update = Update::new(
             [ARGUMENTS.param.read(a), &grad, ARGUMENTS.exp_avg.read(a), ARGUMENTS.exp_avg_sq.read(a)],

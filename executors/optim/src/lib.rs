@@ -13,7 +13,7 @@ use fulgurite_runtime::rules::{DeviceTensor, Failure, Plan, Result};
 use fulgurite_runtime::trace::{Block, ValueId};
 use rustc_hash::FxHashMap;
 
-use region::Region;
+use region::{Region, broken};
 
 /// Optimizers over all parameters in one launch.
 #[executor(device = "cuda", priority = 5)]
@@ -49,9 +49,4 @@ fn plan(plan: &mut Plan, body: &Block, operands: &[DeviceTensor], results: &[Dev
             clipping::plan_norm(plan, &own, gradients[0].dtype, &results[0])
         }
     }
-}
-
-/// What a region gets whose lines name values that it does not have. The verifier finds these first.
-fn broken() -> Failure {
-    Failure::new("Region", "a region of the optim executor names a value that it does not have")
 }

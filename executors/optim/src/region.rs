@@ -3,6 +3,7 @@
 //! before, widen and scale them on the way, and write neither.
 
 use fulgurite_runtime::DType;
+use fulgurite_runtime::rules::Failure;
 use fulgurite_runtime::trace::{Block, BoundSymbol, ValueId, print_symbol};
 use rustc_hash::FxHashMap;
 
@@ -136,4 +137,9 @@ impl Region<'_> {
             None => Region::Updates(updates),
         })
     }
+}
+
+/// What a region gets whose lines name values that it does not have. The verifier finds these first.
+pub fn broken() -> Failure {
+    Failure::new("Region", "a region of the optim executor names a value that it does not have")
 }
