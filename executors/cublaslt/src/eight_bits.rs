@@ -8,8 +8,7 @@ use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::{
 use fulgurite_runtime::rules::{Address, DeviceTensor, Failure, LaunchShape, Parameter, Plan, Result};
 use fulgurite_runtime::{DType, TensorMeta, binds, refuse_unless, source_files};
 
-use super::WORKSPACE;
-use super::epilogue::Product;
+use super::epilogue::{Product, WORKSPACE};
 use fulgurite_executor_cuda::support::{THREADS, are_aligned, type_of};
 
 /// Elements of a tile's side.

@@ -9,10 +9,12 @@ use fulgurite_runtime::rules::fulgurite_kernels::scalar::ScalarNode;
 use fulgurite_runtime::rules::{Command, DeviceTensor, Expr, Plan, Result, ScalarProgram};
 use fulgurite_runtime::{DType, refuse_unless};
 
-use super::WORKSPACE;
 use fulgurite_executor_cuda::elementwise::launch;
 use fulgurite_executor_cuda::reducing::sum_rows;
 use fulgurite_ops::nn::{GELU_CUBE_WEIGHT, GELU_INNER_SCALE};
+
+/// Maximum workspace of the library, in bytes.
+pub(crate) const WORKSPACE: u64 = 32 << 20;
 
 /// What the rows of the matrix beside the result must be a multiple of, in elements:
 /// `CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD`.

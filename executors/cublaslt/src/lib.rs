@@ -27,8 +27,7 @@ use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::{Compute, Epilo
 use fulgurite_runtime::rules::{Address, Command, DeviceTensor, Failure, Plan, Result};
 use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
-/// Maximum workspace of the library, in bytes.
-const WORKSPACE: u64 = 32 << 20;
+use epilogue::WORKSPACE;
 
 /// Products of floating-point matrices by cuBLASLt, in the element type's own precision.
 #[executor(device = "cuda", priority = 10, strided)]

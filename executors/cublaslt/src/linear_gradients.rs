@@ -22,11 +22,7 @@ pub mod linear_gradients {
         (prims::matmul(grad_output, weight), prims::matmul(prims::permute(grad_output, [1, 0]), input))
     }
 
-    fn reference(
-        grad_output: &ArrayD<f64>,
-        weight: &ArrayD<f64>,
-        input: &ArrayD<f64>,
-    ) -> (ArrayD<f64>, ArrayD<f64>) {
+    fn reference(grad_output: &ArrayD<f64>, weight: &ArrayD<f64>, input: &ArrayD<f64>) -> (ArrayD<f64>, ArrayD<f64>) {
         let product = fulgurite_ops::core::arrays::product;
         (product(grad_output, weight), product(&grad_output.t().to_owned(), input))
     }
@@ -71,8 +67,7 @@ mod linear_gradients_by_fp8 {
             bias: None,
             aux: None,
         };
-        let of_weight =
-            Product { m: outputs, n: inputs, k: rows, a_transposed: true, b: input, d: d_weight, ..plain };
+        let of_weight = Product { m: outputs, n: inputs, k: rows, a_transposed: true, b: input, d: d_weight, ..plain };
         if !has_products(plan) {
             plain.plan(plan)?;
             return of_weight.plan(plan);

@@ -148,7 +148,8 @@ impl Groups {
         let scores = 2 * consumers * tile * ROWS * problem.dtype.size();
         let sums = tile * Groups::padded(problem) * size_of::<f32>();
         let barriers = BARRIERS * (2 + 2 * stages + 2);
-        // Without causality each block of a head is a step behind the one before: as many heads as there are blocks for.
+        // Without causality each block of a head is a step behind the one before: as many heads as there are blocks
+        // for.
         let blocks = problem.keys.div_ceil(consumers * ROWS);
         let heads_at_once = if is_causal { RISING } else { (plan.properties().multiprocessors / blocks).max(1) };
         fits.then(|| Groups {

@@ -291,6 +291,7 @@ mod tests {
             ("executors", "cuda"),
             ("choices", "choices.jsonl"),
             ("choose", "never"),
+            ("choose-for", "3"),
             ("fuel", "3"),
             ("no-pad", ""),
             ("no-fuse", ""),

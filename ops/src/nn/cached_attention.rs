@@ -146,9 +146,9 @@ pub mod cached_attention {
         s.case(call(s, [1, 4, 37, 64], [2, 150, 64], &[100.0], 0.125)).forward_only("large");
         s.case(call(s, [1, 3, 2, 80], [3, 70, 80], &[60.0], 0.1).cap(Some(1.5)));
         s.case(call(s, [1, 8, 1, 128], [1, 600, 128], &[512.0], 0.1).window(Some(200))).forward_only("large");
-        // What is not filled is anything. `more` positions are filled than `length` queries see: near misses of a sample
-        // have a query more, or a row more, which moves the others. A query that sees what is not a number makes those
-        // beside it none as well, in kernels that multiply weights of 0 with it.
+        // What is not filled is anything. `more` positions are filled than `length` queries see: near misses of a
+        // sample have a query more, or a row more, which moves the others. A query that sees what is not a number makes
+        // those beside it none as well, in kernels that multiply weights of 0 with it.
         let unfilled = |s: &Samples, length: usize, more: usize| {
             let (width, positions, start) = (32, 60, 17);
             let cached = || {
