@@ -40,8 +40,12 @@ const PIECES_BYTES: usize = 2 * (16 + BARRIERS);
 /// Bytes of the cache that pieces of work should read again and again: a third of an H200's.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// The last heads of causal attention, which the backward kernel of one pass takes together.
-const RISING: usize = 16;
+/// The blocks that an H100 or an H200 runs at a time, of kernels that fill a multiprocessor each.
+const AT_WORK: usize = 132;
+
+/// Of the last heads of causal attention, which the backward kernel of one pass takes together: the most blocks of keys,
+/// if they are more than those of twelve heads. More tiles of queries do not fit the cache.
+const RISING_BLOCKS: usize = 384;
 
 /// The rows that a block has, and those that it reads at a time.
 #[derive(Clone, Copy)]
@@ -151,7 +155,7 @@ impl Groups {
         // Without causality each block of a head is a step behind the one before: as many heads as there are blocks
         // for.
         let blocks = problem.keys.div_ceil(consumers * ROWS);
-        let heads_at_once = if is_causal { RISING } else { (plan.properties().multiprocessors / blocks).max(1) };
+        let heads_at_once = if is_causal { usize::MAX } else { (AT_WORK / blocks).max(1) };
         fits.then(|| Groups {
             consumers,
             tile,
@@ -174,15 +178,10 @@ impl Groups {
     /// queries and blocks of keys of a head.
     pub fn joint_parameters(&self, problem: &Problem, is_causal: bool) -> [Parameter; 5] {
         let all = problem.shared_heads * problem.batch;
-        // Few heads have no last ones.
-        let rising = if !is_causal {
-            all
-        } else if all > 2 * RISING {
-            RISING
-        } else {
-            0
-        };
         let (tiles, blocks) = (problem.queries.div_ceil(JOINT_TILE), problem.keys.div_ceil(self.consumers * ROWS));
+        // The blocks at work first begin at once, and would wait for each other in rising order.
+        let last = all.saturating_sub((AT_WORK / blocks).max(1)).min((RISING_BLOCKS / blocks).max(12));
+        let rising = if is_causal { last } else { all };
         [self.heads_at_once.min(rising).max(1), all - rising, rising, tiles, blocks]
             .map(|count| Parameter::from(count as i32))
     }
