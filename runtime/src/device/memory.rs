@@ -1,6 +1,6 @@
 //! Memory of arrays on a device.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fulgurite_kernels::buffer::Owner;
 use fulgurite_kernels::launch::DeviceAddress;
@@ -19,16 +19,24 @@ pub struct DeviceBuffer {
     memory: Option<Block>,
     /// What keeps memory alive that was allocated elsewhere.
     owner: Option<Owner>,
-    content: Mutex<Content>,
+    /// `None` if it was not written by a run, and depends on none.
+    content: Mutex<Option<Arc<Content>>>,
 }
 
-/// Where the content of a block comes from.
-#[derive(Debug, Clone, Default)]
-struct Content {
+/// Where the content of a block comes from. All that one run writes share it: a training step has hundreds of results.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
     /// The runs that it depends on.
     origins: Origins,
     /// A mark behind the last of them; `None` if it was not written by a run.
     written: Option<Arc<Written>>,
+}
+
+impl Content {
+    /// That of a run: which runs it comes from, and what is behind the last of them.
+    pub(crate) fn of_run(origins: Origins, written: Arc<Written>) -> Arc<Content> {
+        Arc::new(Content { origins, written: Some(written) })
+    }
 }
 
 impl DeviceBuffer {
@@ -101,13 +109,14 @@ impl DeviceBuffer {
 
     /// Adds the runs that the content comes from.
     pub(crate) fn add_origins(&self, to: &mut Origins) {
-        to.add(&self.content().origins);
+        if let Some(content) = &*self.locked() {
+            to.add(&content.origins);
+        }
     }
 
-    /// Says which runs the content comes from, and what is behind the last of them.
-    pub(crate) fn set_written(&self, origins: &Origins, written: &Arc<Written>) {
-        *self.content.lock().unwrap_or_else(PoisonError::into_inner) =
-            Content { origins: origins.clone(), written: Some(written.clone()) };
+    /// Says that a run writes the content.
+    pub(crate) fn set_written(&self, content: &Arc<Content>) {
+        *self.locked() = Some(content.clone());
     }
 
     /// Fails if a kernel found something wrong with the data that the content comes from. Waits where that is not known
@@ -116,22 +125,23 @@ impl DeviceBuffer {
     /// # Errors
     /// As [`DeviceBuffer::to_bytes`].
     pub(crate) fn check_origins(&self) -> Result<()> {
-        let origins = self.content().origins;
-        if origins.is_empty() {
-            return Ok(());
-        }
+        let Some(content) = self.content().filter(|content| !content.origins.is_empty()) else { return Ok(()) };
         self.state.synchronize()?;
-        self.state.faults().check(&origins)
+        self.state.faults().check(&content.origins)
     }
 
     /// Says that the content is copied from `other`, on the compute stream.
     pub(crate) fn set_copied(&self, other: &DeviceBuffer) {
-        *self.content.lock().unwrap_or_else(PoisonError::into_inner) =
-            Content { origins: other.content().origins, written: None };
+        let of = |content: Arc<Content>| Arc::new(Content { origins: content.origins.clone(), written: None });
+        *self.locked() = other.content().map(of);
     }
 
-    fn content(&self) -> Content {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn locked(&self) -> MutexGuard<'_, Option<Arc<Content>>> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn content(&self) -> Option<Arc<Content>> {
+        self.locked().clone()
     }
 
     /// Its content, once the run that wrote it has ended. What is enqueued behind that run goes on meanwhile.
@@ -140,12 +150,13 @@ impl DeviceBuffer {
     /// What a kernel of a run that the content comes from found wrong with its data, such as an index out of range:
     /// each time, whoever reads. The driver's otherwise.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let Content { origins, written } = self.content();
+        let content = self.content();
         let mut bytes = vec![0; self.len()];
         if let Some(memory) = &self.memory {
-            self.state.read(memory, written.as_deref(), &mut bytes)?;
+            let written = content.as_ref().and_then(|content| content.written.as_deref());
+            self.state.read(memory, written, &mut bytes)?;
         }
-        self.state.faults().check(&origins)?;
+        content.map_or(Ok(()), |content| self.state.faults().check(&content.origins))?;
         Ok(bytes)
     }
 }

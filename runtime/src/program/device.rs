@@ -11,6 +11,7 @@ use fulgurite_kernels::launch::{CopyRange, DeviceAddress};
 
 use super::placement::{Base, Placement, Source as OutputSource};
 use crate::array::{Array, Memory};
+use crate::device::memory::Content;
 use crate::device::{
     Address, Addresses, CodeError, CodeStep, DeviceBuffer, DeviceCode, DeviceError, DeviceState, DeviceStream,
     Location, RECORD_BYTES, Root, Source,
@@ -371,10 +372,11 @@ impl DeviceProgram {
         let fresh = fresh.into_iter().map(|buffer| Memory::Device(Arc::new(buffer))).collect();
         self.runs.fetch_add(1, Ordering::Relaxed);
         let outputs = self.placement.collect(placed, fresh);
+        let content = Content::of_run(origins, written);
         for (array, source) in outputs.iter().zip(&self.placement.outputs) {
             // An input that is given back as it came keeps the origins that it has.
             if let (Memory::Device(buffer), false) = (array.memory(), matches!(source, OutputSource::Passed(_))) {
-                buffer.set_written(&origins, &written);
+                buffer.set_written(&content);
             }
         }
         Ok(outputs)
