@@ -10,6 +10,7 @@ use crate::meta::TensorMeta;
 use crate::operator::{OperatorKind, RuleSet};
 use crate::trace::{Block, BoundSymbol, Callee, Trace};
 use crate::tracer::infer;
+use crate::traffic::Traffic;
 use crate::transforms::plan::memory_use;
 
 /// How many floating-point (or integer) operations a call takes.
@@ -38,7 +39,7 @@ pub struct Totals {
     pub symbols: u64,
     /// Lines that an executor runs: claimed, and no view. A region is one. (A kernel symbol may need several launches.)
     pub launches: u64,
-    /// Bytes that these lines read and write: each operand and each result once.
+    /// Bytes that these lines read and write: each value once, and of a view no more than what is behind it.
     pub bytes: u64,
     /// Additions, multiplications, comparisons and function values: a product of `m × k` and `k × n` has `2 m k n`.
     pub flops: u64,
@@ -50,12 +51,13 @@ impl Totals {
     /// The cost of a trace, of any stage.
     pub fn of(trace: &Trace) -> Totals {
         let mut totals = Totals { peak: trace.arena.map(|_| memory_use(trace).peak()), ..Totals::default() };
+        let traffic = Traffic::of(&trace.block);
         for symbol in trace.block.symbols.iter().filter(|symbol| symbol.callee != Callee::Delete) {
             totals.symbols += 1;
             totals.flops = totals.flops.saturating_add(flops(&trace.block, symbol));
             if symbol.executor.is_some_and(|executor| executor != VIEW && executor != JOIN) {
                 totals.launches += 1;
-                totals.bytes = totals.bytes.saturating_add(bytes(&trace.block, symbol));
+                totals.bytes = totals.bytes.saturating_add(traffic.bytes(symbol));
             }
         }
         totals
@@ -84,18 +86,10 @@ impl Totals {
     }
 }
 
-/// The bytes that a line reads and writes, each operand and each result once; none where nothing runs for it.
-pub(crate) fn bytes(block: &Block, symbol: &BoundSymbol) -> u64 {
-    if matches!(symbol.executor, Some(VIEW | JOIN)) {
-        return 0;
-    }
-    let mut seen = Vec::new();
-    for id in symbol.operands().chain(symbol.results.iter().copied()) {
-        if !seen.contains(&id) {
-            seen.push(id);
-        }
-    }
-    seen.iter().fold(0, |sum: u64, id| sum.saturating_add(block.meta(*id).bytes() as u64))
+/// The bytes that the lines of a block read and write.
+pub(crate) fn bytes_of(block: &Block) -> u64 {
+    let traffic = Traffic::of(block);
+    block.symbols.iter().fold(0, |sum: u64, symbol| sum.saturating_add(traffic.bytes(symbol)))
 }
 
 /// As [`flops`]; `None` where a line calls a kernel whose operator has no rule for them.

@@ -41,6 +41,7 @@ pub mod strided;
 pub mod testing;
 pub mod trace;
 pub mod tracer;
+mod traffic;
 pub mod transforms;
 pub mod tree;
 

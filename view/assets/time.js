@@ -65,6 +65,7 @@ class TimeView {
 
     summary() {
         const { time } = this;
+        const from = (source) => (source === null ? "" : ` (${source})`);
         const known = time.spans.filter((span) => span.floor !== null);
         const floor = known.reduce((sum, span) => sum + span.floor, 0);
         const took = known.reduce((sum, span) => sum + span.took, 0);
@@ -73,10 +74,10 @@ class TimeView {
             `${counted(time.spans.length, "symbol")} in ${timeText(time.total)}`,
             time.bytes_per_second === null
                 ? "no ceiling of memory is known (--peak-gbps)"
-                : `memory at most ${perSecondText(time.bytes_per_second, "B/s")}`,
+                : `memory at most ${perSecondText(time.bytes_per_second, "B/s")}${from(time.sources[0])}`,
             time.flops_per_second === null
                 ? "no ceiling of arithmetic is known (--peak-tflops)"
-                : `arithmetic at most ${perSecondText(time.flops_per_second, "FLOP/s")}`,
+                : `arithmetic at most ${perSecondText(time.flops_per_second, "FLOP/s")}${from(time.sources[1])}`,
         ];
         if (known.length) facts.push(`the floor is ${timeText(floor)}, ${percent(floor, took)} of the time`);
         return el("p", { class: "summary" }, facts.join(" · "));

@@ -21,6 +21,8 @@ pub struct Timing {
     pub bytes_per_second: Option<f64>,
     /// What the device computes in a second at most, in floating-point operations, if that is known.
     pub flops_per_second: Option<f64>,
+    /// How the two are known, in words (`measured`, `data sheet`, `given`), if the profile says so.
+    pub sources: [Option<String>; 2],
     /// The symbols of one run.
     pub spans: Vec<Span>,
     /// What the streams did over several runs.
@@ -84,6 +86,7 @@ impl Timing {
             target: about["target"].as_str().unwrap_or_default().to_owned(),
             bytes_per_second: ceiling("bytes_per_second")?,
             flops_per_second: ceiling("flops_per_second")?,
+            sources: ["bytes_source", "flops_source"].map(|name| about[name].as_str().map(str::to_owned)),
             ..Timing::default()
         };
         for (i, event) in events.iter().enumerate().filter(|(_, event)| event["ph"] == "X") {
@@ -141,6 +144,7 @@ impl Timing {
             "target": self.target,
             "bytes_per_second": self.bytes_per_second,
             "flops_per_second": self.flops_per_second,
+            "sources": self.sources,
             "spans": spans,
             "timeline": timeline,
         })

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use fulgurite::program::Source;
 use fulgurite_view::{RATES, Timing};
 
 use super::files::read_text;
@@ -31,9 +32,10 @@ impl Profile {
         }
         let text = read_text(path)?;
         let mut timing = Timing::read(&text).map_err(|error| Failed::file(path, error))?;
-        for (ceiling, given, unit, option) in [
-            (&mut timing.flops_per_second, self.peak_tflops, 1e12, "--peak-tflops"),
-            (&mut timing.bytes_per_second, self.peak_gbps, 1e9, "--peak-gbps"),
+        let [of_bytes, of_flops] = &mut timing.sources;
+        for (ceiling, source, given, unit, option) in [
+            (&mut timing.flops_per_second, of_flops, self.peak_tflops, 1e12, "--peak-tflops"),
+            (&mut timing.bytes_per_second, of_bytes, self.peak_gbps, 1e9, "--peak-gbps"),
         ] {
             if let Some(given) = given {
                 if !RATES.contains(&(given * unit)) {
@@ -41,6 +43,7 @@ impl Profile {
                     return Err(Failed(format!("{option} is {given}, expected a number from {least:e} to {most:e}")));
                 }
                 *ceiling = Some(given * unit);
+                *source = Some(Source::Given.name().to_owned());
             }
         }
         Ok(Some(timing))

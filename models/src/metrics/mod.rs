@@ -6,7 +6,9 @@
 
 pub mod bandwidth;
 pub mod flops;
+mod measured;
 mod plot;
+pub mod rates;
 mod table;
 
 use std::path::{Path, PathBuf};

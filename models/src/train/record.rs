@@ -3,13 +3,11 @@
 use std::path::Path;
 
 use fulgurite_runtime::compile::Stage;
-use fulgurite_runtime::device::DeviceState;
-use fulgurite_runtime::program::{Ceilings, Profile};
+use fulgurite_runtime::program::{Ceiling, Ceilings, Profile, Source};
 use fulgurite_runtime::{Error, Result};
 
-use super::log::peak_flops;
 use super::options::TrainOptions;
-use crate::metrics::bandwidth;
+use crate::metrics::rates;
 
 /// Whether a file's name is that of a stage: `00_acquire.trace`.
 fn is_stage(name: &str) -> bool {
@@ -38,13 +36,11 @@ pub fn write_stages(folder: &Path, stages: &[Stage]) -> Result<()> {
     Ok(())
 }
 
-/// What the device of a run does at most: the host's memory is measured, other devices are looked up.
+/// What the device of a run does at most: what was given, else what is measured, else what its data sheet has.
 pub(super) fn ceilings(options: &TrainOptions) -> Result<Ceilings> {
-    let bytes_per_second = match options.device().is_cpu() {
-        true => Some(bandwidth::of_host()),
-        false => bandwidth::of_device(&DeviceState::of(options.device())?.context().properties().model),
-    };
-    Ok(Ceilings { bytes_per_second, flops_per_second: peak_flops(options)? })
+    let found = rates::ceilings(options.device(), options.precision.products())?;
+    let given = options.peak_flops.map(|per_second| Ceiling { per_second, source: Source::Given });
+    Ok(Ceilings { flops: given.or(found.flops), ..found })
 }
 
 /// Writes a profile as a file for trace viewers, and tells it as a table.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::call::Purpose;
 use super::ranking::Question;
-use crate::cost::{bytes, flops};
+use crate::cost::{bytes_of, flops};
 use crate::device::{Rates, find_kind};
 use crate::trace::Trace;
 
@@ -21,10 +21,8 @@ pub(super) fn floor(question: &Question<'_>, trace: &Trace) -> Option<Duration> 
         kind => find_kind(kind).ok()?.rates(target.architecture())?,
     };
     let block = &trace.block;
-    let total = |of: fn(&crate::trace::Block, &crate::trace::BoundSymbol) -> u64| -> f64 {
-        block.symbols.iter().map(|symbol| of(block, symbol) as f64).sum()
-    };
-    let seconds = (total(bytes) / rates.bytes_per_second).max(total(flops) / rates.flops_per_second);
+    let arithmetic: f64 = block.symbols.iter().map(|symbol| flops(block, symbol) as f64).sum();
+    let seconds = (bytes_of(block) as f64 / rates.bytes_per_second).max(arithmetic / rates.flops_per_second);
     let times = if question.purpose == Purpose::Differentiated { WITH_GRADIENT } else { 1.0 };
     Some(Duration::from_secs_f64(seconds * times))
 }

@@ -1,9 +1,11 @@
 //! Planned traces made ready to run: kernels prepared once, memory laid out, run as often as needed.
 
+mod ceilings;
 mod device;
 mod host;
 mod placement;
 mod profile;
+mod totals;
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,8 +16,10 @@ use crate::trace::Trace;
 use crate::trace::verify::{honoured, one_device};
 use crate::transforms::plan::{MemoryUse, memory_use};
 
+pub use ceilings::{Ceiling, Ceilings, Source};
 pub use device::RunCounts;
-pub use profile::{Ceilings, Profile, Span, SymbolTime};
+pub use profile::{Profile, Span, SymbolTime};
+pub use totals::Totals;
 
 /// A program ready to run.
 pub struct Program {

@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::ceilings::Ceilings;
+use super::totals::Totals;
 use crate::cost;
 use crate::device::Activity;
 use crate::device::timeline::INPUTS;
 use crate::stream_kind::StreamKind;
 use crate::trace::{BoundSymbol, Callee, Trace, print_symbol};
+use crate::traffic::Traffic;
 
 /// When a symbol of a run ran, and how long it took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,20 +61,11 @@ pub struct Span {
     pub start: Duration,
     /// How long it took.
     pub time: Duration,
-    /// Bytes that it reads and writes, each operand and each result once.
+    /// Bytes that it reads and writes: each value once, and of a view no more than what is behind it.
     pub bytes: u64,
     /// Its arithmetic, as [`Totals::flops`](crate::cost::Totals::flops) counts it; none where its kernel's operator has
     /// no rule for it.
     pub flops: Option<u64>,
-}
-
-/// What a device does at most, as far as it is known.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Ceilings {
-    /// Bytes that it reads and writes in a second.
-    pub bytes_per_second: Option<f64>,
-    /// Floating-point operations in a second, of the products of the program.
-    pub flops_per_second: Option<f64>,
 }
 
 fn executor(symbol: &BoundSymbol) -> &str {
@@ -83,6 +77,7 @@ fn executor(symbol: &BoundSymbol) -> &str {
 
 impl Profile {
     pub(crate) fn new(trace: &Trace, times: &[SymbolTime]) -> Profile {
+        let traffic = Traffic::of(&trace.block);
         let span = |SymbolTime { symbol, stream, start, time }: &SymbolTime| {
             let symbol = &trace.block.symbols[*symbol];
             Span {
@@ -93,7 +88,7 @@ impl Profile {
                 stream: *stream,
                 start: *start,
                 time: *time,
-                bytes: cost::bytes(&trace.block, symbol),
+                bytes: traffic.bytes(symbol),
                 flops: cost::known_flops(&trace.block, symbol),
             }
         };
@@ -111,33 +106,56 @@ impl Profile {
         self.spans.iter().map(|span| span.time).sum()
     }
 
-    /// Symbols of one stream, executor and name together, the longest first: stream, executor, name, how many, and
-    /// their time.
-    pub fn by_symbol(&self) -> Vec<(StreamKind, &str, &str, usize, Duration)> {
-        let mut sums: indexmap::IndexMap<(StreamKind, &str, &str), (usize, Duration)> = indexmap::IndexMap::new();
+    /// Symbols of one stream, executor and name together, the longest first.
+    pub fn by_symbol(&self) -> Vec<Totals<'_>> {
+        let mut totals: indexmap::IndexMap<(StreamKind, &str, &str), Totals<'_>> = indexmap::IndexMap::new();
         for span in &self.spans {
-            let sum = sums.entry((span.stream, &span.executor, &span.symbol)).or_default();
-            *sum = (sum.0 + 1, sum.1 + span.time);
+            let key = (span.stream, &*span.executor, &*span.symbol);
+            totals.entry(key).or_insert_with(|| Totals::none(key)).add(
+                span.time,
+                span.bytes,
+                span.flops,
+                self.floor(span),
+            );
         }
-        let row = |((stream, executor, name), (count, time))| (stream, executor, name, count, time);
-        let mut rows: Vec<_> = sums.into_iter().map(row).collect();
-        rows.sort_by_key(|row| std::cmp::Reverse(row.4));
+        let mut rows: Vec<Totals<'_>> = totals.into_values().collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.time));
         rows
+    }
+
+    /// All symbols together, by the name of the function.
+    pub fn all(&self) -> Totals<'_> {
+        let mut all = Totals::none((StreamKind::Compute, "", &*self.function));
+        self.spans.iter().for_each(|span| all.add(span.time, span.bytes, span.flops, self.floor(span)));
+        all
+    }
+
+    /// The table as data: the function, the target, the ceilings, and for each symbol and for all together the time in
+    /// microseconds, calls, bytes, FLOPs, and the floor.
+    pub fn to_json(&self) -> serde_json::Value {
+        let total = self.total();
+        let row = |totals: &Totals<'_>| totals.to_json(total, self.ceilings);
+        let mut about = self.ceilings.to_json();
+        about["function"] = json!(self.function);
+        about["target"] = json!(self.target);
+        about["symbols"] = json!(self.by_symbol().iter().map(row).collect::<Vec<_>>());
+        about["all"] = row(&self.all());
+        about
     }
 
     /// The floor of a symbol: how long its bytes and its arithmetic take at least, whichever takes longer. None where
     /// no ceiling is known that says so.
     pub fn floor(&self, span: &Span) -> Option<Duration> {
         let at = |amount: Option<u64>, rate: Option<f64>| Some(amount? as f64 / rate?);
-        let bytes = at(Some(span.bytes), self.ceilings.bytes_per_second);
-        let flops = at(span.flops, self.ceilings.flops_per_second);
+        let bytes = at(Some(span.bytes), self.ceilings.bytes_per_second());
+        let flops = at(span.flops, self.ceilings.flops_per_second());
         let seconds = bytes.into_iter().chain(flops).reduce(f64::max)?;
         Duration::try_from_secs_f64(seconds).ok()
     }
 
     /// The trace-event format that Perfetto and Chrome read, times in microseconds. One process has the symbols of one
     /// run, with a track for each executor of each stream, and bytes and FLOPs of each; another the timeline, with a
-    /// track for each stream. `otherData` has the function, the target and the ceilings.
+    /// track for each stream. `otherData` has the function, the target, and the ceilings with their sources.
     pub fn to_chrome_trace(&self) -> String {
         let mut events = Vec::with_capacity(self.spans.len() + self.timeline.len() + 16);
         let mut tracks: indexmap::IndexSet<(StreamKind, &str)> = indexmap::IndexSet::new();
@@ -168,11 +186,9 @@ impl Profile {
                 StreamKind::ALL.map(|stream| named("thread_name", (TIMELINE, stream.index()), stream.to_string()));
             events.extend(names);
         }
-        let about = json!({
-            "function": self.function, "target": self.target,
-            "bytes_per_second": self.ceilings.bytes_per_second,
-            "flops_per_second": self.ceilings.flops_per_second,
-        });
+        let mut about = self.ceilings.to_json();
+        about["function"] = json!(self.function);
+        about["target"] = json!(self.target);
         json!({"traceEvents": events, "displayTimeUnit": "ns", "otherData": about}).to_string()
     }
 
@@ -216,75 +232,26 @@ fn named(kind: &str, (process, thread): (usize, usize), name: String) -> serde_j
     json!({"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}})
 }
 
-/// What is the same in several rows of the table, added up.
-#[derive(Default)]
-struct Sum {
-    calls: usize,
-    time: f64,
-    bytes: f64,
-    /// None where one of them is not known.
-    flops: Option<f64>,
-    floor: Option<f64>,
-}
-
-impl Sum {
-    /// Of some symbols of a profile.
-    fn of<'a>(profile: &Profile, spans: impl Iterator<Item = &'a Span>) -> Sum {
-        let mut sum = Sum { flops: Some(0.0), floor: Some(0.0), ..Sum::default() };
-        for span in spans {
-            sum.calls += 1;
-            sum.time += span.time.as_secs_f64();
-            sum.bytes += span.bytes as f64;
-            sum.flops = sum.flops.zip(span.flops).map(|(sum, own)| sum + own as f64);
-            sum.floor = sum.floor.zip(profile.floor(span)).map(|(sum, own)| sum + own.as_secs_f64());
-        }
-        sum
-    }
-
-    /// The columns: time, its share of `total`, calls, bytes and operations, what these are of the ceilings, and what
-    /// the floor is of the time.
-    fn columns(&self, total: f64, ceilings: Ceilings) -> String {
-        let percent = |part: Option<f64>| part.map_or("-".to_owned(), |part| format!("{:.1}%", 100.0 * part));
-        let of = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
-        let rate = |amount: Option<f64>, most: Option<f64>| of(amount?, self.time * most?);
-        format!(
-            "{:>10.1}  {:>6}  {:>5}  {:>10.3}  {:>10}  {:>6}  {:>6}  {:>6}",
-            self.time * 1e6,
-            percent(Some(of(self.time, total).unwrap_or(0.0))),
-            self.calls,
-            self.bytes / 1e6,
-            self.flops.map_or("unknown".to_owned(), |flops| format!("{:.3}", flops / 1e9)),
-            percent(rate(Some(self.bytes), ceilings.bytes_per_second)),
-            percent(rate(self.flops, ceilings.flops_per_second)),
-            percent(self.floor.and_then(|floor| of(floor, self.time))),
-        )
-    }
-}
-
 /// The table of symbols, and the timeline.
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let total = self.total().as_secs_f64();
+        let total = self.total();
         writeln!(
             f,
             "{:>10}  {:>6}  {:>5}  {:>10}  {:>10}  {:>6}  {:>6}  {:>6}  {:<13}  {:<10}  symbol",
             "us", "share", "calls", "MB", "GFLOP", "copy", "flops", "floor", "stream", "executor"
         )?;
-        for (stream, executor, name, ..) in self.by_symbol() {
-            let own = |span: &&Span| (span.stream, &*span.executor, &*span.symbol) == (stream, executor, name);
-            let sum = Sum::of(self, self.spans.iter().filter(own)).columns(total, self.ceilings);
-            writeln!(f, "{sum}  {stream:<13}  {executor:<10}  {name}", stream = stream.name())?;
+        for row in self.by_symbol() {
+            let columns = row.columns(total, self.ceilings);
+            writeln!(f, "{columns}  {:<13}  {:<10}  {}", row.stream.name(), row.executor, row.symbol)?;
         }
-        let all = Sum::of(self, self.spans.iter());
+        let all = self.all();
         write!(f, "{}  all of {}", all.columns(total, self.ceilings), self.function)?;
-        let Ceilings { bytes_per_second, flops_per_second } = self.ceilings;
-        let told = |rate: Option<f64>, unit: f64, name: &str| {
-            rate.map_or_else(|| format!("no {name} known"), |rate| format!("{:.1} {name}", rate / unit))
-        };
-        write!(f, "\nat most {}, {}; ", told(bytes_per_second, 1e9, "GB/s"), told(flops_per_second, 1e12, "TFLOP/s"))?;
+        write!(f, "\nat most {}; ", self.ceilings)?;
         match all.floor.filter(|floor| *floor > 0.0) {
             Some(floor) => {
-                write!(f, "the floors add up to {:.1} us, the time is {:.2} times that", floor * 1e6, total / floor)?
+                let times = total.as_secs_f64() / floor;
+                write!(f, "the floors add up to {:.1} us, the time is {times:.2} times that", floor * 1e6)?
             }
             None => write!(f, "no floors")?,
         }
@@ -304,6 +271,7 @@ impl fmt::Display for Profile {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ceilings::{Ceiling, Source};
     use super::*;
 
     fn profile() -> Profile {
@@ -323,7 +291,7 @@ mod tests {
             target: "cpu".into(),
             spans: vec![span("exp", "cpu", 0, 2), span("matmul", "blas", 2, 7), span("exp", "cpu", 9, 1)],
             timeline: Vec::new(),
-            ceilings: Ceilings { bytes_per_second: Some(1e9), flops_per_second: None },
+            ceilings: Ceilings { bytes: Some(Ceiling { per_second: 1e9, source: Source::Measured }), flops: None },
         }
     }
 
@@ -356,17 +324,20 @@ mod tests {
     fn symbols_are_added_up_and_sorted() {
         let profile = profile();
         let micros = Duration::from_micros;
-        assert_eq!(
-            profile.by_symbol(),
-            [(StreamKind::Compute, "blas", "matmul", 1, micros(7)), (StreamKind::Compute, "cpu", "exp", 2, micros(3))]
-        );
+        let rows = profile.by_symbol();
+        let told = rows.iter().map(|row| (row.executor, row.symbol, row.calls, row.time)).collect::<Vec<_>>();
+        assert_eq!(told, [("blas", "matmul", 1, micros(7)), ("cpu", "exp", 2, micros(3))]);
+        let table = profile.to_json();
+        assert_eq!(table["symbols"][1]["bytes"], json!(128.0));
+        assert_eq!((&table["all"]["us"], &table["all"]["calls"]), (&json!(10.0), &json!(3)));
+        assert_eq!(table["bytes_source"], json!("measured"));
         let text = profile.to_string();
         assert!(text.lines().nth(1).is_some_and(|line| line.contains("70.0%") && line.ends_with("matmul")), "{text}");
         assert!(text.lines().nth(3).is_some_and(|line| line.ends_with("all of step")), "{text}");
         // Three times 64 bytes at 1 GB/s are 0.192 us of 10.
         assert!(
             text.ends_with(
-                "at most 1.0 GB/s, no TFLOP/s known; the floors add up to 0.2 us, the time is 52.08 times that"
+                "at most 1.0 GB/s (measured), no TFLOP/s known; the floors add up to 0.2 us, the time is 52.08 times that"
             ),
             "{text}"
         );
@@ -377,7 +348,7 @@ mod tests {
     fn arithmetic_that_is_not_known_is_not_nothing() {
         let mut profile = profile();
         profile.spans[1].flops = None;
-        profile.ceilings.flops_per_second = Some(1e9);
+        profile.ceilings.flops = Some(Ceiling { per_second: 1e9, source: Source::Given });
         let text = profile.to_string();
         let line = |at: usize| text.lines().nth(at).unwrap_or_default();
         assert!(line(1).contains("unknown") && line(3).contains("unknown") && !line(2).contains("unknown"), "{text}");
@@ -395,6 +366,7 @@ mod tests {
         assert_eq!(complete[0]["tid"], complete[2]["tid"], "one track for each executor");
         assert_eq!((&complete[1]["args"]["bytes"], &complete[1]["args"]["flops"]), (&json!(64), &json!(16)));
         assert_eq!(file["otherData"]["bytes_per_second"], json!(1e9));
+        assert_eq!(file["otherData"]["bytes_source"], json!("measured"));
         assert_eq!(file["otherData"]["flops_per_second"], json!(null));
         let tracks: Vec<_> = events.iter().filter(|event| event["name"] == "thread_name").collect();
         assert_eq!(tracks.len(), 2);
