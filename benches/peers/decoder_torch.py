@@ -130,7 +130,7 @@ def main():
         return statistics.median(times), value.item()
 
     if asked.what == "step":
-        # What `device_step` has: everything decays, nothing is clipped.
+        # What `executor_table --what step` has: everything decays, nothing is clipped.
         options = dict(lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
         optimizer = torch.optim.AdamW(model.parameters(), fused=True, **options)
 

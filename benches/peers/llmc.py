@@ -2,11 +2,10 @@
 
     python benches/peers/llmc.py LLM.C                    # train_gpt2cu: one GPU, as `make train_gpt2cu` builds it
     python benches/peers/llmc.py LLM.C --cpu              # train_gpt2, whose batch and steps are fixed: B4 T64, 40
-    python benches/peers/llmc.py LLM.C --ours 'device_step --precision bf16-mixed --batch 4 --context 1024'
+    python benches/peers/llmc.py LLM.C --ours 'fulgurite train gpt2 --size 124M --tokenizer gpt2 --batch 4 --bench 40 ...'
 
 Says what is missing, and how it is made. Prints one line of JSON for each run, and the medians and their ratio at the
-end. `--ours` is a command that prints a line of JSON with `ms`, such as `device_step` of this repository, for the same
-batch. The flags are those of llm.c's train_gpt2.cu since May 2024. Needs Python alone.
+end. `--ours` is a command of `train --bench` for the same batch. The flags are those of llm.c's train_gpt2.cu since May 2024. Needs Python alone.
 """
 
 import argparse
@@ -63,10 +62,10 @@ def theirs(arguments, program, weights):
 
 def ours(command):
     ran = subprocess.run(shlex.split(command), capture_output=True, text=True)
-    lines = [line for line in ran.stdout.splitlines() if line.startswith("{")]
-    if ran.returncode or not lines:
+    median = re.search(r"^step: ([\d.]+) ms", ran.stdout, re.MULTILINE)
+    if ran.returncode or not median:
         sys.exit(f"{command} ended with {ran.returncode}\n{ran.stdout[-600:]}{ran.stderr[-600:]}")
-    return json.loads(lines[-1])
+    return dict(who="fulgurite", ms=float(median.group(1)))
 
 
 def main():

@@ -61,13 +61,6 @@ pub fn wrong(argument: &str, message: impl ToString) -> Error {
     Error::Argument { argument: argument.into(), message: message.to_string() }
 }
 
-/// Peak resident memory of this process in MiB, where the system tells.
-pub fn peak_resident_mib() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.split_whitespace().next()?.parse::<f64>().ok().map(|kib| kib / 1024.0)
-}
-
 /// The processor's name, where the system tells.
 pub fn processor() -> String {
     fulgurite_kernels::machine::processor().unwrap_or_else(|| "unknown".into())

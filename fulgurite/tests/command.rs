@@ -36,6 +36,8 @@ mod new;
 mod notebook;
 #[path = "command/operators.rs"]
 mod operators;
+#[path = "command/profile.rs"]
+mod profile;
 #[path = "command/report.rs"]
 mod report;
 #[path = "command/review.rs"]

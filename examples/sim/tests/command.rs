@@ -49,3 +49,19 @@ fn declarations_for_this_kind_of_device_are_written_as_they_are_compiled_here() 
     assert_eq!(halves_file::halves::OPERATOR.name, "sim::halves");
     assert!(find_implementation("relu", "sim").unwrap().kernel.plan.is_some());
 }
+
+#[test]
+fn programs_are_profiled_and_measured_on_this_kind_of_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sim"));
+        command.args(arguments).current_dir(folder.path()).env("FULGURITE_CACHE", folder.path().join("cache"));
+        let output = command.output().unwrap();
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{arguments:?}: {out}{err}");
+        out.into_owned()
+    };
+    let text = run(&["profile", "softmax", "--backward", "--device", "sim", "--plot", "roof.svg", "--runs", "1"]);
+    assert!(text.contains("GB/s (measured)") && text.contains("TFLOP/s (measured)"), "{text}");
+    assert!(folder.path().join("roof.svg").exists());
+}

@@ -11,6 +11,7 @@
 //! Data goes to standard output, errors go to standard error; the exit code is 1 where something went wrong, 2 where
 //! the command was not understood, and 3 where the numbers of a training run were no longer finite.
 
+mod bench;
 mod convert;
 mod debug_state;
 mod description;
@@ -22,6 +23,7 @@ mod generate;
 mod log;
 mod loss_chart;
 mod lsp;
+mod measured_inputs;
 mod ops_list;
 mod ops_new;
 mod ops_run;
@@ -32,6 +34,7 @@ mod outcome;
 mod outline;
 mod output;
 mod plot;
+mod profile;
 mod profile_page;
 mod programs;
 mod review;
@@ -78,6 +81,8 @@ Examples:
   fulgurite tokenize --out shards/
   fulgurite fuzz --minutes 10
   fulgurite tune gpt2 --size nano -o gpt2.choices
+  fulgurite profile gpt2 --size nano --plot step.svg
+  fulgurite bench --quick
   fulgurite doctor
 
 FULGURITE_LOG=info (or debug, or fulgurite_runtime=trace, ...) logs to standard error.";
@@ -122,6 +127,10 @@ enum Command {
     Fuzz(fuzz::Arguments),
     /// Measures the implementations that programs have to choose from, and records the fastest.
     Tune(tune::Arguments),
+    /// Measures training steps, operators, attention and products, beside PyTorch if it is asked for.
+    Bench(bench::Arguments),
+    /// Shows where the time of a program goes, beside what the device does at most.
+    Profile(profile::Arguments),
     /// Prints the devices and libraries of this machine, and why one is missing.
     Doctor(doctor::Arguments),
 }
@@ -191,6 +200,8 @@ pub fn main() -> ExitCode {
         Command::Tokenize(arguments) => tokenize::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Tune(arguments) => tune::run(&arguments, &given),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Profile(arguments) => profile::run(&arguments, &given),
         Command::Doctor(arguments) => doctor::run(&arguments),
     });
     outcome.unwrap_or_else(|failed| {

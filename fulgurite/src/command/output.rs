@@ -13,6 +13,15 @@ pub fn program() -> String {
     path.file_stem().map_or_else(|| "fulgurite".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
+/// A word as a shell reads it.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+%@".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
 /// Writes to standard output. The reader may close it early.
 pub fn write(text: Arguments<'_>) -> Result<(), Failed> {
     let mut out = stdout().lock();

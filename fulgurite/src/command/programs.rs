@@ -4,10 +4,12 @@ use clap::parser::ValueSource;
 use clap::{Args, Command, FromArgMatches};
 use fulgurite::choices::Ranking;
 use fulgurite::compile::Options;
+use fulgurite::executor::ExecutorDef;
 use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::traces::{decode_trace, loss_trace, step_trace};
 use fulgurite::models::{Family, ModelConfig, Tokenizer};
 use fulgurite::operator::{OperatorDef, RuleSet};
+use fulgurite::precision::Precision;
 use fulgurite::trace::Trace;
 use fulgurite::transforms::autodiff::rules::GradientRules;
 use fulgurite::transforms::retarget::retarget;
@@ -163,6 +165,24 @@ impl Program {
         let mut options = self.compile.options(self.target.kind())?;
         options.autocast = self.autocast;
         Ok(options)
+    }
+
+    /// How it is compiled to be run.
+    pub fn options_to_run(&self) -> Result<Options, Failed> {
+        let mut options = self.compile.options_to_run(self.target.kind())?;
+        options.autocast = self.autocast;
+        Ok(options)
+    }
+
+    /// What operands of its products are rounded to, as data sheets of devices call it.
+    pub fn products(&self, options: &Options) -> &'static str {
+        let rounds = |executor: &&'static ExecutorDef| executor.precision == Precision::Tf32;
+        match self.autocast.or(self.dtype) {
+            Some(DType::BF16) => "bf16",
+            Some(DType::F16) => "f16",
+            _ if options.executor_list(self.target.kind()).iter().any(rounds) => "tf32",
+            _ => "f32",
+        }
     }
 
     /// The trace that compilation of `name` starts from, and which part of a model it is.

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::super::doctor::{self, Library};
 use super::super::outcome::{Failed, Outcome};
-use super::super::output::{complain, program, say};
+use super::super::output::{complain, program, quoted, say};
 use super::exit::DIVERGED;
 use crate::cases::write_whole;
 
@@ -31,15 +31,6 @@ struct Written<'a> {
     warm_up: u64,
     #[serde(flatten)]
     bench: &'a Bench,
-}
-
-/// A word as a shell reads it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+%@".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    }
 }
 
 /// The processor, or the device's model.

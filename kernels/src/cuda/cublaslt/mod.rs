@@ -13,10 +13,12 @@ mod descriptor;
 mod library;
 mod plan;
 mod problem;
+mod survey;
 mod tune;
 
 pub use algorithm::Algorithm;
 pub use library::CublasLt;
 pub use plan::{MatmulOperands, MatmulPlan};
 pub use problem::{Compute, EIGHT_BIT_MULTIPLE, Epilogue, Format, Operand, Problem, ProblemError};
+pub use survey::{Surveyed, survey};
 pub use tune::Tuner;

@@ -265,7 +265,7 @@ fn subject(problem: &Problem, workspace_bytes: usize, version: &str, device: &De
 }
 
 /// Numbers between -1 and 1, the same each time.
-fn random_bytes(dtype: DType) -> Vec<u8> {
+pub(super) fn random_bytes(dtype: DType) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
     let mut next = move || {
         // xorshift64*

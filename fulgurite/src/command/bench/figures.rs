@@ -1,0 +1,109 @@
+//! What comes out of a row: numbers with their spread, and shares of what the device does at most.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A number that was measured several times.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// What it is: `step`, `forward`, `memory`.
+    pub name: String,
+    /// Its unit.
+    pub unit: String,
+    /// The median.
+    pub median: f64,
+    /// A quarter of the measurements is below the first, a quarter above the second; none of a single one.
+    #[serde(default)]
+    pub quartiles: Option<[f64; 2]>,
+    /// What part it is of what the device does at most, and of what: `copy`, `products`.
+    #[serde(default)]
+    pub share: Option<(f64, String)>,
+}
+
+impl Figure {
+    /// Of a single measurement.
+    pub fn one(name: &str, unit: &str, value: f64) -> Figure {
+        Figure { name: name.into(), unit: unit.into(), median: value, quartiles: None, share: None }
+    }
+
+    /// Of several measurements.
+    pub fn of(name: &str, unit: &str, mut values: Vec<f64>) -> Figure {
+        values.sort_by(f64::total_cmp);
+        let quartiles = (values.len() > 1).then(|| [quantile(&values, 0.25), quantile(&values, 0.75)]);
+        Figure { quartiles, ..Figure::one(name, unit, quantile(&values, 0.5)) }
+    }
+
+    /// With its part of what the device does at most.
+    pub fn with_share(self, share: Option<f64>, of: &str) -> Figure {
+        Figure { share: share.filter(|share| share.is_finite()).map(|share| (share, of.to_owned())), ..self }
+    }
+}
+
+/// The number below which a `part` of the sorted `numbers` is, between neighbours in proportion.
+pub fn quantile(numbers: &[f64], part: f64) -> f64 {
+    let at = part * (numbers.len().max(1) - 1) as f64;
+    let pick = |index: f64| numbers.get(index as usize).copied().unwrap_or(f64::NAN);
+    let (low, high) = (pick(at.floor()), pick(at.ceil()));
+    low + (high - low) * at.fract()
+}
+
+/// What `peer` measured of a row, or why it did not.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Peer {
+    /// The row's name.
+    pub row: String,
+    /// Who it is: `torch, compiled`.
+    pub who: String,
+    /// Its figures, by the names of ours.
+    #[serde(default)]
+    pub figures: Vec<Figure>,
+    /// Why there are none.
+    #[serde(default)]
+    pub failed: Option<String>,
+}
+
+/// A row that was measured, or why it was not.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Measured {
+    /// The row's name.
+    pub name: String,
+    /// Its part of the table, as a heading.
+    pub group: String,
+    /// What was measured, in words.
+    pub what: String,
+    /// The row as its peers are told it.
+    pub row: Value,
+    /// What came out.
+    pub figures: Vec<Figure>,
+    /// The command of a row that is a process of its own.
+    pub command: Option<String>,
+    /// Why nothing came out.
+    pub failed: Option<String>,
+    /// What peers measured.
+    pub peers: Vec<Peer>,
+}
+
+impl Measured {
+    /// The best of the peers for a figure: who, and its median.
+    pub fn best_peer(&self, figure: &Figure) -> Option<(&str, f64)> {
+        let own = |peer: &Peer| {
+            peer.figures.iter().find(|of| of.name == figure.name && of.unit == figure.unit).map(|of| of.median)
+        };
+        let all = self.peers.iter().filter_map(|peer| Some((&*peer.who, own(peer)?)));
+        all.min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_their_medians_and_quartiles() {
+        let figure = Figure::of("step", "ms", vec![8.0, 1.0, 4.0, 2.0]);
+        assert_eq!((figure.median, figure.quartiles), (3.0, Some([1.75, 5.0])));
+        assert_eq!(Figure::of("step", "ms", vec![5.0]).quartiles, None);
+        assert_eq!(figure.clone().with_share(Some(f64::NAN), "copy").share, None);
+        assert_eq!(figure.with_share(Some(0.5), "copy").share, Some((0.5, "copy".into())));
+    }
+}

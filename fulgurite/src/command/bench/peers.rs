@@ -1,0 +1,117 @@
+//! Peers of the rows: the same work in PyTorch, by the scripts of a folder.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::figures::Peer;
+use super::rows::Row;
+
+/// The script of the peers, in the folder.
+const SCRIPT: &str = "bench_torch.py";
+/// The interpreter, where it is not `python3`.
+const PYTHON: &str = "FULGURITE_PYTHON";
+
+/// A line of the script that is no row: what runs the rows.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Peers {
+    /// Versions of PyTorch and its libraries; why there are no peers otherwise.
+    pub about: String,
+    /// What they measured.
+    pub rows: Vec<Peer>,
+}
+
+fn python() -> String {
+    std::env::var(PYTHON).ok().filter(|path| !path.is_empty()).unwrap_or_else(|| "python3".into())
+}
+
+/// Why no peers can be run with the scripts of `folder`.
+pub fn missing(folder: &Path) -> Option<String> {
+    let script = folder.join(SCRIPT);
+    if !script.is_file() {
+        return Some(format!("there is no '{}' (--peers FOLDER names another folder)", script.display()));
+    }
+    let imported = Command::new(python()).args(["-c", "import torch"]).stdin(Stdio::null()).output();
+    match imported {
+        Err(error) => Some(format!("'{}' cannot be started: {error}", python())),
+        Ok(output) if output.status.success() => None,
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stderr);
+            let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message").to_owned();
+            Some(format!("'{}' cannot import torch: {last}", python()))
+        }
+    }
+}
+
+/// Runs the peers of the rows; `each` is told every row of theirs.
+pub fn run(folder: &Path, rows: &[Row], device: &str, each: &mut dyn FnMut(&Peer)) -> Peers {
+    if let Some(reason) = missing(folder) {
+        return Peers { about: format!("none: {reason}"), rows: Vec::new() };
+    }
+    run_script(folder, rows, device, each)
+        .unwrap_or_else(|reason| Peers { about: format!("none: {reason}"), rows: Vec::new() })
+}
+
+fn run_script(folder: &Path, rows: &[Row], device: &str, each: &mut dyn FnMut(&Peer)) -> Result<Peers, String> {
+    let mut command = Command::new(python());
+    // What the script complains of is for the person who runs it.
+    command.arg(folder.join(SCRIPT)).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let mut child = command.spawn().map_err(|error| format!("'{}' cannot be started: {error}", python()))?;
+    let asked = json!({"device": device, "rows": rows}).to_string();
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(asked.as_bytes()).map_err(|error| format!("'{SCRIPT}' does not read its rows: {error}"))?;
+    }
+    let mut peers = Peers::default();
+    for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
+        let Ok(line) = line else { break };
+        read(&line, &mut peers, each);
+    }
+    let status = child.wait().map_err(|error| error.to_string())?;
+    if !status.success() {
+        peers.about = format!("{}; '{SCRIPT}' ended early: {status}", peers.about);
+    }
+    Ok(peers)
+}
+
+/// Reads a line of the script: a row, or `{"about": ...}`. Libraries print other lines, which are passed over.
+fn read(line: &str, peers: &mut Peers, each: &mut dyn FnMut(&Peer)) {
+    let Ok(value) = serde_json::from_str::<Value>(line) else { return };
+    if let Some(about) = value["about"].as_str() {
+        peers.about = about.to_owned();
+    } else if let Ok(peer) = serde_json::from_value::<Peer>(value) {
+        each(&peer);
+        peers.rows.push(peer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_script_are_read_and_others_passed_over() {
+        let mut peers = Peers::default();
+        let mut told = 0;
+        for line in [
+            r#"{"about": "torch 2.11"}"#,
+            "a warning of a library",
+            r#"{"row": "a", "who": "torch", "figures": [{"name": "step", "unit": "ms", "median": 2.0}]}"#,
+            r#"{"row": "b", "who": "torch", "failed": "out of memory"}"#,
+            r#"{"rows": 3}"#,
+        ] {
+            read(line, &mut peers, &mut |_| told += 1);
+        }
+        assert_eq!((peers.about.as_str(), peers.rows.len(), told), ("torch 2.11", 2, 2));
+        assert_eq!(peers.rows[0].figures[0].median, 2.0);
+        assert_eq!(peers.rows[1].failed.as_deref(), Some("out of memory"));
+    }
+
+    #[test]
+    fn a_folder_without_scripts_is_a_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let peers = run(folder.path(), &[], "cpu", &mut |_| {});
+        assert!(peers.about.starts_with("none: there is no '") && peers.rows.is_empty(), "{}", peers.about);
+    }
+}

@@ -1,0 +1,196 @@
+//! The table of `bench`: as Markdown, as JSON, and as text for the terminal.
+
+use serde::Serialize;
+
+use super::figures::{Figure, Measured};
+use super::rows::Group;
+
+/// What was measured, where, and with what.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// The command line.
+    pub command: String,
+    /// The version of Fulgurite, and how it was built.
+    pub version: String,
+    /// The model of the device; none where only the host was measured.
+    pub device: Option<String>,
+    /// Versions of its driver and libraries.
+    pub libraries: Option<String>,
+    /// The processor and its threads.
+    pub host: String,
+    /// Measured rates of the device and of the host, or why there are none.
+    pub rates: Vec<String>,
+    /// Who the peers are, or why there are none; absent where none were asked for.
+    pub peers: Option<String>,
+    /// The rows.
+    pub rows: Vec<Measured>,
+}
+
+/// A number with four digits.
+pub fn short(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 100.0 => format!("{value:.1}"),
+        size if size >= 10.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// `0.87 of copy`.
+pub fn share(figure: &Figure) -> String {
+    figure.share.as_ref().map_or_else(String::new, |(share, of)| format!("{share:.2} of {of}"))
+}
+
+/// Text in a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace(['\n', '\r'], " ")
+}
+
+impl Report {
+    /// As Markdown: what was run on, and a table for each part.
+    pub fn markdown(&self) -> String {
+        let mut text = format!("`{}`\n\n", self.command);
+        let mut line = |name: &str, value: &str| text += &format!("- {name}: {}\n", cell(value));
+        line("Fulgurite", &self.version);
+        if let Some(device) = &self.device {
+            line("device", device);
+        }
+        if let Some(libraries) = &self.libraries {
+            line("libraries", libraries);
+        }
+        line("host", &self.host);
+        self.rates.iter().for_each(|rates| line("measured rates", rates));
+        if let Some(peers) = &self.peers {
+            line("peers", peers);
+        }
+        text +=
+            "\nMedians; in parentheses the quartiles. A share of `copy` or `products` is that of the measured rate.\n";
+        for heading in Group::ALL.map(Group::heading) {
+            let rows: Vec<&Measured> = self.rows.iter().filter(|row| row.group == heading).collect();
+            if rows.is_empty() {
+                continue;
+            }
+            text += &format!("\n### {heading}\n\n");
+            text += match self.peers.is_some() {
+                true => "| row | figure | | share | best peer | of it |\n|---|---|---|---|---|---|\n",
+                false => "| row | figure | | share |\n|---|---|---|---|\n",
+            };
+            rows.iter().for_each(|row| text += &self.rows_of(row));
+        }
+        let failed: Vec<String> = self
+            .rows
+            .iter()
+            .flat_map(|row| {
+                row.peers
+                    .iter()
+                    .filter_map(|peer| Some(format!("- {}, {}: {}\n", row.name, peer.who, cell(peer.failed.as_ref()?))))
+            })
+            .collect();
+        if !failed.is_empty() {
+            text += &format!("\nPeers that failed:\n\n{}", failed.concat());
+        }
+        text
+    }
+
+    /// The lines of one row: one for each figure.
+    fn rows_of(&self, row: &Measured) -> String {
+        let end = if self.peers.is_some() { " | | |" } else { " |" };
+        if let Some(reason) = &row.failed {
+            return format!("| {} | failed | {} |{end}\n", cell(&row.what), cell(reason));
+        }
+        let line = |(i, figure): (usize, &Figure)| {
+            let what = if i == 0 { cell(&row.what) } else { String::new() };
+            let quartiles = figure
+                .quartiles
+                .map_or_else(String::new, |[low, high]| format!(" ({} to {})", short(low), short(high)));
+            let peer = match (self.peers.is_some(), row.best_peer(figure)) {
+                (false, _) => String::new(),
+                (true, None) => " | |".into(),
+                (true, Some((who, median))) => {
+                    format!(" {} ({}) | {:.2} |", short(median), cell(who), figure.median / median)
+                }
+            };
+            format!(
+                "| {what} | {}, {} | {}{quartiles} | {} |{peer}\n",
+                figure.name,
+                figure.unit,
+                short(figure.median),
+                share(figure)
+            )
+        };
+        row.figures.iter().enumerate().map(line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::Peer;
+    use super::*;
+
+    fn measured(name: &str, group: Group, figures: Vec<Figure>) -> Measured {
+        Measured {
+            name: name.into(),
+            group: group.heading().into(),
+            what: format!("what {name} is"),
+            row: serde_json::Value::Null,
+            figures,
+            command: None,
+            failed: None,
+            peers: Vec::new(),
+        }
+    }
+
+    fn report() -> Report {
+        let step = Figure::of("step", "ms", vec![30.0, 30.1, 30.5]);
+        let peer = |who: &str, median: Option<f64>| Peer {
+            row: "step".into(),
+            who: who.into(),
+            figures: median.map(|median| Figure::one("step", "ms", median)).into_iter().collect(),
+            failed: median.is_none().then(|| "out of | memory\nat once".into()),
+        };
+        let steps = Measured {
+            peers: vec![peer("torch, eager", Some(41.0)), peer("torch, compiled", Some(33.5)), peer("thunder", None)],
+            ..measured("step", Group::Steps, vec![step, Figure::one("memory", "GiB", 7.25)])
+        };
+        let forward = Figure::of("forward", "us", vec![100.0]).with_share(Some(0.874), "copy");
+        let failed = Measured {
+            failed: Some("error: device memory is full".into()),
+            ..measured("adamw", Group::Operators, Vec::new())
+        };
+        Report {
+            command: "fulgurite bench --peers".into(),
+            version: "0.1.0, release".into(),
+            device: Some("NVIDIA H200".into()),
+            libraries: Some("driver 580".into()),
+            host: "AMD EPYC, 16 threads".into(),
+            rates: vec!["copy 4100 GB/s".into()],
+            peers: Some("torch 2.11".into()),
+            rows: vec![steps, measured("layer_norm", Group::Operators, vec![forward]), failed],
+        }
+    }
+
+    #[test]
+    fn the_table_is_markdown() {
+        insta::assert_snapshot!("markdown", report().markdown());
+        insta::assert_snapshot!(
+            "markdown_without_peers",
+            Report { peers: None, device: None, libraries: None, ..report() }.markdown()
+        );
+    }
+
+    #[test]
+    fn every_line_of_a_table_has_as_many_cells() {
+        for report in [report(), Report { peers: None, ..report() }] {
+            let text = report.markdown();
+            let cells = |line: &str| line.replace("\\|", "").matches('|').count();
+            let mut tables = text.lines().filter(|line| line.starts_with('|'));
+            let first = tables.next().map(cells);
+            assert!(tables.all(|line| Some(cells(line)) == first), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_four_digits() {
+        assert_eq!([0.1234, 3.49, 36.512, 142.2, 449_000.4].map(short), ["0.123", "3.490", "36.51", "142.2", "449000"]);
+    }
+}

@@ -1,0 +1,365 @@
+//! What `bench` measures: a row for each training step, operator, attention and product.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// What a row measures, as its peers are told it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Work {
+    /// A training step of GPT-2 by `train --bench`: clipping, vocabulary 50257, the command's own data.
+    Step {
+        /// The model's size.
+        size: &'static str,
+        /// Sequences.
+        batch: usize,
+        /// Tokens of a sequence.
+        context: usize,
+        /// As `train --precision` has it.
+        precision: &'static str,
+        /// Whether the backward pass computes blocks again.
+        checkpointing: bool,
+        /// Steps that are timed.
+        steps: usize,
+    },
+    /// How long a training run needs until the end of its first step, with all caches warm.
+    FirstStep {
+        /// The model's size.
+        size: &'static str,
+        /// Sequences.
+        batch: usize,
+        /// Tokens of a sequence.
+        context: usize,
+        /// As `train --precision` has it.
+        precision: &'static str,
+    },
+    /// An operator that is bound by memory, forward and backward.
+    Operator {
+        /// Its name.
+        operator: &'static str,
+        /// Rows and columns of its first operand.
+        shape: [usize; 2],
+        /// The element type.
+        dtype: &'static str,
+    },
+    /// Attention, forward and backward.
+    Attention {
+        /// Sequences.
+        batch: usize,
+        /// Heads of queries.
+        heads: usize,
+        /// Heads of keys and values.
+        groups: usize,
+        /// Tokens of a sequence.
+        length: usize,
+        /// Width of a head.
+        width: usize,
+        /// What a query sees.
+        mask: Mask,
+        /// The element type.
+        dtype: &'static str,
+    },
+    /// A product `m × k` by `k × n`.
+    Product {
+        /// Rows of the result.
+        m: usize,
+        /// Columns of the result.
+        n: usize,
+        /// Length of its sums.
+        k: usize,
+        /// Which of the operands are transposed in memory.
+        form: Form,
+        /// The element type.
+        dtype: &'static str,
+    },
+    /// `gelu(x * a + b)` of a large tensor.
+    Affine {
+        /// Elements of the tensor; 0 for four times the last-level cache.
+        elements: usize,
+        /// The element type.
+        dtype: &'static str,
+    },
+}
+
+/// What a query sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mask {
+    /// Everything.
+    Full,
+    /// Itself and what is before it.
+    Causal,
+    /// Of these, so many.
+    Window(usize),
+    /// Everything, and a matrix of booleans says so.
+    Boolean,
+}
+
+/// Which of the operands of a product are transposed in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// The second: a linear layer.
+    Linear,
+    /// Neither: the gradient of a linear layer's input.
+    Input,
+    /// The first: the gradient of its weight.
+    Weight,
+}
+
+/// Parts of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Group {
+    /// Training steps.
+    Steps,
+    /// Attention.
+    Attention,
+    /// Operators that are bound by memory.
+    Operators,
+    /// Products.
+    Products,
+    /// All that runs on the host.
+    Host,
+}
+
+impl Group {
+    /// All of them, in the order of the table.
+    pub const ALL: [Group; 5] = [Group::Steps, Group::Attention, Group::Operators, Group::Products, Group::Host];
+
+    /// The heading of its rows.
+    pub const fn heading(self) -> &'static str {
+        match self {
+            Group::Steps => "Training steps",
+            Group::Attention => "Attention",
+            Group::Operators => "Operators bound by memory",
+            Group::Products => "Products",
+            Group::Host => "On the host",
+        }
+    }
+}
+
+/// One row.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// What `--only` selects it by.
+    pub name: String,
+    /// Its part of the table.
+    pub group: Group,
+    /// Whether `--quick` has it.
+    #[serde(skip)]
+    pub quick: bool,
+    /// What it measures.
+    #[serde(flatten)]
+    pub work: Work,
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Work::Step { size, batch, context, precision, checkpointing, .. } => {
+                let again = if *checkpointing { ", blocks computed again" } else { "" };
+                write!(f, "GPT-2 {size}, B{batch} T{context}, {precision}{again}")
+            }
+            Work::FirstStep { size, batch, context, precision } => {
+                write!(f, "first step of GPT-2 {size}, B{batch} T{context}, {precision}, caches warm")
+            }
+            Work::Operator { operator, shape: [rows, columns], dtype } => {
+                write!(f, "{operator}, {rows} x {columns}, {dtype}")
+            }
+            Work::Attention { batch, heads, groups, length, width, mask, dtype } => {
+                let shared = if groups == heads { String::new() } else { format!(" ({groups} of keys)") };
+                let mask = match mask {
+                    Mask::Full => "full".to_owned(),
+                    Mask::Causal => "causal".to_owned(),
+                    Mask::Window(window) => format!("window {window}"),
+                    Mask::Boolean => "boolean mask".to_owned(),
+                };
+                write!(f, "attention, B{batch} H{heads}{shared} T{length} D{width}, {mask}, {dtype}")
+            }
+            Work::Product { m, n, k, form, dtype } => {
+                let form = match form {
+                    Form::Linear => "linear layer",
+                    Form::Input => "gradient of an input",
+                    Form::Weight => "gradient of a weight",
+                };
+                write!(f, "{m} x {n} x {k}, {form}, {dtype}")
+            }
+            Work::Affine { dtype, .. } => write!(f, "gelu(x * a + b), {dtype}"),
+        }
+    }
+}
+
+fn row(group: Group, name: impl Into<String>, quick: bool, work: Work) -> Row {
+    Row { name: name.into(), group, quick, work }
+}
+
+fn steps() -> Vec<Row> {
+    let step = |name: &str, size, [batch, context, steps]: [usize; 3], precision, checkpointing, quick| {
+        let work = Work::Step { size, batch, context, precision, checkpointing, steps };
+        row(Group::Steps, format!("gpt2-{name}"), quick, work)
+    };
+    let first = Work::FirstStep { size: "124M", batch: 16, context: 1024, precision: "bf16-mixed" };
+    vec![
+        step("b16-t1024-bf16", "124M", [16, 1024, 40], "bf16-mixed", false, false),
+        step("b64-t1024-bf16", "124M", [64, 1024, 15], "bf16-mixed", false, false),
+        step("b4-t1024-bf16", "124M", [4, 1024, 60], "bf16-mixed", false, false),
+        step("b4-t1024-tf32", "124M", [4, 1024, 40], "tf32", false, false),
+        step("b4-t64-bf16", "124M", [4, 64, 100], "bf16-mixed", false, true),
+        step("b4-t64-tf32", "124M", [4, 64, 100], "tf32", false, false),
+        step("1558M-bf16", "1558M", [4, 1024, 8], "bf16-mixed", false, false),
+        step("1558M-checkpointed-bf16", "1558M", [4, 1024, 6], "bf16-mixed", true, false),
+        row(Group::Steps, "gpt2-first-step", false, first),
+    ]
+}
+
+fn attention() -> Vec<Row> {
+    let of = |name: &str, [batch, heads, groups, length, width]: [usize; 5], mask, quick| {
+        let work = Work::Attention { batch, heads, groups, length, width, mask, dtype: "bf16" };
+        row(Group::Attention, format!("attention-{name}"), quick, work)
+    };
+    vec![
+        of("gpt2", [16, 12, 12, 1024, 64], Mask::Causal, true),
+        of("t4096-d128", [4, 32, 32, 4096, 128], Mask::Causal, false),
+        of("grouped-t8192", [2, 32, 8, 8192, 128], Mask::Causal, false),
+        of("window-1024", [2, 32, 8, 8192, 128], Mask::Window(1024), false),
+        of("full", [4, 32, 32, 2048, 128], Mask::Full, false),
+        of("boolean-mask", [4, 32, 32, 2048, 128], Mask::Boolean, false),
+        of("d256", [4, 16, 16, 4096, 256], Mask::Causal, false),
+    ]
+}
+
+fn operators() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (dtype, times) in [("f32", 1), ("bf16", 2)] {
+        // As many bytes in every type: the second-level cache, which keeps a part of what the kernel before wrote, has
+        // as much of each.
+        let shapes = [
+            ("layer_norm", [32_768 * times, 768]),
+            ("rms_norm", [8_192 * times, 4096]),
+            ("softmax", [8_192 * times, 4096]),
+            ("gelu", [32_768 * times, 768]),
+            ("cross_entropy", [4_096 * times, 50_257]),
+        ];
+        for (operator, shape) in shapes {
+            let quick = dtype == "bf16" && operator == "layer_norm";
+            let work = Work::Operator { operator, shape, dtype };
+            rows.push(row(Group::Operators, format!("{operator}-{dtype}"), quick, work));
+        }
+    }
+    for (operator, shape) in [
+        ("fused_add_rms_norm", [16_384, 4096]),
+        ("rope", [16_384, 40 * 128]),
+        ("group_norm", [32 * 1024, 512]),
+        ("poly_norm", [16_384, 4096]),
+        ("dyt", [16_384, 4096]),
+        ("sparsemax", [4096, 32_000]),
+        ("kl_div", [4096, 32_000]),
+        ("jsd", [4096, 32_000]),
+    ] {
+        let work = Work::Operator { operator, shape, dtype: "bf16" };
+        rows.push(row(Group::Operators, format!("{operator}-bf16"), false, work));
+    }
+    // Moments are f32 in every precision but bf16-true.
+    for dtype in ["f32", "bf16"] {
+        let work = Work::Operator { operator: "adamw", shape: [124_475_904 / 768, 768], dtype };
+        rows.push(row(Group::Operators, format!("adamw-{dtype}"), false, work));
+    }
+    rows
+}
+
+fn products() -> Vec<Row> {
+    let rows_of = |(name, [m, n, k]): (&str, [usize; 3])| {
+        // The product of a linear layer with `n` outputs and `k` inputs for `m` tokens, and those of its gradients.
+        let forms = [
+            ("forward", [m, n, k], Form::Linear),
+            ("input", [m, k, n], Form::Input),
+            ("weight", [n, k, m], Form::Weight),
+        ];
+        let one = |(form_name, [m, n, k], form): (&str, [usize; 3], Form)| {
+            let work = Work::Product { m, n, k, form, dtype: "bf16" };
+            let quick = name == "mlp" && form == Form::Linear;
+            row(Group::Products, format!("product-{name}-{form_name}"), quick, work)
+        };
+        forms.map(one)
+    };
+    let tokens = 16 * 1024;
+    let layers = [
+        ("qkv", [tokens, 3 * 768, 768]),
+        ("attention", [tokens, 768, 768]),
+        ("mlp", [tokens, 4 * 768, 768]),
+        ("mlp-out", [tokens, 768, 4 * 768]),
+        ("head", [tokens, 50_257, 768]),
+    ];
+    layers.into_iter().flat_map(rows_of).collect()
+}
+
+fn host() -> Vec<Row> {
+    let step =
+        Work::Step { size: "micro", batch: 8, context: 64, precision: "32-true", checkpointing: false, steps: 15 };
+    let attention =
+        Work::Attention { batch: 2, heads: 8, groups: 8, length: 1024, width: 64, mask: Mask::Causal, dtype: "f32" };
+    vec![
+        row(Group::Host, "host-gpt2", true, step),
+        row(Group::Host, "host-gelu", true, Work::Affine { elements: 0, dtype: "f32" }),
+        row(Group::Host, "host-attention", true, attention),
+    ]
+}
+
+/// All rows, in the order of the table.
+pub fn all() -> Vec<Row> {
+    [steps(), attention(), operators(), products(), host()].concat()
+}
+
+/// The rows that were asked for: those whose names begin with one of `only`, or of all those that `quick` has.
+///
+/// # Errors
+/// A beginning that no row has.
+pub fn selected(only: &[String], quick: bool) -> Result<Vec<Row>, String> {
+    let rows = all();
+    for asked in only {
+        if !rows.iter().any(|row| row.name.starts_with(&**asked)) {
+            let names: Vec<&str> = rows.iter().map(|row| &*row.name).collect();
+            return Err(format!("no row's name begins with '{asked}', there are: {}", names.join(", ")));
+        }
+    }
+    let wanted = |row: &Row| match only.is_empty() {
+        true => !quick || row.quick,
+        false => only.iter().any(|asked| row.name.starts_with(&**asked)) && (!quick || row.quick),
+    };
+    Ok(rows.into_iter().filter(wanted).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_of_one_row_each() {
+        let rows = all();
+        for (i, row) in rows.iter().enumerate() {
+            assert!(rows[..i].iter().all(|other| other.name != row.name && other.work != row.work), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn every_row_has_a_program_or_is_a_run() {
+        for row in all() {
+            let runs = matches!(row.work, Work::Step { .. } | Work::FirstStep { .. });
+            assert!(runs != super::super::cases::case(&row.work).is_some(), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn rows_are_selected_by_their_beginnings() {
+        let names = |only: &[&str], quick| {
+            let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
+            selected(&only, quick).map(|rows| rows.into_iter().map(|row| row.name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&["host-g"], false).unwrap(), ["host-gpt2", "host-gelu"]);
+        assert_eq!(names(&["attention"], true).unwrap(), ["attention-gpt2"]);
+        assert_eq!(names(&[], false).unwrap().len(), all().len());
+        assert!(names(&["x"], false).unwrap_err().starts_with("no row's name begins with 'x', there are: gpt2-"));
+    }
+}

@@ -1,0 +1,111 @@
+//! `profile` and `bench`: tables, files and pictures, and what they refuse.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::{Ran, run_with};
+
+/// Runs the command with a cache of its own, and a Python that has no PyTorch.
+fn run_in(folder: &Path, arguments: &[&str]) -> Ran {
+    let cache = folder.join("cache");
+    run_with(folder, arguments, &[("FULGURITE_CACHE", cache.to_str().unwrap()), ("FULGURITE_PYTHON", "/bin/false")])
+}
+
+fn file(folder: &Path, name: &str) -> Value {
+    serde_json::from_str(&fs::read_to_string(folder.join(name)).unwrap()).unwrap()
+}
+
+#[test]
+fn a_profile_is_a_table_a_file_and_a_picture() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path();
+    let files = ["--json", "table.json", "--perfetto", "times.json", "--plot", "roof.svg"];
+    let step = ["profile", "gpt2", "--size", "nano", "--layers", "1", "--device", "cpu", "--runs", "1"];
+    let text = run_in(folder, &[&step[..], &files].concat()).ok();
+    for words in ["share  calls", "prims::matmul", "all of train_step", "GB/s (measured)", "the floors add up to"] {
+        assert!(text.contains(words), "no {words:?} in\n{text}");
+    }
+    let table = file(folder, "table.json");
+    let symbols = table["symbols"].as_array().unwrap();
+    let sum = |name: &str| symbols.iter().map(|row| row[name].as_f64().unwrap()).sum::<f64>();
+    assert!((sum("us") - table["all"]["us"].as_f64().unwrap()).abs() < 1e-3 * sum("us"));
+    assert!((sum("share") - 1.0).abs() < 1e-9 && sum("bytes") > 0.0);
+    assert_eq!((&table["bytes_source"], &table["flops_source"]), (&"measured".into(), &"measured".into()));
+    let times = file(folder, "times.json");
+    assert_eq!(times["otherData"]["bytes_source"], "measured");
+    let picture = fs::read_to_string(folder.join("roof.svg")).unwrap();
+    assert!(
+        picture.contains("<circle") && picture.contains("prims::matmul") && picture.contains("(measured)"),
+        "{picture}"
+    );
+    // The file is what `view` reads.
+    run_in(folder, &["view", "gpt2", "--size", "nano", "--layers", "1", "--profile", "times.json", "-o", "page.html"])
+        .ok();
+    // The rates are measured once.
+    let records: Vec<_> =
+        fs::read_dir(folder.join("cache/rates")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let record = records.iter().find(|path| path.extension().is_some_and(|end| end == "json")).unwrap();
+    let first = fs::read(record).unwrap();
+    run_in(folder, &["profile", "gelu", "--backward", "--device", "cpu"]).ok();
+    assert_eq!(fs::read(record).unwrap(), first);
+    fs::write(record, "{").unwrap();
+    run_in(folder, &["profile", "gelu", "--device", "cpu"]).ok();
+    assert!(fs::read(record).unwrap().len() > 10, "a damaged record is measured anew");
+}
+
+#[test]
+fn models_are_profiled_forward_and_backward() {
+    let home = tempfile::tempdir().unwrap();
+    let of = |name: &str, more: &[&str]| {
+        run_in(home.path(), &[&["profile", name, "--size", "nano", "--device", "cpu", "--runs", "1"], more].concat())
+            .ok()
+    };
+    assert!(of("gpt2-loss", &["--backward"]).contains("all of loss.forward and loss.backward"));
+    assert!(of("llama-decode", &[]).contains("all of decode"));
+}
+
+#[test]
+fn a_row_is_measured_and_one_that_fails_says_why() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path();
+    let rows = ["bench", "--only", "host-attention", "--device", "cpu", "-o", "table.md", "--json", "table.json"];
+    let text = run_in(folder, &[&rows[..], &["--peers", "nowhere"]].concat()).ok();
+    assert!(text.contains("attention, B2 H8 T1024 D64, causal, f32: forward "), "{text}");
+    let table = file(folder, "table.json");
+    let row = &table["rows"][0];
+    assert_eq!((&row["name"], &row["failed"]), (&"host-attention".into(), &Value::Null));
+    let names: Vec<&str> = row["figures"].as_array().unwrap().iter().map(|f| f["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["forward", "backward"]);
+    assert!(row["figures"][0]["share"][0].as_f64().unwrap() > 0.0 && row["figures"][0]["share"][1] == "products");
+    let markdown = fs::read_to_string(folder.join("table.md")).unwrap();
+    assert!(markdown.starts_with("`fulgurite bench --only host-attention"), "{markdown}");
+    assert!(markdown.contains("### On the host\n\n| row | figure |"), "{markdown}");
+    assert!(markdown.contains("- peers: none: there is no 'nowhere/bench_torch.py'"), "{markdown}");
+    // Scripts without PyTorch.
+    fs::create_dir(folder.join("peers")).unwrap();
+    fs::write(folder.join("peers/bench_torch.py"), "").unwrap();
+    let text = run_in(folder, &["bench", "--only", "host-attention", "--device", "cpu", "--peers", "peers"]).ok();
+    assert!(text.contains("peers: none: '/bin/false' cannot import torch"), "{text}");
+}
+
+#[test]
+fn rows_are_listed_and_what_cannot_be_measured_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| run_in(home.path(), arguments);
+    let list = run(&["bench", "--list"]).ok();
+    assert!(list.contains("gpt2-b16-t1024-bf16") && list.contains("GPT-2 124M, B16 T1024, bf16-mixed"), "{list}");
+    assert_eq!(run(&["bench", "--list", "--only", "product-qkv"]).ok().lines().count(), 3);
+    for (arguments, expected) in [
+        (&["bench", "--only", "nothing"][..], "no row's name begins with 'nothing', there are: gpt2-"),
+        (&["bench", "--only", "attention", "--device", "cpu"], "no row that was asked for runs on the host"),
+        (&["profile", "gelu", "--device", "cpu", "--plot", "a.png"], "expected a name that ends in .svg"),
+        (&["profile", "gelu", "--device", "cpu", "--runs", "0"], "--runs is 0, expected at least 1"),
+        (&["profile", "gelu", "--target", "cuda"], "expected --device"),
+        (&["profile", "gpt3"], "gpt2"),
+    ] {
+        let ran = run(arguments);
+        assert!(ran.code == 1 && ran.err.contains(expected), "{arguments:?}: {}", ran.err);
+    }
+}
