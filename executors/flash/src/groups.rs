@@ -43,8 +43,8 @@ const CACHE_BYTES: usize = 16 << 20;
 /// The blocks that an H100 or an H200 runs at a time, of kernels that fill a multiprocessor each.
 const AT_WORK: usize = 132;
 
-/// Of the last heads of causal attention, which the backward kernel of one pass takes together: the most blocks of keys,
-/// if they are more than those of twelve heads. More tiles of queries do not fit the cache.
+/// Of the last heads of causal attention, which the backward kernel of one pass takes together: the most blocks of
+/// keys, if they are more than those of twelve heads. More tiles of queries do not fit the cache.
 const RISING_BLOCKS: usize = 384;
 
 /// The rows that a block has, and those that it reads at a time.
