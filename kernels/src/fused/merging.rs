@@ -2,15 +2,12 @@
 
 use super::plan::{Operation, Place, Step, Storage};
 use super::values::Space;
-use crate::scalar::ScalarOp;
 use crate::tile::{Class, arithmetic, chain};
 
 /// The step that does what `first` and `second`, which follows it, do. `is_last_use` says whether nothing but `second`
 /// reads what is in a place.
 pub(super) fn merged(first: &Step, second: &Step, places: &[Place], is_last_use: impl Fn(u16) -> bool) -> Option<Step> {
-    rounded_at_once(first, second, places)
-        .or_else(|| scaled(first, second, places, &is_last_use))
-        .or_else(|| chained(first, second, places, is_last_use))
+    rounded_at_once(first, second, places).or_else(|| chained(first, second, places, is_last_use))
 }
 
 /// If the second rounds what the first gives, in whose place its own result is.
@@ -28,34 +25,6 @@ fn rounded_at_once(first: &Step, second: &Step, places: &[Place]) -> Option<Step
     }
 }
 
-/// Of a step with a value per element and a number, where each of them is.
-fn with_number(step: &Step, places: &[Place]) -> Option<[u16; 2]> {
-    let space = |place: u16| places[place as usize].space;
-    let [x, y, _] = step.operands;
-    match (space(x), space(y)) {
-        (Space::Full, Space::Uniform) => Some([x, y]),
-        (Space::Uniform, Space::Full) => Some([y, x]),
-        _ => None,
-    }
-}
-
-/// If the first is a product with a number, and the second a function of it, which nobody else reads.
-fn scaled(first: &Step, second: &Step, places: &[Place], is_last_use: impl Fn(u16) -> bool) -> Option<Step> {
-    let (Operation::Binary(ScalarOp::Mul, Class::F32), Operation::Unary(op, Class::F32)) =
-        (first.operation, second.operation)
-    else {
-        return None;
-    };
-    let [a, b] = with_number(first, places)?;
-    let storage = |place: u16| places[place as usize].storage;
-    (chain::is_scaled(op)
-        && second.operands[0] == first.out
-        && is_last_use(first.out)
-        && storage(a) != storage(second.out)
-        && matches!(storage(first.out), Storage::Slot(_)))
-    .then_some(Step { operation: Operation::Scaled(op), operands: [a, b, 0], ..*second })
-}
-
 /// If the first is a product with a number, or a sum with one, and the second a sum or product with its result, which
 /// nobody else reads.
 fn chained(first: &Step, second: &Step, places: &[Place], is_last_use: impl Fn(u16) -> bool) -> Option<Step> {
@@ -65,7 +34,12 @@ fn chained(first: &Step, second: &Step, places: &[Place], is_last_use: impl Fn(u
     };
     let space = |place: u16| places[place as usize].space;
     let storage = |place: u16| places[place as usize].storage;
-    let [a, b] = with_number(first, places)?;
+    let [x, y, _] = first.operands;
+    let (a, b) = match (space(x), space(y)) {
+        (Space::Full, Space::Uniform) => (x, y),
+        (Space::Uniform, Space::Full) => (y, x),
+        _ => return None,
+    };
     let [x, y, _] = second.operands;
     let c = if x == first.out { y } else { x };
     let passed_on = [x, y].contains(&first.out) && c != first.out && is_last_use(first.out);
@@ -82,10 +56,9 @@ fn chained(first: &Step, second: &Step, places: &[Place], is_last_use: impl Fn(u
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::Operation::{Binary, Chain, Scaled, Unary};
     use super::super::{FusedKernel, FusedNode, FusedProgram, OutputLayout};
     use crate::dtype::DType;
-    use crate::scalar::ScalarOp::{Add, Erf, Mul, Sub, Tanh};
+    use crate::scalar::ScalarOp::{Add, Mul, Sub};
     use crate::view::{TensorMut, TensorRef};
 
     const ROWS: usize = 5;
@@ -112,7 +85,8 @@ mod tests {
         let inputs = [TensorRef::from_slice(&x, &shape, &strides), TensorRef::from_slice(&y, &shape, &strides), rows];
         kernel.run(&inputs, &mut [TensorMut::from_slice(&mut out, &shape, &strides)]).unwrap();
         let computed = kernel.plan.stages[0].body.iter();
-        let computed = computed.filter(|step| matches!(step.operation, Binary(..) | Chain(_) | Unary(..) | Scaled(_)));
+        let computed =
+            computed.filter(|step| matches!(step.operation, super::Operation::Binary(..) | super::Operation::Chain(_)));
         (out, computed.count())
     }
 
@@ -141,23 +115,6 @@ mod tests {
             let (got, steps) = run(nodes);
             assert_eq!(steps, 1, "case {number}");
             assert_eq!(got, expected(of), "case {number}");
-        }
-    }
-
-    #[test]
-    fn a_function_of_a_product_is_one_step_with_the_same_bits() {
-        for (op, function) in [(Erf, crate::vector::erf as fn(&[f32], &mut [f32])), (Tanh, crate::vector::tanh)] {
-            let of = |values: Vec<f32>| {
-                let mut out = values.clone();
-                function(&values, &mut out);
-                out
-            };
-            let products = of(expected(|x, _, _| x * NUMBER));
-            assert_eq!(run(&[apply(Mul, 3, 0), apply(op, 4, 0)]), (products.clone(), 1));
-            // The product is read again, or is of two tensors.
-            let both = products.iter().zip(expected(|x, _, _| x * NUMBER)).map(|(f, x)| f - x).collect();
-            assert_eq!(run(&[apply(Mul, 0, 3), apply(op, 4, 0), apply(Sub, 5, 4)]), (both, 3));
-            assert_eq!(run(&[apply(Mul, 0, 1), apply(op, 4, 0)]), (of(expected(|x, y, _| x * y)), 2));
         }
     }
 

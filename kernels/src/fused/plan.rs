@@ -39,8 +39,6 @@ pub(crate) enum Operation {
     Rounded(ScalarOp, DType),
     /// `(a op b) other c` in f32, where the other operation of sum and product follows, and `b` is one number.
     Chain(ScalarOp),
-    /// The function of `a · b` in f32, where `b` is one number.
-    Scaled(ScalarOp),
     Select(Class),
     Cast(Class, Class),
     Round(DType),

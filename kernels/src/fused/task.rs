@@ -257,10 +257,6 @@ impl<'a> Task<'a> {
                     let [a, b] = [a, b].map(|place| self.places[place as usize].cast_const());
                     chain::chain(first, a, b, self.operand(c, step, tile), out, rows * width);
                 }
-                Operation::Scaled(op) => {
-                    let [a, b] = [a, b].map(|place| self.places[place as usize].cast_const());
-                    chain::scaled(op, a, b, out, rows * width);
-                }
                 Operation::Select(class) => {
                     let (b, c) = (self.operand(b, step, tile), self.operand(c, step, tile));
                     arithmetic::select(class, self.places[a as usize], b, c, out, rows, width);

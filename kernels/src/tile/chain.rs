@@ -2,7 +2,7 @@
 
 use super::operand::{Argument, Operand};
 use crate::scalar::ScalarOp;
-use crate::vector::{lookup, multiversion};
+use crate::vector::multiversion;
 
 macro_rules! chain_loop {
     ($a:ident, $c:ident, $out:ident, |$x:ident, $y:ident| $value:expr) => {{
@@ -58,26 +58,5 @@ pub(crate) unsafe fn chain(first: ScalarOp, a: *const u8, b: *const u8, c: Opera
             c.segment(0, length),
             out,
         );
-    }
-}
-
-/// Whether [`scaled`] has the function.
-pub(crate) fn is_scaled(op: ScalarOp) -> bool {
-    matches!(op, ScalarOp::Tanh | ScalarOp::Erf)
-}
-
-/// `op(a · b)` in f32, on `length` elements (see [`is_scaled`]).
-///
-/// # Safety
-/// `a` and `out` hold `length` elements, `b` one; `out` overlaps neither.
-pub(crate) unsafe fn scaled(op: ScalarOp, a: *const u8, b: *const u8, out: *mut u8, length: usize) {
-    use std::slice::{from_raw_parts, from_raw_parts_mut};
-    // SAFETY: promised by the caller.
-    let (a, b, out) =
-        unsafe { (from_raw_parts(a.cast(), length), b.cast::<f32>().read(), from_raw_parts_mut(out.cast(), length)) };
-    match op {
-        ScalarOp::Tanh => lookup::tanh(a, b, out),
-        ScalarOp::Erf => lookup::erf(a, b, out),
-        _ => unreachable!("{op:?} is not computed of a product"),
     }
 }

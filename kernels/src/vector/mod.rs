@@ -13,9 +13,7 @@ pub(crate) mod exponential;
 pub(crate) mod hyperbolic;
 pub(crate) mod level;
 pub(crate) mod logarithm;
-pub(crate) mod lookup;
 pub(crate) mod power;
-mod tables;
 pub(crate) mod trigonometric;
 
 #[cfg(test)]
@@ -46,16 +44,10 @@ slice_functions! {
     exp(x) = exponential::exp::<FMA>(x);
     /// Natural logarithm.
     log(x) = logarithm::log::<FMA>(x);
-}
-
-/// Hyperbolic tangent. `out` and `input` are equally long.
-pub fn tanh(input: &[f32], out: &mut [f32]) {
-    lookup::tanh(input, 1.0, out);
-}
-
-/// Error function. `out` and `input` are equally long.
-pub fn erf(input: &[f32], out: &mut [f32]) {
-    lookup::erf(input, 1.0, out);
+    /// Hyperbolic tangent.
+    tanh(x) = hyperbolic::tanh::<FMA>(x);
+    /// Error function.
+    erf(x) = error_function::erf::<FMA>(x);
 }
 
 /// Sine. `out` and `input` are equally long.
