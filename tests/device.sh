@@ -30,9 +30,9 @@ build() {
     take gpt2_parity -p fulgurite-tests --test gpt2_parity
     take cuda_device -p fulgurite-kernels --test cuda_device
     take cuda_generated -p fulgurite-kernels --test cuda_generated
-    cargo build --release -p fulgurite-benches --bin device_step
-    cp target/release/device_step "$folder/device_step"
-    strip "$folder/device_step"
+    cargo build --release -p fulgurite
+    cp target/release/fulgurite "$folder/fulgurite"
+    strip "$folder/fulgurite"
     ls -l "$folder"
 }
 
@@ -77,9 +77,10 @@ run() {
         summary "operators by $executor" "$folder/generated" "::$executor" --test-threads=16
     done
     [ $# -eq 0 ] || return $failed
-    for arguments in '--precision 32-true' '--precision tf32' '--precision tf32 --executors llmc,optim,cublaslt,fusion,cuda' '--precision tf32 --context 1024' '--precision bf16-mixed --context 1024' '--precision bf16-mixed --context 1024 --executors llmc,optim,cublaslt,fusion,cuda'; do
+    for arguments in '--context 64 --precision 32-true' '--context 64 --precision tf32' '--context 64 --precision tf32 --executors llmc,optim,cublaslt,fusion,cuda' '--precision tf32 --context 1024' '--precision bf16-mixed --context 1024' '--precision bf16-mixed --context 1024 --executors llmc,optim,cublaslt,fusion,cuda'; do
         # shellcheck disable=SC2086
-        "$folder/device_step" $arguments || failed=1
+        "$folder/fulgurite" train gpt2 --device cuda --size 124M --tokenizer gpt2 --batch 4 --bench 20 \
+            --out "$(mktemp -d)/bench" $arguments || failed=1
     done
     return $failed
 }
