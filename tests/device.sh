@@ -61,7 +61,7 @@ run() {
     cd tests
     local executors=("$@")
     if [ ${#executors[@]} -eq 0 ]; then
-        executors=(cudnn decode flash:: flash_tf32 liger llmc tf32:: optim unsloth cublaslt fusion cuda)
+        executors=(cudnn decode flash:: flash_tf32 fp8 liger llmc tf32:: optim unsloth cublaslt fusion cuda)
         summary 'the CUDA floor' "$folder/cuda_device" --test-threads=4
         summary 'generated kernels' "$folder/cuda_generated" --test-threads=2
         summary 'programs on the device' "$folder/device_runs"
