@@ -113,7 +113,7 @@ fn view_of_layout(block: &Block, view: &BoundSymbol, base: &Layout) -> Option<(V
 }
 
 /// Where the parts of all lines that join lie.
-pub(super) fn all_parts(block: &Block) -> Vec<(ValueId, Layout)> {
+pub(crate) fn all_parts(block: &Block) -> Vec<(ValueId, Layout)> {
     let mut joins = block.symbols.iter().filter(|symbol| symbol.executor == Some(JOIN)).peekable();
     if joins.peek().is_none() {
         return Vec::new();

@@ -2,11 +2,15 @@
 //!
 //! What the host runs for the device is copies there and back: it goes to the copy stream, and waits for its operands
 //! alone instead of for all that is enqueued. Collectives go to the communication stream. All else computes. A line
-//! waits for the lines that it depends on, as far as nothing else has it behind them.
+//! waits for the lines that it depends on, as far as nothing else has it behind them. What is joined is computed on one
+//! stream, so that the memory of the whole, which is taken for its first part, is free for the others too.
 
+use rustc_hash::FxHashSet;
+
+use super::join::all_parts;
 use super::layout::layouts;
 use crate::device::find_kind;
-use crate::executor::HOST;
+use crate::executor::{HOST, JOIN};
 use crate::stream_kind::StreamKind;
 use crate::trace::order::{Order, is_run};
 use crate::trace::{Block, BoundSymbol, Schedule, Trace, ValueId};
@@ -33,6 +37,7 @@ pub fn schedule(trace: &Trace) -> Option<Trace> {
 /// depends on: the lines that write its operands, and for a line that changes an operand, all lines before it.
 pub fn schedule_on(trace: &Trace, mut stream_of: impl FnMut(&BoundSymbol) -> StreamKind) -> Trace {
     let layouts = layouts(trace);
+    let parts: FxHashSet<ValueId> = all_parts(&trace.block).into_iter().map(|(part, _)| part).collect();
     let mut block = Block { symbols: Vec::with_capacity(trace.block.symbols.len()), ..trace.block.clone() };
     let mut order = Order::default();
     // For each stream its last line.
@@ -40,7 +45,10 @@ pub fn schedule_on(trace: &Trace, mut stream_of: impl FnMut(&BoundSymbol) -> Str
     for (line, symbol) in trace.block.symbols.iter().enumerate() {
         let mut symbol = BoundSymbol { schedule: Schedule::default(), ..symbol.clone() };
         if is_run(&symbol) {
-            symbol.schedule.stream = stream_of(&symbol);
+            let wanted = stream_of(&symbol);
+            let is_part = symbol.results.iter().any(|id| parts.contains(id));
+            symbol.schedule.stream =
+                if is_part || symbol.executor == Some(JOIN) { StreamKind::Compute } else { wanted };
             let mut needed: Vec<usize> =
                 symbol.operands().filter_map(|id| order.writer(layouts[id.index()].root)).collect();
             if symbol.operator().is_some_and(|def| !def.effects.mutates.is_empty()) {

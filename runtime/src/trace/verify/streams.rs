@@ -6,6 +6,7 @@ use super::verifier::{Check, Verifier, name};
 use crate::device::find_kind;
 use crate::error::Result;
 use crate::stream_kind::StreamKind;
+use crate::transforms::join::all_parts;
 use crate::transforms::layout::layouts;
 
 impl Verifier<'_> {
@@ -16,6 +17,7 @@ impl Verifier<'_> {
             return Ok(());
         }
         let layouts = layouts(self.trace);
+        let parts = all_parts(block);
         let mut order = Order::default();
         for (line, symbol) in block.symbols.iter().enumerate() {
             let broken = |message: String| self.broken_by(block, symbol, message);
@@ -27,12 +29,16 @@ impl Verifier<'_> {
             }
             for id in symbol.operands() {
                 let root = layouts[id.index()].root;
-                let Some(writer) = order.writer(root).filter(|writer| !order.before(*writer, line)) else { continue };
+                // A whole is written by the lines that compute its parts, and is complete with the one that joins them.
+                let of_root = parts.iter().filter(|(_, layout)| layout.root == root).map(|(part, _)| *part);
+                let mut writers = of_root.chain([root]).filter_map(|id| Some((id, order.writer(id)?)));
+                let late = writers.find(|(_, writer)| *writer != line && !order.before(*writer, line));
+                let Some((written, writer)) = late else { continue };
                 let message = format!(
                     "reads {} on the {} stream while {} may not have been written on the {} stream; wait with 'after'",
                     name(block, id),
                     symbol.schedule.stream,
-                    if root == id { "it".to_owned() } else { name(block, root) },
+                    if written == id { "it".to_owned() } else { name(block, written) },
                     block.symbols[writer].schedule.stream,
                 );
                 return Err(broken(message));
