@@ -30,8 +30,9 @@ macro_rules! headers {
 /// | `fulgurite/copies.cuh` | async copies to shared memory |
 /// | `fulgurite/clusters.cuh` | the barrier of a cluster, reductions over its blocks |
 /// | `fulgurite/tensor_cores.cuh` | products of bf16 and f16 by the tensor cores, `load_once` |
+/// | `fulgurite/philox.cuh` | Philox4x32-10: random words by counter |
 /// | `fulgurite/faults.cuh` | `report_fault`, for an index out of range |
-pub const HEADERS: [Header; 9] = headers![
+pub const HEADERS: [Header; 10] = headers![
     "fulgurite/elements.cuh",
     "fulgurite/arithmetic.cuh",
     "fulgurite/vectors.cuh",
@@ -40,6 +41,7 @@ pub const HEADERS: [Header; 9] = headers![
     "fulgurite/copies.cuh",
     "fulgurite/clusters.cuh",
     "fulgurite/tensor_cores.cuh",
+    "fulgurite/philox.cuh",
     "fulgurite/faults.cuh",
 ];
 

@@ -1,9 +1,7 @@
 //! What a decoder computes.
 
 use fulgurite_ops::prelude::*;
-use fulgurite_ops::prims;
 use fulgurite_runtime::Failure;
-use fulgurite_runtime::argument::Scalar;
 
 use super::config::{DecoderConfig, GeluApproximate, MlpClass, NormClass};
 use super::{parameters, rope};
@@ -234,31 +232,12 @@ impl Layers<'_> {
         let (q, k) = (self.rotated(q), self.rotated(k));
         // A window of the whole sequence is none.
         let window = config.window(layer).filter(|window| *window < length);
-        let Some(cap) = config.attention_logit_softcapping else {
+        let cap = config.attention_logit_softcapping;
+        if window.is_none() && cap.is_none() {
             let attention = scaled_dot_product_attention::with(q, k, v).scale(scale).enable_gqa(groups != heads);
-            return match window {
-                None => attention.is_causal(true).call(),
-                Some(_) => attention.attn_mask(visible(length, window, q.device())).call(),
-            };
-        };
-        let shared = |x: Tensor| unsqueeze(x, 2);
-        let grouped = |x: Tensor, heads: usize| {
-            reshape(x, [x.size(0) as i64, groups as i64, heads as i64, length as i64, x.size(-1) as i64])
-        };
-        let scores = matmul(grouped(q, heads / groups), transpose(shared(k), -2, -1)) * scale;
-        let scores = capped(scores, Some(cap));
-        let hidden = logical_not(visible(length, window, q.device()));
-        let weights = softmax(masked_fill(scores, hidden, f64::NEG_INFINITY), -1);
-        let y = matmul(weights, shared(v));
-        reshape(y, [q.size(0) as i64, heads as i64, length as i64, v.size(-1) as i64])
+            return attention.is_causal(true).call();
+        }
+        let attention = windowed_attention::with(q, k, v).is_causal(true).scale(scale);
+        attention.window(window.map(|window| window as i64)).cap(cap).call()
     }
-}
-
-/// bool[T, T]: whether position i attends to j, which is not after it, and within the window.
-#[track_caller]
-fn visible(length: usize, window: Option<usize>, device: Device) -> Tensor {
-    let positions = prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, device.to_string());
-    let (i, j) = (reshape(positions, [length as i64, 1]), reshape(positions, [1, length as i64]));
-    let before = le(j, i);
-    window.map_or(before, |window| logical_and(before, gt(j, i - window as i64)))
 }

@@ -3,6 +3,7 @@
 use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::{ArrayD, IxDyn};
 use fulgurite_runtime::{DType, Tensor, TensorMeta, refuse_unless};
+use ndarray::{Array2, ArrayView2, Axis, indices, s};
 
 use super::arrays::softmax_row;
 use crate::prims;
@@ -83,77 +84,137 @@ pub struct Attended<'a> {
     pub scale: f64,
 }
 
+/// What a problem changes about scores and weights, for the definition; nothing by default.
+#[derive(Clone, Copy, Default)]
+pub struct Changes<'a> {
+    /// Numbers that are added to scores: [B, H, L, S], where every extent may be 1.
+    pub added: Option<&'a ArrayD<f64>>,
+    /// How many of the keys of each batch are seen: [B].
+    pub lengths: Option<&'a ArrayD<i64>>,
+    /// Position i sees the keys after i - window alone.
+    pub window: Option<i64>,
+    /// Scores become `cap · tanh(score / cap)`, before anything is added.
+    pub cap: Option<f64>,
+    /// What weights are multiplied with, 0 for those that are dropped: [B, H, L, S].
+    pub kept: Option<&'a ArrayD<f64>>,
+}
+
+/// An element of an array whose extents may be 1.
+fn spread<T: Copy>(array: &ArrayD<T>, at: [usize; 4]) -> T {
+    array[[0, 1, 2, 3].map(|dim| at[dim] % array.shape()[dim])]
+}
+
+/// The rows of a head of a batch.
+fn matrix(array: &ArrayD<f64>, batch: usize, head: usize) -> ArrayView2<'_, f64> {
+    let rows = array.index_axis(Axis(0), batch).index_axis_move(Axis(0), head);
+    rows.into_dimensionality().unwrap_or_else(|error| unreachable!("four dimensions: {error}"))
+}
+
 impl Attended<'_> {
     fn extents(&self) -> [usize; 5] {
         let shape = self.query.shape();
         [shape[0], shape[1], shape[2], self.key.shape()[2], shape[1] / self.key.shape()[1]]
     }
 
-    /// The scores of each query of each head; those that it may not see are -infinity.
-    fn scores(&self) -> ArrayD<f64> {
-        let Attended { query, key, mask, .. } = self;
-        let [batch, heads, queries, keys, times] = self.extents();
-        ArrayD::from_shape_fn(IxDyn(&[batch, heads, queries, keys]), |at| {
-            let of_mask = |mask: &ArrayD<bool>| mask[[0, 1, 2, 3].map(|dim| at[dim] % mask.shape()[dim])];
-            if self.is_causal && at[3] > at[2] || mask.is_some_and(|mask| !of_mask(mask)) {
-                return f64::NEG_INFINITY;
+    /// The scores [L, S] of a head, -infinity for what may not be seen, and the derivatives of them by the products.
+    fn scores(&self, changes: &Changes, batch: usize, head: usize) -> [Array2<f64>; 2] {
+        let shared = head / self.extents()[4];
+        let mut scores = matrix(self.query, batch, head).dot(&matrix(self.key, batch, shared).t()) * self.scale;
+        let mut slopes = Array2::from_elem(scores.dim(), self.scale);
+        for (((i, j), score), slope) in scores.indexed_iter_mut().zip(&mut slopes) {
+            let at = [batch, head, i, j];
+            let hidden = self.is_causal && j > i
+                || self.mask.is_some_and(|mask| !spread(mask, at))
+                || changes.window.is_some_and(|window| j as i64 <= i as i64 - window)
+                || changes.lengths.is_some_and(|lengths| j as i64 >= lengths[[batch]]);
+            if hidden {
+                (*score, *slope) = (f64::NEG_INFINITY, 0.0);
+                continue;
             }
-            let width = query.shape()[3];
-            let products = (0..width).map(|e| query[[at[0], at[1], at[2], e]] * key[[at[0], at[1] / times, at[3], e]]);
-            products.sum::<f64>() * self.scale
-        })
+            if let Some(cap) = changes.cap {
+                let bent = (*score / cap).tanh();
+                *score = cap * bent;
+                *slope *= 1.0 - bent * bent;
+            }
+            *score += changes.added.map_or(0.0, |added| spread(added, at));
+        }
+        [scores, slopes]
     }
 
     /// The results [B, L, H, V], and the logarithm of the sum of each row's exponentials [B, H, L], +infinity for who
     /// sees nothing.
     pub fn forward(&self) -> (ArrayD<f64>, ArrayD<f64>) {
-        let [batch, heads, queries, keys, times] = self.extents();
-        let mut weights = self.scores();
+        self.forward_with(&Changes::default())
+    }
+
+    /// The same, with changed scores and weights.
+    pub fn forward_with(&self, changes: &Changes) -> (ArrayD<f64>, ArrayD<f64>) {
+        let [batch, heads, queries, _, times] = self.extents();
+        let mut out = ArrayD::zeros(IxDyn(&[batch, queries, heads, self.value.shape()[3]]));
         let mut log_sums = ArrayD::zeros(IxDyn(&[batch, heads, queries]));
-        for (mut row, sum) in weights.lanes_mut(ndarray::Axis(3)).into_iter().zip(&mut log_sums) {
-            let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            if self.mask.is_some() && top == f64::NEG_INFINITY {
-                *sum = f64::INFINITY;
-                row.fill(0.0);
-                continue;
+        for (b, h) in indices([batch, heads]) {
+            let [mut weights, _] = self.scores(changes, b, h);
+            for (i, mut row) in weights.rows_mut().into_iter().enumerate() {
+                let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                if row.iter().all(|score| *score == f64::NEG_INFINITY) {
+                    log_sums[[b, h, i]] = f64::INFINITY;
+                    row.fill(0.0);
+                    continue;
+                }
+                log_sums[[b, h, i]] = top + row.iter().map(|score| (score - top).exp()).sum::<f64>().ln();
+                let new = softmax_row(&row.to_vec());
+                row.iter_mut().zip(new).for_each(|(to, from)| *to = from);
             }
-            *sum = top + row.iter().map(|score| (score - top).exp()).sum::<f64>().ln();
-            let new = softmax_row(&row.to_vec());
-            row.iter_mut().zip(new).for_each(|(to, from)| *to = from);
+            if let Some(kept) = changes.kept {
+                weights *= &matrix(kept, b, h);
+            }
+            out.slice_mut(s![b, .., h, ..]).assign(&weights.dot(&matrix(self.value, b, h / times)));
         }
-        let width = self.value.shape()[3];
-        let out = ArrayD::from_shape_fn(IxDyn(&[batch, queries, heads, width]), |at| {
-            let weighed =
-                (0..keys).map(|j| weights[[at[0], at[2], at[1], j]] * self.value[[at[0], at[2] / times, j, at[3]]]);
-            weighed.sum()
-        });
         (out, log_sums)
     }
 
     /// The gradients of query [B, L, H, E], key [B, S, H', E] and value [B, S, H', V]; `d_out` is [B, H, L, V], and
     /// `attended` and `log_sums` are what [`Self::forward`] gives.
     pub fn backward(&self, d_out: &ArrayD<f64>, attended: &ArrayD<f64>, log_sums: &ArrayD<f64>) -> [ArrayD<f64>; 3] {
+        self.backward_with(&Changes::default(), d_out, attended, log_sums)
+    }
+
+    /// The same, with changed scores and weights.
+    pub fn backward_with(
+        &self,
+        changes: &Changes,
+        d_out: &ArrayD<f64>,
+        attended: &ArrayD<f64>,
+        log_sums: &ArrayD<f64>,
+    ) -> [ArrayD<f64>; 3] {
         let [batch, heads, queries, keys, times] = self.extents();
         let [width, value_width] = [self.query, self.value].map(|array| array.shape()[3]);
         let groups = heads / times;
         let mut d_query = ArrayD::zeros(IxDyn(&[batch, queries, heads, width]));
         let mut d_key = ArrayD::zeros(IxDyn(&[batch, keys, groups, width]));
         let mut d_value = ArrayD::zeros(IxDyn(&[batch, keys, groups, value_width]));
-        for (at, score) in self.scores().indexed_iter() {
-            let (b, h, i, j) = (at[0], at[1], at[2], at[3]);
+        for (b, h) in indices([batch, heads]) {
             let shared = h / times;
-            let weight = (score - log_sums[[b, h, i]]).exp();
-            let sum = |f: &dyn Fn(usize) -> f64| (0..value_width).map(f).sum::<f64>();
-            let delta = sum(&|e| d_out[[b, h, i, e]] * attended[[b, i, h, e]]);
-            let d_weight = sum(&|e| d_out[[b, h, i, e]] * self.value[[b, shared, j, e]]);
-            let d_score = weight * (d_weight - delta) * self.scale;
-            for e in 0..value_width {
-                d_value[[b, j, shared, e]] += weight * d_out[[b, h, i, e]];
+            let [scores, slopes] = self.scores(changes, b, h);
+            let d_out = matrix(d_out, b, h);
+            let mut weights = scores;
+            for (mut row, log_sum) in weights.rows_mut().into_iter().zip(log_sums.slice(s![b, h, ..])) {
+                row.mapv_inplace(|score| (score - log_sum).exp());
             }
-            for e in 0..width {
-                d_query[[b, i, h, e]] += d_score * self.key[[b, shared, j, e]];
-                d_key[[b, j, shared, e]] += d_score * self.query[[b, h, i, e]];
+            let mut d_weights = d_out.dot(&matrix(self.value, b, shared).t());
+            let mut kept_weights = weights.clone();
+            if let Some(kept) = changes.kept {
+                let kept = matrix(kept, b, h);
+                d_weights *= &kept;
+                kept_weights *= &kept;
             }
+            let delta = (&d_out * &attended.slice(s![b, .., h, ..])).sum_axis(Axis(1)).insert_axis(Axis(1));
+            let d_scores = weights * (d_weights - delta) * slopes;
+            d_query.slice_mut(s![b, .., h, ..]).assign(&d_scores.dot(&matrix(self.key, b, shared)));
+            let mut d_key = d_key.slice_mut(s![b, .., shared, ..]);
+            d_key += &d_scores.t().dot(&matrix(self.query, b, h));
+            let mut d_value = d_value.slice_mut(s![b, .., shared, ..]);
+            d_value += &kept_weights.t().dot(&d_out);
         }
         [d_query, d_key, d_value]
     }

@@ -9,7 +9,7 @@ mod reduction;
 mod tiled_mlp;
 
 pub use divergence::DivergenceReduction;
-pub(crate) use draws::draws;
+pub use draws::draws;
 pub use logit_rows::{loss_shares, reduced_losses};
 pub use reduction::Reduction;
 pub use tiled_mlp::tiled_mlp;
@@ -68,4 +68,5 @@ fulgurite_ops_macros::operator_files! {
     split_heads,
     swiglu,
     tvd,
+    windowed_attention,
 }
