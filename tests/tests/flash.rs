@@ -80,19 +80,59 @@ fn attention_is_one_kernel_forward_and_one_backward_and_scores_are_never_written
 
 type Call = fn(Tensor, Tensor, Tensor, Tensor) -> Tensor;
 
+fn dropped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor {
+    let generator = fulgurite_ops::prims::full([2], 7_i64, DType::I64, "cuda:0");
+    scaled_dot_product_attention::with(q, k, v).attn_mask(mask).dropout_p(0.5).generator(generator).call()
+}
+
+fn windowed(q: Tensor, k: Tensor, v: Tensor, _: Tensor) -> Tensor {
+    let lengths = fulgurite_ops::prims::full([2], 7_i64, DType::I64, "cuda:0");
+    windowed_attention::with(q, k, v).lengths(lengths).is_causal(true).window(16).cap(30.0).call()
+}
+
+#[test]
+fn masks_dropout_windows_caps_and_lengths_are_of_the_same_kernels() {
+    let seen: Call = |q, k, v, mask| scaled_dot_product_attention::with(q, k, v).attn_mask(gt(mask, 0.0)).call();
+    let added: Call = |q, k, v, mask| scaled_dot_product_attention::with(q, k, v).attn_mask(mask).call();
+    for call in [seen, added, dropped, windowed] {
+        for (dtype, rounded) in [(DType::BF16, false), (DType::F16, false), (DType::F32, true)] {
+            let stages = stages_of(attention(dtype, [3, 3], 24, call), rounded);
+            let expected = [("flash::attention", 1), ("flash::attention_backward", 1)];
+            assert_eq!(called(&stages), expected.map(|(name, count)| (name.to_owned(), count)).into(), "{dtype}");
+            let last = &stages.last().unwrap().trace.block;
+            for id in last.symbols.iter().flat_map(|symbol| &symbol.results) {
+                let meta = last.meta(*id);
+                assert!(meta.len() < 2 * 3 * LENGTH * OTHER, "{} is {meta}", last.value(*id).name);
+            }
+        }
+    }
+}
+
+/// The gradients of scores are written only where the mask is differentiated.
+#[test]
+fn a_mask_of_numbers_has_a_gradient() {
+    let meta = |shape: [usize; 4]| TensorMeta::new(shape, DType::BF16, Device::new("cuda", 0));
+    let inputs = (meta([2, 3, LENGTH, 24]), meta([2, 3, OTHER, 24]), meta([1, 3, 1, OTHER]));
+    let step = |(q, k, mask): (Tensor, Tensor, Tensor)| {
+        tracer::value_and_grad(mask, |mask| scaled_dot_product_attention::with(q, k, k).attn_mask(*mask).call().sum())
+    };
+    let target: Target = "cuda:sm_90a".parse().unwrap();
+    let stages = stages_of(trace("mask", target, &Names::default(), inputs, step).unwrap().0, false);
+    assert_eq!(called(&stages).get("flash::attention"), Some(&1));
+    let last = &stages.last().unwrap().trace.block;
+    let gradient = last.meta(*last.results.last().unwrap());
+    assert_eq!(gradient.shape(), [1, 3, 1, OTHER]);
+}
+
 #[test]
 fn what_the_kernels_do_not_do_is_left_to_the_next_executor_with_the_reason() {
-    let masked: Call = |q, k, v, mask| scaled_dot_product_attention::with(q, k, v).attn_mask(mask).call();
-    let dropped: Call = |q, k, v, _| {
-        let generator = fulgurite_ops::prims::full([2], 7_i64, DType::I64, "cuda:0");
-        scaled_dot_product_attention::with(q, k, v).dropout_p(0.5).generator(generator).call()
-    };
+    let narrower: Call = |q, k, v, _| scaled_dot_product_attention::with(q, k, narrow(v, -1, 0, 8)).call();
     let cases: [(DType, bool, usize, Call, &str); 6] = [
-        (DType::BF16, false, 24, masked, "has no masks but the causal one"),
-        (DType::BF16, false, 24, dropped, "has no dropout, dropout_p is 0.5"),
-        (DType::BF16, false, 130, plain, "heads are 130 wide, takes at most 128"),
-        (DType::F32, false, 24, plain, "takes bf16 and f16, not f32; flash_tf32 rounds it"),
-        (DType::F64, false, 24, plain, "takes bf16 and f16, not f64"),
+        (DType::BF16, false, 24, narrower, "takes four dimensions and one dtype each"),
+        (DType::BF16, false, 260, plain, "heads are 260 wide, takes at most 256 in bf16"),
+        (DType::BF16, false, 260, windowed, "heads are 260 wide, takes at most 256 in bf16"),
+        (DType::BF16, false, 260, dropped, "heads are 260 wide, takes at most 256 in bf16"),
+        (DType::F64, false, 24, plain, "not f64"),
         (DType::F64, true, 24, plain, "rounds operands of f32, not of f64"),
     ];
     for (dtype, rounded, width, call, reason) in cases {
@@ -106,14 +146,13 @@ fn what_the_kernels_do_not_do_is_left_to_the_next_executor_with_the_reason() {
 /// Two calls that share a line say both why they are not taken.
 #[test]
 fn reasons_survive_where_lines_are_merged() {
-    let both: Call = |q, k, v, mask| {
-        let generator = fulgurite_ops::prims::full([2], 7_i64, DType::I64, "cuda:0");
-        let masked = scaled_dot_product_attention::with(q, k, v).attn_mask(mask).call();
-        masked + scaled_dot_product_attention::with(q, k, v).dropout_p(0.5).generator(generator).call()
+    let both: Call = |q, k, v, _| {
+        let plain = scaled_dot_product_attention::with(q, k, v).call();
+        narrow(plain, -1, 0, 8) + scaled_dot_product_attention::with(q, k, narrow(v, -1, 0, 8)).call()
     };
-    let stages = stages_of(attention(DType::BF16, [3, 3], 24, both), false);
+    let stages = stages_of(attention(DType::BF16, [3, 3], 260, both), false);
     let text = named(&stages, "claim").to_string();
-    for reason in ["has no masks but the causal one", "has no dropout, dropout_p is 0.5"] {
+    for reason in ["heads are 260 wide, takes at most 256 in bf16", "takes four dimensions and one dtype each"] {
         assert!(text.contains(reason), "{reason} is not said:\n{text}");
     }
 }

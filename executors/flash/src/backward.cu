@@ -5,6 +5,9 @@
 
 // Registers hold the rows of a block where they are short.
 constexpr bool KEPT = PADDED <= 64;
+// Of two gradients of keys registers hold this many results of 8 columns; of wider heads blocks compute parts of them.
+constexpr int OF_PART = WIDE <= 16 ? WIDE : WIDE / 2;
+constexpr int KEY_PARTS = WIDE / OF_PART;
 
 struct Problem {
     const T *d_out, *query, *key, *value;
@@ -14,6 +17,7 @@ struct Problem {
     Strides of_d_out, of_query, of_key, of_value, of_d_query, of_d_key, of_d_value;
     int batches, heads, shared_heads, queries, keys;
     float scale;
+    Changes changes;
 
     __device__ __forceinline__ const float* logs_of(i64 batch, int head) const {
         return rows + (batch * heads + head) * queries;
@@ -35,10 +39,14 @@ __device__ __forceinline__ void of_queries(const Problem& p, int index, uint4* s
     const T* k = p.key + batch * p.of_key.batch + shared_head * p.of_key.head;
     const T* v = p.value + batch * p.of_value.batch + shared_head * p.of_value.head;
 
+    // What no query of the block sees is passed by.
+    const int seen = p.changes.keys_of(batch, p.keys), end = CAUSAL ? min(seen, first_own + OWN) : seen;
+    const int begin = WINDOW ? max(p.changes.first_key_of(first_own), 0) / TILE * TILE : 0;
+    const HeadChanges change(p.changes, batch, p.heads, head, p.queries, p.keys);
     typedef Tiles<false> Both;
     Both tiles(shared);
-    auto ask = [&](int first) { tiles.ask(k, p.of_key.row, v, p.of_value.row, first, p.keys); };
-    if constexpr (Both::EARLY) ask(0);
+    auto ask = [&](int first) { tiles.ask(k, p.of_key.row, v, p.of_value.row, first, seen); };
+    if (Both::EARLY && (!SOME_SEE_NOTHING || begin < end)) ask(begin);
     uint4* const own_shared = shared + Both::BYTES / 16;
     const T* queries = p.query + batch * p.of_query.batch + head * p.of_query.head;
     const Left<KEPT> query(own_shared, queries, p.of_query.row, own, p.queries);
@@ -55,30 +63,52 @@ __device__ __forceinline__ void of_queries(const Problem& p, int index, uint4* s
     float gradient[WIDE][4];
     clear(gradient);
     const float to_power = p.scale * LOG2_E;
-    const int end = CAUSAL ? min(p.keys, first_own + OWN) : p.keys;
-    for (int first = 0; first < end; first += TILE) {
+    for (int first = begin; first < end; first += TILE) {
         if constexpr (!Both::EARLY) ask(first);
         tiles.arrive();
         if (Both::EARLY && first + TILE < end) ask(first + TILE);
         if (CAUSAL && first > first_of_warp + 15) continue;
+#if WINDOW
+        if (p.changes.window_hides(first + TILE - 1, first_of_warp)) continue;
+#endif
         float weights[TILE / 8][4], d_weights[TILE / 8][4];
         clear(weights);
 #pragma unroll
         for (int j = 0; j < TILE / 8; ++j)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) d_weights[j][i] = -delta[i / 2];
+            for (int i = 0; i < 4; ++i) d_weights[j][i] = DROPPED ? 0.0f : -delta[i / 2];
         along_width(weights, query, tiles.one);
         along_width(d_weights, d_out, tiles.other);
-        const bool whole = first + TILE <= p.keys && (!CAUSAL || first + TILE - 1 <= first_of_warp);
+        const bool whole = first + TILE <= seen && (!CAUSAL || first + TILE - 1 <= first_of_warp) &&
+                           !p.changes.window_hides(first, first_of_warp + 15);
+#if DROPPED
+        u32 kept[(TILE / 8 + 7) / 8];
+        change.draw<false, TILE / 8>(kept, first_of_warp, first);
+#endif
 #pragma unroll
-        for (int j = 0; j < TILE / 8; ++j)
+        for (int j = 0; j < TILE / 8; ++j) {
+            IN_ORDER;
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const int at = first + 8 * j + 2 * t + i % 2;
-                float weight = power_of_two(__fmaf_rn(weights[j][i], to_power, -log[i / 2]));
-                if (!whole && (at >= p.keys || (CAUSAL && at > own[i / 2]))) weight = 0;
+                float weight;
+#if SCORES_CHANGED
+                float slope = 1.0f;
+                weight = power_of_two(change.exponent(weights[j][i], own[i / 2], at, to_power, slope) - log[i / 2]);
+#else
+                weight = power_of_two(__fmaf_rn(weights[j][i], to_power, -log[i / 2]));
+#endif
+                if (!whole && (at >= seen || (CAUSAL && at > own[i / 2]) || p.changes.window_hides(at, own[i / 2])))
+                    weight = 0;
+#if DROPPED
+                d_weights[j][i] = (is_kept(kept, j, i) ? d_weights[j][i] * p.changes.kept : 0.0f) - delta[i / 2];
+#endif
+#if CAPPED
+                weight *= slope;
+#endif
                 d_weights[j][i] *= weight;
             }
+        }
         along_rows(gradient, d_weights, tiles.one);
     }
 #pragma unroll
@@ -87,7 +117,8 @@ __device__ __forceinline__ void of_queries(const Problem& p, int index, uint4* s
             write_row(place(p.d_query, p.of_d_query, batch, head, own[half]), gradient, half, p.scale);
 }
 
-__device__ __forceinline__ void of_keys(const Problem& p, int index, uint4* shared) {
+// BEGIN is the first result of 8 columns of the part.
+template <int BEGIN> __device__ __forceinline__ void of_keys(const Problem& p, int index, uint4* shared) {
     // Of the tile's queries, and of the next one's.
     __shared__ float logs[2][TILE], deltas[2][TILE];
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -101,7 +132,12 @@ __device__ __forceinline__ void of_keys(const Problem& p, int index, uint4* shar
 
     // The queries of all heads that share these keys, tile by tile.
     const int begin = CAUSAL ? first_own / TILE * TILE : 0;
-    const int tiles_of_head = begin < p.queries ? (p.queries - begin + TILE - 1) / TILE : 0;
+    const int seen = p.changes.keys_of(batch, p.keys);
+    int end = p.changes.end_of_queries(min(first_own + OWN, seen) - 1, p.queries);
+#ifdef LENGTHS
+    if (seen <= first_own) end = begin;
+#endif
+    const int tiles_of_head = begin < end ? (end - begin + TILE - 1) / TILE : 0;
     const int count = times * tiles_of_head;
     auto first_of = [&](int index) { return begin + index % tiles_of_head * TILE; };
     typedef Tiles<false> Both;
@@ -124,7 +160,7 @@ __device__ __forceinline__ void of_keys(const Problem& p, int index, uint4* shar
     const Left<KEPT> key(own_shared, keys, p.of_key.row, own, p.keys);
     const T* values = p.value + batch * p.of_value.batch + shared_head * p.of_value.head;
     const Left<KEPT> value(own_shared + Left<KEPT>::BYTES / 16, values, p.of_value.row, own, p.keys);
-    float d_key[WIDE][4], d_value[WIDE][4];
+    float d_key[OF_PART][4], d_value[OF_PART][4];
     clear(d_key);
     clear(d_value);
     const float to_power = p.scale * LOG2_E;
@@ -134,33 +170,70 @@ __device__ __forceinline__ void of_keys(const Problem& p, int index, uint4* shar
         tiles.arrive();
         if (Both::EARLY && index + 1 < count) ask(index + 1);
         if (CAUSAL && first + TILE - 1 < first_of_warp) continue;
+#if WINDOW
+        if (p.changes.window_hides(first_of_warp + 15, first)) continue;
+#endif
+#if MASK || DROPPED
+        const HeadChanges change(
+            p.changes, batch, p.heads, shared_head * times + index / tiles_of_head, p.queries, p.keys);
+#elif CAPPED
+        const HeadChanges change(p.changes, 0, 0, 0, 0, 0);
+#endif
         float weights[TILE / 8][4], d_weights[TILE / 8][4];
         clear(weights);
 #pragma unroll
         for (int j = 0; j < TILE / 8; ++j)
 #pragma unroll
-            for (int i = 0; i < 2; ++i) d_weights[j][i] = d_weights[j][i + 2] = -deltas[index % 2][8 * j + 2 * t + i];
+            for (int i = 0; i < 2; ++i)
+                d_weights[j][i] = d_weights[j][i + 2] = DROPPED ? 0.0f : -deltas[index % 2][8 * j + 2 * t + i];
         along_width(weights, key, tiles.one);
         along_width(d_weights, value, tiles.other);
-        const bool whole = first + TILE <= p.queries && (!CAUSAL || first >= first_of_warp + 15);
+        const bool whole = first + TILE <= p.queries && (!CAUSAL || first >= first_of_warp + 15) &&
+                           !p.changes.length_hides(first_of_warp + 15, seen) &&
+                           !p.changes.window_hides(first_of_warp, first + TILE - 1);
+#if DROPPED
+        u32 kept[(TILE / 8 + 7) / 8];
+        change.draw<true, TILE / 8>(kept, first_of_warp, first);
+#endif
 #pragma unroll
-        for (int j = 0; j < TILE / 8; ++j)
+        for (int j = 0; j < TILE / 8; ++j) {
+            IN_ORDER;
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const int row = 8 * j + 2 * t + i % 2, at = first + row;
-                float weight = power_of_two(__fmaf_rn(weights[j][i], to_power, -logs[index % 2][row]));
-                if (!whole && (at >= p.queries || (CAUSAL && at < own[i / 2]))) weight = 0;
+                float weight;
+#if SCORES_CHANGED
+                float slope = 1.0f;
+                const float score = change.exponent(weights[j][i], at, own[i / 2], to_power, slope);
+                weight = power_of_two(score - logs[index % 2][row]);
+#else
+                weight = power_of_two(__fmaf_rn(weights[j][i], to_power, -logs[index % 2][row]));
+#endif
+                if (!whole && (at >= p.queries || (CAUSAL && at < own[i / 2]) ||
+                               p.changes.length_hides(own[i / 2], seen) || p.changes.window_hides(own[i / 2], at)))
+                    weight = 0;
+#if DROPPED
+                const bool is = is_kept(kept, j, i);
+                weights[j][i] = is ? weight : 0.0f;
+                d_weights[j][i] = (is ? d_weights[j][i] * p.changes.kept : 0.0f) - deltas[index % 2][row];
+#else
                 weights[j][i] = weight;
+#endif
+#if CAPPED
+                weight *= slope;
+#endif
                 d_weights[j][i] *= weight;
             }
-        along_rows(d_value, weights, tiles.other);
-        along_rows(d_key, d_weights, tiles.one);
+        }
+        along_rows<BEGIN>(d_value, weights, tiles.other);
+        along_rows<BEGIN>(d_key, d_weights, tiles.one);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half)
         if (own[half] < p.keys) {
-            write_row(place(p.d_key, p.of_d_key, batch, shared_head, own[half]), d_key, half, p.scale);
-            write_row(place(p.d_value, p.of_d_value, batch, shared_head, own[half]), d_value, half, 1.0f);
+            write_row<BEGIN>(place(p.d_key, p.of_d_key, batch, shared_head, own[half]), d_key, half, p.scale);
+            write_row<BEGIN>(place(p.d_value, p.of_d_value, batch, shared_head, own[half]), d_value, half,
+                             p.changes.kept_factor());
         }
 }
 
@@ -170,15 +243,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const T* d_out, const T* query, const T* key, const T* value, const float* rows, T* d_query, T* d_key,
     T* d_value, Strides of_d_out, Strides of_query, Strides of_key, Strides of_value, Strides of_d_query,
     Strides of_d_key, Strides of_d_value, int batches, int heads, int shared_heads, int queries, int keys,
-    float scale) {
+    float scale TAKEN) {
     extern __shared__ uint4 shared[];
     const Problem problem = {d_out,    query,  key,      value,   rows,  d_query,      d_key,   d_value, of_d_out,
                              of_query, of_key, of_value, of_d_query, of_d_key, of_d_value, batches, heads,
-                             shared_heads, queries, keys, scale};
+                             shared_heads, queries, keys, scale, GIVEN};
     const int index = blockIdx.x, blocks_of_keys = (keys + OWN - 1) / OWN * batches * shared_heads;
-    if (index < blocks_of_keys) {
-        of_keys(problem, index, shared);
+    if (KEY_PARTS == 1 && index < blocks_of_keys) {
+        of_keys<0>(problem, index, shared);
+    } else if (index < KEY_PARTS * blocks_of_keys) {
+        if (index % 2 == 0) of_keys<0>(problem, index / 2, shared);
+        else of_keys<WIDE - OF_PART>(problem, index / 2, shared);
     } else {
-        of_queries(problem, index - blocks_of_keys, shared);
+        of_queries(problem, index - KEY_PARTS * blocks_of_keys, shared);
     }
 }

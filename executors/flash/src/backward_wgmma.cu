@@ -5,7 +5,8 @@
 // One warp group fills shared memory; the others have 64 rows each. `one` is query or key, `other` d_out or value.
 
 // Narrow heads leave registers for the block's own rows, and for products that go on during the next step.
-#define AHEAD (PADDED == 64)
+// Masks and random numbers need them.
+#define AHEAD (PADDED == 64 && !SCORES_CHANGED && !DROPPED)
 
 constexpr int OWN_BYTES = OWN * PADDED * 2;
 constexpr int TILE_BYTES = TILE * PADDED * 2;
@@ -24,11 +25,12 @@ struct Problem {
     int heads, shared_heads, queries, keys;
     float scale;
     int batches;
+    Changes changes;
 };
 
 // A piece of work: OWN rows of a head, and the tiles of all heads that they meet.
 struct Work {
-    int batch, head, shared_head, first_own, begin, tiles;
+    int batch, head, shared_head, first_own, begin, end, tiles;
 
     // With causal attention the last queries and the first keys have most to do: those of all heads begin first.
     __device__ __forceinline__ Work(const Problem& p, int index) {
@@ -41,18 +43,26 @@ struct Work {
             shared_head = column % heads;
             head = shared_head * times;
             begin = CAUSAL ? first_own / TILE * TILE : 0;
-            tiles = max((p.queries - begin + TILE - 1) / TILE, 0) * times;
+            const int seen = p.changes.keys_of(batch, p.keys);
+            end = p.changes.end_of_queries(min(first_own + OWN, seen) - 1, p.queries);
+#ifdef LENGTHS
+            if (seen <= first_own) end = begin;
+#endif
+            tiles = max((end - begin + TILE - 1) / TILE, 0) * times;
         } else {
             first_own = (blocks - 1 - block) * OWN;
             head = column % heads;
             shared_head = head / times;
-            begin = 0;
-            tiles = ((CAUSAL ? min(p.keys, first_own + OWN) : p.keys) + TILE - 1) / TILE;
+            const int seen = p.changes.keys_of(batch, p.keys);
+            begin = WINDOW ? max(p.changes.first_key_of(first_own), 0) / TILE * TILE : 0;
+            end = CAUSAL ? min(seen, first_own + OWN) : seen;
+            tiles = (end - begin + TILE - 1) / TILE;
+            if (SOME_SEE_NOTHING) tiles = max(tiles, 0);
         }
     }
     // The first row of the tile behind one, which may be the next head's.
     __device__ __forceinline__ int next(const Problem& p, int first) const {
-        return OF_KEYS && first + TILE >= p.queries ? begin : first + TILE;
+        return OF_KEYS && first + TILE >= end ? begin : first + TILE;
     }
 };
 
@@ -84,7 +94,8 @@ __device__ __forceinline__ void fill(const Problem& p, const OwnRing& own, const
         // What is the block's own, and what its tiles are of: `one` and `other` of each.
         const Strides &own_one = OF_KEYS ? p.of_key : p.of_query, &own_other = OF_KEYS ? p.of_value : p.of_d_out;
         const Strides &of_one = OF_KEYS ? p.of_query : p.of_key, &of_other = OF_KEYS ? p.of_d_out : p.of_value;
-        const int own_count = OF_KEYS ? p.keys : p.queries, rows_count = OF_KEYS ? p.queries : p.keys;
+        const int seen = p.changes.keys_of(work.batch, p.keys);
+        const int own_count = OF_KEYS ? seen : p.queries, rows_count = OF_KEYS ? p.queries : seen;
         filler.fill(own, round, [&](u32 to) {
             const int head = OF_KEYS ? work.shared_head : work.head;
             const Rows one = rows_of(OF_KEYS ? p.key : p.query, own_one, work, head);
@@ -120,24 +131,49 @@ __device__ __forceinline__ void read_two(float (&two)[2], u32 from) {
 struct Known {
     float log[2], delta[2];
     u32 columns;
+#if DROPPED
+    // Which weights of the tile are kept.
+    u32 kept[(TILE / 8 + 7) / 8];
+#endif
 };
 
 // Turns scores into weights. `first` is the tile's first row.
 __device__ __forceinline__ void weigh(
-    float (&weights)[TILE / 8][4], const Known& known, const Problem& p, int first, int first_of_warp) {
+    float (&weights)[TILE / 8][4], Known& known, const Problem& p, const Work& work, int head, int first,
+    int first_of_warp) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const float to_power = p.scale * LOG2_E;
+#if SCORES_CHANGED || DROPPED
+    const HeadChanges change(p.changes, work.batch, p.heads, head, p.queries, p.keys);
+#endif
 #pragma unroll
     for (int j = 0; j < TILE / 8; ++j) {
+        IN_ORDER;
         float logs[2] = {known.log[0], known.log[1]};
         if constexpr (OF_KEYS) read_two(logs, known.columns + 32 * j);
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
+        for (int i = 0; i < 4; ++i) {
+#if SCORES_CHANGED
+            const int row = first_of_warp + g + i / 2 * 8, column = first + 8 * j + 2 * t + i % 2;
+            float slope;
+            weights[j][i] = power_of_two(
+                change.exponent(weights[j][i], OF_KEYS ? column : row, OF_KEYS ? row : column, to_power, slope) -
+                logs[OF_KEYS ? i % 2 : i / 2]);
+#else
             weights[j][i] = power_of_two(__fmaf_rn(weights[j][i], to_power, -logs[OF_KEYS ? i % 2 : i / 2]));
+#endif
+        }
     }
-    const int count = OF_KEYS ? p.queries : p.keys;
+#if DROPPED
+    change.draw<OF_KEYS, TILE / 8>(known.kept, first_of_warp, first);
+#endif
+    const int count = OF_KEYS ? p.queries : p.changes.keys_of(work.batch, p.keys);
     const bool seen = !CAUSAL || (OF_KEYS ? first >= first_of_warp + 15 : first + TILE - 1 <= first_of_warp);
-    if (seen && first + TILE <= count) return;
+    const bool hides = OF_KEYS ? p.changes.window_hides(first_of_warp, first + TILE - 1)
+                               : p.changes.window_hides(first, first_of_warp + 15);
+    const int keys = p.changes.keys_of(work.batch, p.keys);
+    const bool behind = OF_KEYS && p.changes.length_hides(first_of_warp + 15, keys);
+    if (seen && !hides && !behind && first + TILE <= count) return;
     // Of the row of each half, columns from `begin` on and before `end` are seen.
     const int from = first + 2 * t, row = first_of_warp + g;
     int begin[2] = {0, 0}, end[2] = {count - from, count - from};
@@ -145,7 +181,16 @@ __device__ __forceinline__ void weigh(
     for (int half = 0; half < 2 && CAUSAL; ++half) {
         if (OF_KEYS) begin[half] = row + 8 * half - from;
         else end[half] = min(end[half], row + 8 * half + 1 - from);
+#if WINDOW
+        if (OF_KEYS) end[half] = min(end[half], p.changes.end_of_queries(row + 8 * half, count) - from);
+        else begin[half] = p.changes.first_key_of(row + 8 * half) - from;
+#endif
     }
+#ifdef LENGTHS
+#pragma unroll
+    for (int half = 0; half < 2 && OF_KEYS; ++half)
+        if (row + 8 * half >= keys) end[half] = 0;
+#endif
 #pragma unroll
     for (int j = 0; j < TILE / 8; ++j)
 #pragma unroll
@@ -153,16 +198,41 @@ __device__ __forceinline__ void weigh(
             if (8 * j + i % 2 < begin[i / 2] || 8 * j + i % 2 >= end[i / 2]) weights[j][i] = 0;
 }
 
+// The gradient of a weight before some were dropped; `factor` is what the others were multiplied with.
+__device__ __forceinline__ float kept_gradient(float gradient, const Known& known, int j, int i, float factor) {
+#if DROPPED
+    return is_kept(known.kept, j, i) ? gradient * factor : 0.0f;
+#else
+    return gradient;
+#endif
+}
+
+// Weights of which some are dropped, as left operand.
+__device__ __forceinline__ void pack_kept(
+    u32 (&packed)[TILE / 16][4], const float (&weights)[TILE / 8][4], const Known& known) {
+#if DROPPED
+    float kept[TILE / 8][4];
+#pragma unroll
+    for (int j = 0; j < TILE / 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) kept[j][i] = is_kept(known.kept, j, i) ? weights[j][i] : 0.0f;
+    pack(packed, kept);
+#else
+    pack(packed, weights);
+#endif
+}
+
 // Turns gradients of weights into gradients of scores.
 __device__ __forceinline__ void differentiate_weights(
-    float (&d_weights)[TILE / 8][4], const float (&weights)[TILE / 8][4], const Known& known) {
+    float (&d_weights)[TILE / 8][4], const float (&weights)[TILE / 8][4], const Known& known, float factor) {
 #pragma unroll
     for (int j = 0; j < TILE / 8; ++j) {
         float deltas[2] = {known.delta[0], known.delta[1]};
         if constexpr (OF_KEYS) read_two(deltas, known.columns + 4 * TILE + 32 * j);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            d_weights[j][i] = weights[j][i] * (d_weights[j][i] - deltas[OF_KEYS ? i % 2 : i / 2]);
+            d_weights[j][i] =
+                weights[j][i] * (kept_gradient(d_weights[j][i], known, j, i, factor) - deltas[OF_KEYS ? i % 2 : i / 2]);
     }
 }
 
@@ -178,6 +248,8 @@ __device__ __forceinline__ void differentiate(
     for (int round = 0; piece(round) < count; ++round) {
         const Work work(p, piece(round));
         const int first_of_warp = work.first_own + 64 * group + threadIdx.x % GROUP / 32 * 16;
+        // Tiles of each of the heads that share keys.
+        const int of_head = OF_KEYS ? max(work.tiles / (p.heads / p.shared_heads), 1) : 1;
         Known known = {{0, 0}, {0, 0}, 0};
         if (!OF_KEYS) {
             const float* rows = p.rows + (i64)(work.batch * p.heads + work.head) * p.queries;
@@ -223,15 +295,15 @@ __device__ __forceinline__ void differentiate(
                 known.columns = tile + 2 * TILE_BYTES + 8 * t;
                 await_products<2>();
                 settle(weights);
-                weigh(weights, known, p, first, first_of_warp);
+                weigh(weights, known, p, work, work.head + (OF_KEYS ? i / of_head : 0), first, first_of_warp);
                 if constexpr (OF_KEYS) {
-                    pack(packed, weights);
+                    pack_kept(packed, weights, known);
                     along_rows(d_other, packed, tile + TILE_BYTES);
                 }
                 await_products<OF_KEYS ? 1 : 0>();
                 settle(d_weights);
                 if (i > 0) tiles.release(turn + i - 1);
-                differentiate_weights(d_weights, weights, known);
+                differentiate_weights(d_weights, weights, known, p.changes.kept_factor());
                 pack(d_packed, d_weights);
                 if (i + 1 == work.tiles) break;
                 const u32 next = tiles.tile(turn + i + 1);
@@ -256,12 +328,12 @@ __device__ __forceinline__ void differentiate(
             along_width(d_weights, other, tile + TILE_BYTES);
             await_products<1>();
             settle(weights);
-            weigh(weights, known, p, first, first_of_warp);
+            weigh(weights, known, p, work, work.head + (OF_KEYS ? i / of_head : 0), first, first_of_warp);
             await_products<0>();
             settle(d_weights);
-            differentiate_weights(d_weights, weights, known);
+            differentiate_weights(d_weights, weights, known, p.changes.kept_factor());
             if constexpr (OF_KEYS) {
-                pack(packed, weights);
+                pack_kept(packed, weights, known);
                 along_rows(d_other, packed, tile + TILE_BYTES);
             }
             pack(d_packed, d_weights);
@@ -283,7 +355,7 @@ __device__ __forceinline__ void differentiate(
                 T* d_key = place(p.d_key, p.of_d_key, work.batch, work.shared_head, row);
                 write_columns(d_key, real, 0, d_one, half, p.scale);
                 T* d_value = place(p.d_value, p.of_d_value, work.batch, work.shared_head, row);
-                write_columns(d_value, real, 0, d_other, half, 1.0f);
+                write_columns(d_value, real, 0, d_other, half, p.changes.kept_factor());
             } else {
                 T* d_query = place(p.d_query, p.of_d_query, work.batch, work.head, row);
                 write_columns(d_query, real, 0, d_one, half, p.scale);
@@ -297,12 +369,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const T* d_out, const T* query, const T* key, const T* value, const float* rows, T* d_query, T* d_key,
     T* d_value, Strides of_d_out, Strides of_query, Strides of_key, Strides of_value, Strides of_d_query,
     Strides of_d_key, Strides of_d_value, int heads, int shared_heads, int queries, int keys, float scale,
-    int batches, int count) {
+    int batches, int count TAKEN) {
     // Rows are in the order that products read where tiles begin at multiples of 1024 bytes.
     extern __shared__ __align__(1024) uint4 shared[];
     const Problem p = {d_out,    query,  key,    value,    rows,  d_query,      d_key,   d_value, of_d_out,
                        of_query, of_key, of_value, of_d_query, of_d_key, of_d_value, heads, shared_heads, queries, keys,
-                       scale, batches};
+                       scale, batches, GIVEN};
     const u32 from = shared_address(shared), of_tiles = from + OWN_STAGES * 2 * OWN_BYTES;
     const u32 barriers = of_tiles + STAGES * (2 * TILE_BYTES + KNOWN_BYTES);
     const OwnRing own = {from, barriers};

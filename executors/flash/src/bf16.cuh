@@ -7,6 +7,11 @@
 #include "fulgurite/copies.cuh"
 #include "fulgurite/elements.cuh"
 
+// Results may begin anywhere where operands do not.
+#ifndef RESULTS_ALIGNED
+#define RESULTS_ALIGNED ALIGNED
+#endif
+
 constexpr int STEPS = PADDED / 16;
 constexpr int CHUNKS = PADDED / 8;
 
@@ -155,16 +160,18 @@ __device__ __forceinline__ void along_width(float (&c)[TILE / 8][4], const Left<
     }
 }
 
-// c += weights rows, where weights are results of `along_width`. Column n of c[j] is element 8 j + n of the width.
-__device__ __forceinline__ void along_rows(float (&c)[WIDE][4], const float (&weights)[TILE / 8][4], const Tile& rows) {
+// c += weights rows, where weights are results of `along_width`. Column n of c[j] is element 8 (j + BEGIN) + n of the
+// width.
+template <int BEGIN = 0, int N>
+__device__ __forceinline__ void along_rows(float (&c)[N][4], const float (&weights)[TILE / 8][4], const Tile& rows) {
 #pragma unroll
     for (int j = 0; j < TILE / 8; j += 2) {
         auto pair = [&](int j, int i) { return Halves<bf16>::of(weights[j][i], weights[j][i + 1]); };
         const u32 a[4] = {pair(j, 0), pair(j, 2), pair(j + 1, 0), pair(j + 1, 2)};
 #pragma unroll
-        for (int chunk = 0; chunk < WIDE; chunk += 2) {
+        for (int chunk = 0; chunk < N; chunk += 2) {
             u32 b[4];
-            rows.read_across(b, 8 * j, chunk);
+            rows.read_across(b, 8 * j, BEGIN + chunk);
             multiply_add(c[chunk], a, b[0], b[1]);
             multiply_add(c[chunk + 1], a, b[2], b[3]);
         }
@@ -172,13 +179,14 @@ __device__ __forceinline__ void along_rows(float (&c)[WIDE][4], const float (&we
 }
 
 // Writes what `along_rows` left of row g (half 0) or g + 8 (half 1), times a factor.
-__device__ __forceinline__ void write_row(T* row, const float (&c)[WIDE][4], int half, float factor) {
+template <int BEGIN = 0, int N>
+__device__ __forceinline__ void write_row(T* row, const float (&c)[N][4], int half, float factor) {
     const int t = threadIdx.x % 4;
 #pragma unroll
-    for (int chunk = 0; chunk < WIDE; ++chunk) {
-        const int at = 8 * chunk + 2 * t;
+    for (int chunk = 0; chunk < N; ++chunk) {
+        const int at = 8 * (BEGIN + chunk) + 2 * t;
         const float low = c[chunk][2 * half] * factor, high = c[chunk][2 * half + 1] * factor;
-        if constexpr (ALIGNED) {
+        if constexpr (RESULTS_ALIGNED) {
             if (at < WIDTH) *reinterpret_cast<u32*>(row + at) = Halves<bf16>::of(low, high);
         } else {
             if (at < WIDTH) row[at] = narrow<T>(low);

@@ -48,7 +48,7 @@ pub mod attention_after {
     ) -> Tensor;
 
     fn meta(query: &TensorMeta, key: &TensorMeta, value: &TensorMeta, starts: &TensorMeta) -> Result<TensorMeta> {
-        let fits = exact::takes(query).and_then(|()| kernels_fit(query, key, value));
+        let fits = exact::takes_half(query).and_then(|()| kernels_fit(query, key, value));
         fits.map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         require!(starts.shape() == &query.shape()[..1], Starts, "starts is {starts}, query {query}");
         Ok(beside(query, value))
@@ -124,7 +124,7 @@ mod cached_attention_by_flash {
         window: Option<i64>,
         cap: Option<f64>,
     ) -> Claim {
-        exact::takes(query)?;
+        exact::takes_half(query)?;
         refuse_unless!(window.is_none(), "has no windows, window is {window:?}");
         refuse_unless!(cap.is_none(), "has no caps of scores, cap is {cap:?}");
         kernels_fit(query, key, value)

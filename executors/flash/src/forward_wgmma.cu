@@ -19,11 +19,14 @@ struct Problem {
     float scale;
     int batches, pieces, heads_at_once;
     u32* counter;
+    Changes changes;
 };
 
 // A piece of work.
 struct Work {
     int head, shared_head, first_own, start, tiles;
+    // How many keys may be seen, and the first of the first tile.
+    int seen, begin;
     i64 batch;
 
     // With causal attention the last queries have most to do: they begin first.
@@ -41,7 +44,9 @@ struct Work {
 #else
         start = 0;
 #endif
-        tiles = max((CAUSAL ? min(p.keys, start + first_own + OWN) : p.keys) + TILE - 1, 0) / TILE;
+        seen = p.changes.keys_of(batch, p.keys);
+        begin = WINDOW ? max(p.changes.first_key_of(first_own), 0) / TILE * TILE : 0;
+        tiles = max((CAUSAL ? min(seen, start + first_own + OWN) : seen) - begin + TILE - 1, 0) / TILE;
     }
 };
 
@@ -58,10 +63,11 @@ __device__ __forceinline__ void fill(
         const Rows v(p.value + work.batch * p.of_value.batch + work.shared_head * p.of_value.head, p.of_value.row);
         filler.fill(own, round, [&](u32 to) { q.fetch<OWN>(to, p.of_query.row, work.first_own, p.queries); });
         // What no query sees may be anything, and counts as zeros.
-        const int end = CAUSAL ? min(p.keys, work.start + p.queries) : p.keys;
+        const int end = CAUSAL ? min(work.seen, work.start + p.queries) : work.seen;
         for (int i = 0; i < work.tiles; ++i, ++turn) {
-            filler.fill(keys, turn, [&](u32 to) { k.fetch<TILE>(to, p.of_key.row, i * TILE, end); });
-            filler.fill(values, turn, [&](u32 to) { v.fetch<TILE>(to, p.of_value.row, i * TILE, end); });
+            const int first = work.begin + i * TILE;
+            filler.fill(keys, turn, [&](u32 to) { k.fetch<TILE>(to, p.of_key.row, first, end); });
+            filler.fill(values, turn, [&](u32 to) { v.fetch<TILE>(to, p.of_value.row, first, end); });
         }
     }
     filler.finish();
@@ -73,24 +79,46 @@ struct Softmax {
 };
 
 // What makes powers of two of scores: positive, so that the largest score has the largest power. Scores are negated, or
-// cleared, where their factor is not.
+// cleared, where their factor is not. Scores that are changed become powers before.
 __device__ __forceinline__ float power_factor(float scale) {
+    if (SCORES_CHANGED) return 1.0f;
     return scale < 0 ? -scale * LOG2_E : scale > 0 ? scale * LOG2_E : 1.0f;
 }
 
 // Turns scores into weights, relative to the largest score so far; `shrink` is what earlier sums are multiplied with.
 __device__ __forceinline__ void soften(
     float (&scores)[TILE / 8][4], Softmax& rows, float (&shrink)[2], int first, int first_of_warp, int keys, int start,
-    float scale) {
+    float scale, const Changes& changes, const HeadChanges& change) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const float to_power = power_factor(scale);
-    if (!(scale > 0)) {
+    if (SCORES_CHANGED) {
+#pragma unroll
+        for (int j = 0; j < TILE / 8; ++j) {
+            IN_ORDER;
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int query = first_of_warp + g + i / 2 * 8, key = first + 8 * j + 2 * t + i % 2;
+                float slope;
+                scores[j][i] = change.exponent(scores[j][i], query, key, scale * LOG2_E, slope);
+            }
+        }
+    } else if (!(scale > 0)) {
         const float factor = scale < 0 ? -1.0f : scale;
 #pragma unroll
         for (int j = 0; j < TILE / 8; ++j)
 #pragma unroll
             for (int i = 0; i < 4; ++i) scores[j][i] *= factor;
     }
+#if WINDOW
+    if (changes.window_hides(first, first_of_warp + 15)) {
+        const int begin = changes.first_key_of(first_of_warp + g) - first - 2 * t;
+#pragma unroll
+        for (int j = 0; j < TILE / 8; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                if (8 * j + i % 2 < begin + i / 2 * 8) scores[j][i] = -INFINITY_F32;
+    }
+#endif
     if (first + TILE > keys || (CAUSAL && first + TILE - 1 > start + first_of_warp)) {
         // Of the row of each half, columns from here on are not seen.
         int end[2] = {keys - first - 2 * t, keys - first - 2 * t};
@@ -127,6 +155,20 @@ __device__ __forceinline__ void soften(
     }
 }
 
+// Clears the weights that are dropped, once they are summed up.
+__device__ __forceinline__ void drop(
+    float (&weights)[TILE / 8][4], const HeadChanges& change, int first_of_warp, int first) {
+#if DROPPED
+    u32 kept[(TILE / 8 + 7) / 8];
+    change.draw<false, TILE / 8>(kept, first_of_warp, first);
+#pragma unroll
+    for (int j = 0; j < TILE / 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (!is_kept(kept, j, i)) weights[j][i] = 0;
+#endif
+}
+
 // Warp groups take turns in starting products: while one's are under way, the others compute weights. A turn is a
 // hardware barrier, at which a warp group waits and the one before it arrives.
 __device__ __forceinline__ void await_turn(int group) {
@@ -146,6 +188,7 @@ __device__ __forceinline__ void attend(
         if (index >= p.pieces) break;
         const Work work(p, index);
         const int first_of_warp = work.first_own + 64 * group + threadIdx.x % GROUP / 32 * 16;
+        const HeadChanges change(p.changes, work.batch, p.heads, work.head, p.queries, p.keys);
         const u32 q = own.tile(round) + group * (64 * ROW_BYTES);
         float sums[WIDE][4], scores[TILE / 8][4], shrink[2];
         u32 weights[TILE / 16][4];
@@ -160,7 +203,8 @@ __device__ __forceinline__ void attend(
             await_products<0>();
             settle(scores);
             keys.release(turn);
-            soften(scores, rows, shrink, 0, first_of_warp, p.keys, work.start, p.scale);
+            soften(scores, rows, shrink, work.begin, first_of_warp, work.seen, work.start, p.scale, p.changes, change);
+            drop(scores, change, first_of_warp, work.begin);
             pack(weights, scores);
             for (int i = 1; i < work.tiles; ++i) {
                 keys.await_filled(turn + i);
@@ -172,7 +216,9 @@ __device__ __forceinline__ void attend(
                 await_products<1>();
                 settle(scores);
                 keys.release(turn + i);
-                soften(scores, rows, shrink, i * TILE, first_of_warp, p.keys, work.start, p.scale);
+                const int first = work.begin + i * TILE;
+                soften(scores, rows, shrink, first, first_of_warp, work.seen, work.start, p.scale, p.changes, change);
+                drop(scores, change, first_of_warp, first);
                 await_products<0>();
                 settle(sums);
                 values.release(turn + i - 1);
@@ -201,13 +247,14 @@ __device__ __forceinline__ void attend(
             const float all = over_row(rows.total[half]);
             const bool real = query < p.queries;
             // [batch, queries, heads, WIDTH]: the heads of a position beside each other. Who sees nothing gets zeros.
-            const float share = AFTER && all == 0 ? 0.0f : 1.0f / all;
+            const bool nothing = (AFTER || SOME_SEE_NOTHING) && all == 0;
+            const float share = nothing ? 0.0f : p.changes.kept_factor() / all;
             T* row = p.out + ((work.batch * p.queries + query) * p.heads + work.head) * WIDTH;
             write_columns(row, real, 0, sums, half, share);
 #if !AFTER
             if (t == 0 && real)
                 p.log_sums[(work.batch * p.heads + work.head) * p.queries + query] =
-                    __fmaf_rn(rows.top[half], power_factor(p.scale), log2f(all)) * LN_2;
+                    nothing ? INFINITY_F32 : __fmaf_rn(rows.top[half], power_factor(p.scale), log2f(all)) * LN_2;
 #endif
         }
     }
@@ -222,7 +269,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     float* log_sums,
 #endif
     Strides of_query, Strides of_key, Strides of_value, int heads, int shared_heads, int queries, int keys, float scale,
-    int batches, int pieces, int heads_at_once, u32* counter) {
+    int batches, int pieces, int heads_at_once, u32* counter TAKEN) {
     // Rows are in the order that products read where tiles begin at multiples of 1024 bytes.
     extern __shared__ __align__(1024) uint4 shared[];
     const Problem p = {query, key, value, out,
@@ -232,7 +279,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                        log_sums,
 #endif
                        of_query, of_key, of_value, heads, shared_heads, queries, keys, scale, batches, pieces,
-                       heads_at_once, counter};
+                       heads_at_once, counter, GIVEN};
     const u32 from = shared_address(shared);
     const u32 of_keys = from + OWN_STAGES * OWN * PADDED * 2, of_values = of_keys + STAGES * TILE * PADDED * 2;
     const u32 barriers = of_values + STAGES * TILE * PADDED * 2;

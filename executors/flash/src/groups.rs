@@ -5,6 +5,7 @@ use fulgurite_runtime::DType;
 use fulgurite_runtime::device::Address;
 use fulgurite_runtime::rules::{LaunchShape, Parameter, Plan};
 
+use super::changes::Changes;
 use super::problem::{Problem, WIDEST_ACCESS};
 
 /// Rows of a warp group.
@@ -72,21 +73,27 @@ impl Groups {
         let has_products = plan.properties().architecture.as_deref() == Some("sm_90a");
         let half = matches!(problem.dtype, DType::BF16 | DType::F16);
         // Narrow heads would be mostly zeros. Rows of no whole packs are read one by one, by all warps the faster.
-        has_products && half && problem.width > PART / 2 && problem.has_whole(Groups::pack(problem))
+        has_products
+            && half
+            && (PART / 2 + 1..=2 * PART).contains(&problem.width)
+            && problem.has_whole(Groups::pack(problem))
     }
 
     /// Of the forward kernel; `None` leaves the problem to the kernels whose warps multiply by themselves. Sizes are
     /// part of the order of sums: they depend on the shape and the architecture, and on nothing that addresses or
     /// strides decide. They were measured on an H200: of what fits registers the fastest, or as good as any.
-    pub fn forward(plan: &Plan, problem: &Problem) -> Option<Groups> {
+    pub fn forward(plan: &Plan, problem: &Problem, changes: &Changes) -> Option<Groups> {
         if !Groups::fit(plan, problem) {
             return None;
         }
         // Three, unless many rows of the last block are none.
         let missing = problem.queries.next_multiple_of(3 * ROWS) - problem.queries;
-        let three = Groups::padded(problem) == PART && missing <= problem.queries / 16;
+        let three = Groups::padded(problem) == PART && missing <= problem.queries / 16 && changes.of_registers() == 0;
         let (consumers, registers) = if three { (3, OF_THREE) } else { (2, OF_TWO) };
-        let (tile, stages) = (128, if Groups::padded(problem) == PART { 3 } else { 2 });
+        let narrow = Groups::padded(problem) == PART;
+        // Where scores are changed in several ways, registers are left for half as many.
+        let tile = if changes.of_registers() <= if narrow { 2 } else { 1 } { 128 } else { 64 };
+        let stages = if narrow { 3 } else { 2 };
         let own_stages = 2;
         let rows = own_stages * consumers * ROWS + 2 * stages * tile;
         // Twice the heads that the blocks at work have, so that the last pieces of work are small, if their keys and
@@ -109,8 +116,10 @@ impl Groups {
 
     /// Of the two backward kernels, as [`Groups::forward`]: that whose blocks have keys, then that whose blocks have
     /// queries. In f16 the gradients of scores may exceed what the products take.
-    pub fn backward(plan: &Plan, problem: &Problem) -> Option<[Groups; 2]> {
-        let fits = Groups::fit(plan, problem) && problem.dtype == DType::BF16;
+    pub fn backward(plan: &Plan, problem: &Problem, changes: &Changes) -> Option<[Groups; 2]> {
+        // The slopes of capped scores would be as many registers as scores are; wide heads leave room for one change.
+        let room = changes.of_registers() < if Groups::padded(problem) == PART { 3 } else { 2 };
+        let fits = Groups::fit(plan, problem) && problem.dtype == DType::BF16 && changes.cap.is_none() && room;
         let of =
             |[consumers, tile, stages]: [usize; 3], registers: Registers, own: usize, heads: usize, known: usize| {
                 let rows = consumers * ROWS + stages * tile;
@@ -132,8 +141,10 @@ impl Groups {
         let known = 2 * size_of::<f32>();
         let (of_keys, of_queries) = if Groups::padded(problem) == PART {
             (([2, 64, 4], OF_TWO), ([2, 96, 4], OF_TWO))
-        } else {
+        } else if changes.of_registers() == 0 {
             (([2, 64, 3], MOST_OF_TWO), ([3, 64, 3], OF_THREE))
+        } else {
+            (([2, 64, 3], MOST_OF_TWO), ([2, 64, 3], MOST_OF_TWO))
         };
         let of_keys = of(of_keys.0, of_keys.1, problem.keys, problem.shared_heads, known);
         fits.then(|| [of_keys, of(of_queries.0, of_queries.1, problem.queries, problem.heads, 0)])

@@ -7,6 +7,7 @@ use fulgurite_runtime::source_files;
 use fulgurite_executor_cuda::elementwise::contiguous_copy;
 use fulgurite_executor_cuda::support::type_of;
 
+use super::changes::{Changes, Way};
 use super::groups::{Groups, JOINT_TILE};
 use super::problem::{Problem, Products, WIDEST_ACCESS};
 
@@ -25,26 +26,30 @@ impl Tiling {
     /// Measured on an H200: of the sizes that fit registers the fastest, or as good as any. Wide heads leave room for
     /// small tiles, and so do widths of no whole packs, whose elements are read one by one. The size of a tile is
     /// part of the order of sums, so it depends on the shape and on nothing that addresses or strides decide.
-    fn forward(problem: &Problem) -> Tiling {
-        let products = Products::of(problem.dtype);
+    fn forward(problem: &Problem, changes: &Changes) -> Tiling {
+        let products = problem.products;
         let wide = problem.padded() > 64;
         let (warps, tile) = match (products, problem.has_whole_packs()) {
-            (Products::Bf16, whole) => (4, if whole { 64 } else { 32 }),
+            (Products::Bf16, _) if problem.is_wide() => (4, 32),
+            (Products::Bf16, whole) => (4, if whole && !(wide && changes.of_registers() > 1) { 64 } else { 32 }),
             (Products::Tf32, false) if !wide => (4, 16),
             // Few queries do not fill more warps.
             (Products::Tf32, _) => (if problem.queries > 4 * OF_A_WARP { 8 } else { 4 }, if wide { 16 } else { 32 }),
+            (Products::F32, _) => (4, if wide { 16 } else { 32 }),
         };
         Tiling { products, warps, tile }
     }
 
     /// The same of the backward kernel.
-    fn backward(problem: &Problem) -> Tiling {
-        let products = Products::of(problem.dtype);
+    fn backward(problem: &Problem, changes: &Changes) -> Tiling {
+        let (products, changed) = (problem.products, changes.of_registers() > 0);
         let tile = match (products, problem.has_whole_packs()) {
+            (Products::F32, _) if problem.padded() > 64 && changed => 8,
             _ if problem.padded() > 64 => 16,
-            (Products::Bf16, true) => 64,
-            (Products::Bf16, false) | (Products::Tf32, true) => 32,
-            (Products::Tf32, false) => 16,
+            (Products::Bf16, true) if !changed => 64,
+            (Products::Bf16, _) => 32,
+            (Products::Tf32, true) | (Products::F32, _) if !changed => 32,
+            (Products::Tf32 | Products::F32, _) => 16,
         };
         Tiling { products, warps: 4, tile }
     }
@@ -54,10 +59,12 @@ impl Tiling {
         rows.div_ceil(OF_A_WARP * self.warps)
     }
 
-    /// Shared memory of the tiles of two tensors, in bytes; in bf16 the next ones are fetched beside them.
-    fn shared_bytes(&self, problem: &Problem) -> usize {
-        let stages = if self.products == Products::Bf16 { 2 } else { 1 };
-        2 * stages * self.tile * problem.padded() * self.products.size()
+    /// Shared memory in bytes: of the tiles of two tensors, beside which the next ones are fetched, but for TF32; and of
+    /// the block's own rows of `own` tensors.
+    fn shared_bytes(&self, problem: &Problem, own: usize) -> usize {
+        let stages = if self.products == Products::Tf32 { 1 } else { 2 };
+        let rows = 2 * stages * self.tile + own * OF_A_WARP * self.warps;
+        rows * problem.padded() * self.products.size()
     }
 
     fn threads(&self) -> u32 {
@@ -118,8 +125,9 @@ fn strides_of_result(result: &DeviceTensor) -> Parameter {
 macro_rules! kernels {
     ($plan:expr, $tiling:expr, $file:literal) => {
         $plan.source(match $tiling.products {
-            Products::Bf16 => source_files!["rows.cuh", "warps.cuh", "bf16.cuh", $file],
-            Products::Tf32 => source_files!["rows.cuh", "warps.cuh", "tf32.cuh", $file],
+            Products::Bf16 => source_files!["rows.cuh", "masks.cuh", "warps.cuh", "bf16.cuh", $file],
+            Products::Tf32 => source_files!["rows.cuh", "masks.cuh", "warps.cuh", "tf32.cuh", $file],
+            Products::F32 => source_files!["rows.cuh", "masks.cuh", "warps.cuh", "f32.cuh", $file],
         });
         $plan.define("WARPS", $tiling.warps);
         $plan.define("TILE", $tiling.tile);
@@ -135,17 +143,25 @@ fn define(plan: &mut Plan, problem: &Problem, padded: usize, is_causal: bool, al
     plan.define("ALIGNED", u8::from(aligned));
 }
 
+/// The same of kernels whose warps multiply by themselves. Of wide heads operands are packed whatever results are.
+fn define_by_warps(plan: &mut Plan, problem: &Problem, is_causal: bool, aligned: bool) {
+    define(plan, problem, problem.padded(), is_causal, aligned || problem.is_wide());
+    if problem.is_wide() {
+        plan.define("RESULTS_ALIGNED", u8::from(aligned));
+    }
+}
+
 /// Whether `pack` neighbours can be taken at once of all operands and results of the width.
 fn aligned(problem: &Problem, pack: usize, operands: &[Heads], results: &[&DeviceTensor]) -> bool {
     let whole = |tensor: &&DeviceTensor| Heads { tensor: (*tensor).clone() }.aligned(pack);
     problem.has_whole(pack) && results.iter().all(whole) && operands.iter().all(|heads| heads.aligned(pack))
 }
 
-/// Tensors of heads as kernels take them; those of warp groups take packs alone.
+/// Tensors of heads as kernels take them; those of warp groups, and those of wide heads, take packs alone.
 fn operands(plan: &mut Plan, problem: &Problem, by_groups: bool, tensors: &[&DeviceTensor]) -> Result<Vec<Heads>> {
     let taken = |tensor: &&DeviceTensor| {
         let heads = Heads::laid_out(plan, tensor)?;
-        if by_groups { heads.packed(plan, Groups::pack(problem)) } else { Ok(heads) }
+        if by_groups || problem.is_wide() { heads.packed(plan, Groups::pack(problem)) } else { Ok(heads) }
     };
     tensors.iter().map(taken).collect()
 }
@@ -154,12 +170,11 @@ fn operands(plan: &mut Plan, problem: &Problem, by_groups: bool, tensors: &[&Dev
 pub(super) fn forward(
     plan: &mut Plan,
     operands: [&DeviceTensor; 3],
-    is_causal: bool,
-    scale: f64,
+    way: &Way,
     out: &DeviceTensor,
     log_sums: &DeviceTensor,
 ) -> Result<()> {
-    launch_forward(plan, operands, None, is_causal, scale, out, Some(log_sums))
+    launch_forward(plan, operands, None, way, out, Some(log_sums))
 }
 
 /// Plans [`super::attention_after`].
@@ -170,7 +185,8 @@ pub(super) fn forward_after(
     scale: f64,
     out: &DeviceTensor,
 ) -> Result<()> {
-    launch_forward(plan, operands, Some(starts), true, scale, out, None)
+    let way = Way { is_causal: true, scale, tf32: false, changes: Changes::default() };
+    launch_forward(plan, operands, Some(starts), &way, out, None)
 }
 
 /// Attention of rows that are positions 0 and so on, or that begin at `starts`.
@@ -178,29 +194,32 @@ fn launch_forward(
     plan: &mut Plan,
     [query, key, value]: [&DeviceTensor; 3],
     starts: Option<&DeviceTensor>,
-    is_causal: bool,
-    scale: f64,
+    way: &Way,
     out: &DeviceTensor,
     log_sums: Option<&DeviceTensor>,
 ) -> Result<()> {
-    let problem = Problem::of(query, key);
-    let groups = Groups::forward(plan, &problem);
+    let problem = Problem::of(query, key, way.tf32);
+    let Way { is_causal, scale, changes, .. } = way;
+    let groups = Groups::forward(plan, &problem, changes);
     let operands = operands(plan, &problem, groups.is_some(), &[query, key, value])?;
     let shape = if let Some(groups) = groups {
-        plan.source(source_files!["rows.cuh", "wgmma.cuh", "tiles.cuh", "forward_wgmma.cu"]);
+        plan.source(source_files!["rows.cuh", "masks.cuh", "wgmma.cuh", "tiles.cuh", "forward_wgmma.cu"]);
         groups.define(plan);
         let aligned = aligned(&problem, Groups::pack(&problem), &operands, &[out]);
-        define(plan, &problem, Groups::padded(&problem), is_causal, aligned);
+        define(plan, &problem, Groups::padded(&problem), *is_causal, aligned);
         groups.shape(plan)
     } else {
-        let tiling = Tiling::forward(&problem);
+        let tiling = Tiling::forward(&problem, changes);
         kernels!(plan, tiling, "forward.cu");
         let aligned = aligned(&problem, tiling.products.pack(), &operands, &[out]);
-        define(plan, &problem, problem.padded(), is_causal, aligned);
+        define_by_warps(plan, &problem, *is_causal, aligned);
         let blocks = tiling.blocks(problem.queries) * problem.heads * problem.batch;
-        LaunchShape::linear(blocks as u32, tiling.threads()).shared(tiling.shared_bytes(&problem) as u32)
+        // Of wide heads, and of rows that several threads read, the block's own are in shared memory.
+        let own = usize::from(problem.products == Products::F32 || problem.is_wide());
+        LaunchShape::linear(blocks as u32, tiling.threads()).shared(tiling.shared_bytes(&problem, own) as u32)
     };
     plan.define("AFTER", u8::from(starts.is_some()));
+    changes.define(plan);
     let mut parameters: Vec<Parameter> = operands.iter().map(|heads| Parameter::from(&heads.tensor)).collect();
     parameters.push(Parameter::from(out));
     match starts {
@@ -211,11 +230,12 @@ fn launch_forward(
         None => parameters.extend(log_sums.map(Parameter::from)),
     }
     parameters.extend(operands.iter().map(Heads::strides));
-    parameters.extend(problem.extents(scale));
+    parameters.extend(problem.extents(*scale));
     if let Some(groups) = groups {
         parameters.extend(groups.parameters(&problem));
         parameters.extend(groups.forward_parameters(zeros(plan, size_of::<u32>())));
     }
+    parameters.extend(changes.parameters(plan)?);
     plan.launch("attention", shape, parameters)
 }
 
@@ -237,16 +257,16 @@ pub(super) fn backward(
     plan: &mut Plan,
     [d_out, query, key, value]: [&DeviceTensor; 4],
     [out, log_sums]: [&DeviceTensor; 2],
-    is_causal: bool,
-    scale: f64,
+    way: &Way,
     gradients: [&DeviceTensor; 3],
 ) -> Result<()> {
-    let problem = Problem::of(query, key);
-    let groups = Groups::backward(plan, &problem);
+    let problem = Problem::of(query, key, way.tf32);
+    let Way { is_causal, scale, changes, .. } = way;
+    let groups = Groups::backward(plan, &problem, changes);
     let operands = operands(plan, &problem, groups.is_some(), &[d_out, query, key, value])?;
     let (out, log_sums) = (contiguous(plan, out)?, contiguous(plan, log_sums)?);
     let [d_query, d_key, d_value] = gradients;
-    let tiling = Tiling::backward(&problem);
+    let tiling = Tiling::backward(&problem, changes);
     let aligned = aligned(&problem, tiling.products.pack(), &operands, &[d_query, d_key, d_value, &out]);
     plan.source(source_files!["rows.cuh", "rows.cu"]);
     plan.define("THREADS_OF_ROWS", THREADS_OF_ROWS);
@@ -254,13 +274,14 @@ pub(super) fn backward(
     // Its threads read other packs than those of the products.
     let pack = WIDEST_ACCESS / problem.dtype.size();
     let rows_aligned = self::aligned(&problem, pack, &operands[..1], &[&out]);
-    define(plan, &problem, problem.padded(), is_causal, rows_aligned);
+    let padded = problem.padded().next_power_of_two();
+    define(plan, &problem, padded, *is_causal, rows_aligned);
     let count = problem.batch * problem.heads * problem.queries;
     let rows = plan.workspace((count * 2 * size_of::<f32>()) as u64);
     let mut parameters = vec![Parameter::from(&operands[0].tensor), (&out).into(), (&log_sums).into(), rows.into()];
     parameters.push(operands[0].strides());
     parameters.extend([(problem.heads as i32).into(), (problem.queries as i32).into(), (count as i64).into()]);
-    let heads_of_block = THREADS_OF_ROWS * pack / problem.padded() / NEAR;
+    let heads_of_block = THREADS_OF_ROWS * pack / padded / NEAR;
     let blocks = problem.batch * problem.heads.div_ceil(heads_of_block) * problem.queries.div_ceil(NEAR);
     plan.launch("attention_rows", LaunchShape::linear(blocks as u32, THREADS_OF_ROWS as u32), parameters)?;
 
@@ -269,7 +290,8 @@ pub(super) fn backward(
     parameters.extend(gradients.map(Parameter::from));
     parameters.extend(operands.iter().map(Heads::strides));
     parameters.extend(gradients.map(strides_of_result));
-    if let Some(groups) = Groups::backward_joint(plan, &problem, is_causal) {
+    let joint = if changes.is_none() { Groups::backward_joint(plan, &problem, *is_causal) } else { None };
+    if let Some(groups) = joint {
         // Sums of gradients of queries, and how many blocks of keys added to each tile's; one count more is of the
         // pieces of work that were taken.
         let tiles = problem.batch * problem.heads * problem.queries.div_ceil(JOINT_TILE);
@@ -279,38 +301,39 @@ pub(super) fn backward(
         parameters.splice(strides..strides, [sums, counts].map(Parameter::from));
         plan.source(source_files!["rows.cuh", "wgmma.cuh", "tiles.cuh", "joint.cuh", "backward_joint.cu"]);
         groups.define(plan);
-        define(plan, &problem, Groups::padded(&problem), is_causal, aligned);
-        parameters.extend(problem.extents(scale));
+        define(plan, &problem, Groups::padded(&problem), *is_causal, aligned);
+        parameters.extend(problem.extents(*scale));
         parameters.extend(groups.parameters(&problem));
-        parameters.extend(groups.joint_parameters(&problem, is_causal));
+        parameters.extend(groups.joint_parameters(&problem, *is_causal));
         return plan.launch("attention_backward", groups.shape(plan), parameters);
     }
+    let of_changes = changes.parameters(plan)?;
     if let Some(both) = groups {
         for (groups, of_keys) in both.into_iter().zip([1, 0]) {
-            plan.source(source_files!["rows.cuh", "wgmma.cuh", "tiles.cuh", "backward_wgmma.cu"]);
+            plan.source(source_files!["rows.cuh", "masks.cuh", "wgmma.cuh", "tiles.cuh", "backward_wgmma.cu"]);
             groups.define(plan);
-            define(plan, &problem, Groups::padded(&problem), is_causal, aligned);
+            define(plan, &problem, Groups::padded(&problem), *is_causal, aligned);
             plan.define("OF_KEYS", of_keys);
+            changes.define(plan);
             let mut parameters = parameters.clone();
-            parameters.extend(problem.extents(scale));
+            parameters.extend(problem.extents(*scale));
             parameters.extend(groups.parameters(&problem));
+            parameters.extend(of_changes.iter().cloned());
             plan.launch("attention_backward", groups.shape(plan), parameters)?;
         }
         return Ok(());
     }
     kernels!(plan, tiling, "backward.cu");
-    define(plan, &problem, problem.padded(), is_causal, aligned);
+    define_by_warps(plan, &problem, *is_causal, aligned);
+    changes.define(plan);
     parameters.push((problem.batch as i32).into());
-    parameters.extend(problem.extents(scale));
+    parameters.extend(problem.extents(*scale));
+    parameters.extend(of_changes);
     let blocks = tiling.blocks(problem.queries) * problem.heads * problem.batch
-        + tiling.blocks(problem.keys) * problem.shared_heads * problem.batch;
-    // Wide heads do not fit registers: each block keeps two operands of its own rows in shared memory.
-    let own = if problem.padded() > 64 {
-        2 * OF_A_WARP * tiling.warps * problem.padded() * tiling.products.size()
-    } else {
-        0
-    };
-    let shape =
-        LaunchShape::linear(blocks as u32, tiling.threads()).shared((tiling.shared_bytes(&problem) + own) as u32);
+        + tiling.blocks(problem.keys) * problem.shared_heads * problem.batch * problem.parts_of_keys();
+    // Wide heads do not fit registers, nor do rows that several threads read: each block keeps two operands of its own
+    // rows in shared memory.
+    let own = if problem.padded() > 64 || problem.products == Products::F32 { 2 } else { 0 };
+    let shape = LaunchShape::linear(blocks as u32, tiling.threads()).shared(tiling.shared_bytes(&problem, own) as u32);
     plan.launch("attention_backward", shape, parameters)
 }

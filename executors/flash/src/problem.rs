@@ -3,8 +3,9 @@
 use fulgurite_runtime::DType;
 use fulgurite_runtime::rules::{DeviceTensor, Parameter};
 
-/// The widest heads that the kernels hold.
-pub(super) const WIDEST: usize = 128;
+/// The widest heads that the kernels hold in bf16, and those of other elements.
+pub(super) const WIDEST: usize = 256;
+pub(super) const WIDEST_OF_OTHERS: usize = 128;
 
 /// Bytes of shared memory that a thread fills at once.
 pub(super) const WIDEST_ACCESS: usize = 16;
@@ -19,19 +20,39 @@ pub(super) struct Problem {
     pub keys: usize,
     pub width: usize,
     pub dtype: DType,
+    pub products: Products,
 }
 
 impl Problem {
-    /// Of tensors whose metas were checked.
-    pub fn of(query: &DeviceTensor, key: &DeviceTensor) -> Problem {
+    /// Of tensors whose metas were checked; with `tf32` operands of f32 are rounded.
+    pub fn of(query: &DeviceTensor, key: &DeviceTensor, tf32: bool) -> Problem {
         let [batch, heads, queries, width] = [0, 1, 2, 3].map(|dim| query.shape()[dim]);
         let (shared_heads, keys) = (key.shape()[1], key.shape()[2]);
-        Problem { batch, heads, shared_heads, queries, keys, width, dtype: query.dtype() }
+        Problem {
+            batch,
+            heads,
+            shared_heads,
+            queries,
+            keys,
+            width,
+            dtype: query.dtype(),
+            products: Products::of(query.dtype(), tf32),
+        }
     }
 
     /// The width with zeros behind it.
     pub fn padded(&self) -> usize {
-        self.width.next_power_of_two().max(32)
+        if self.is_wide() { self.width.next_multiple_of(64) } else { self.width.next_power_of_two().max(32) }
+    }
+
+    /// Whether registers do not hold what they hold of narrower heads.
+    pub fn is_wide(&self) -> bool {
+        self.width > WIDEST_OF_OTHERS
+    }
+
+    /// In how many parts blocks compute the gradients of keys.
+    pub fn parts_of_keys(&self) -> usize {
+        if self.is_wide() { 2 } else { 1 }
     }
 
     /// Whether rows are of `pack` elements, several times over.
@@ -41,7 +62,7 @@ impl Problem {
 
     /// Whether rows are of as many elements as warps read at once, several times over.
     pub fn has_whole_packs(&self) -> bool {
-        self.has_whole(Products::of(self.dtype).pack())
+        self.has_whole(self.products.pack())
     }
 
     /// The extents that kernels take, and the factor of scores.
@@ -53,25 +74,31 @@ impl Problem {
     }
 }
 
-/// How the tensor cores multiply.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// How elements are multiplied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Products {
-    /// Elements of bf16 as they are.
+    /// By the tensor cores, elements of bf16 as they are.
     Bf16,
-    /// The others in TF32: f32 rounded; f16 for its range, which the gradients of scores may leave.
+    /// By the tensor cores in TF32: f32 rounded; f16 for its range, which the gradients of scores may leave.
     Tf32,
+    /// In f32, not by the tensor cores.
+    F32,
 }
 
 impl Products {
-    pub fn of(dtype: DType) -> Products {
-        if dtype == DType::BF16 { Products::Bf16 } else { Products::Tf32 }
+    fn of(dtype: DType, tf32: bool) -> Products {
+        match dtype {
+            DType::BF16 => Products::Bf16,
+            DType::F32 if !tf32 => Products::F32,
+            _ => Products::Tf32,
+        }
     }
 
     /// Bytes of an element in shared memory.
     pub fn size(self) -> usize {
         match self {
             Products::Bf16 => DType::BF16.size(),
-            Products::Tf32 => DType::F32.size(),
+            Products::Tf32 | Products::F32 => DType::F32.size(),
         }
     }
 

@@ -9,7 +9,8 @@
 
 typedef ELEMENT T;
 
-// Results of 8 columns each that a row of the width has, with zeros behind it: PADDED is 32, 64 or 128.
+// Results of 8 columns each that a row of the width has, with zeros behind it: PADDED is 32, 64 or 128, or a multiple
+// of 64 above.
 constexpr int WIDE = PADDED / 8;
 constexpr int QUARTERS = PADDED / 4;
 

@@ -1,14 +1,15 @@
-//! Attention forward and backward, and what it takes of `scaled_dot_product_attention`.
+//! Attention forward and backward.
 
 use fulgurite_ops_macros::operator;
 use fulgurite_runtime::executor::Claim;
+use fulgurite_runtime::rules::{ArrayD, ReferenceTensor, Result};
 use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
-use super::problem::WIDEST;
-use super::{by_both, flash};
-use fulgurite_ops::core::attention::{
-    Attended, as_before, as_four, beside, claims_heads, factor, meta_as_four, row_meta,
-};
+use super::changes::{Changes, ChangesMeta, Way};
+use super::problem::{WIDEST, WIDEST_OF_OTHERS};
+use super::{flash, launch};
+use fulgurite_ops::core::attention::{self as definition, Attended, beside, row_meta};
+use fulgurite_ops::nn::draws;
 use fulgurite_ops::prims::checks;
 
 /// The most rows of queries and keys in all: they, and so blocks, are counted by an `int` in the kernels.
@@ -27,7 +28,10 @@ pub(super) fn kernels_fit(query: &TensorMeta, key: &TensorMeta, value: &TensorMe
     let heads = q[0] == k[0] && k[1] > 0 && q[1].is_multiple_of(k[1]) && q[3] == k[3];
     refuse_unless!(heads, "query is {query}, key {key}: takes one batch and width, and heads a multiple of key's");
     refuse_unless!(q.iter().chain(k).all(|extent| *extent > 0), "query is {query}, key {key}: nothing to attend to");
-    refuse_unless!(q[3] <= WIDEST, "heads are {} wide, takes at most {WIDEST}", q[3]);
+    let widest = if query.dtype() == DType::BF16 { WIDEST } else { WIDEST_OF_OTHERS };
+    refuse_unless!(q[3] <= widest, "heads are {} wide, takes at most {widest} in {}", q[3], query.dtype());
+    let whole = q[3] <= WIDEST_OF_OTHERS || q[3].is_multiple_of(8);
+    refuse_unless!(whole, "heads are {} wide, takes multiples of 8 above {WIDEST_OF_OTHERS}", q[3]);
     // Each warp has 16 rows, the last of which may lie beyond.
     let rows = q[2].max(k[2]).saturating_add(16).saturating_mul(2).saturating_mul(q[0]).saturating_mul(q[1]);
     refuse_unless!(rows <= MOST, "query is {query}, key {key}: more than {MOST} rows");
@@ -36,11 +40,16 @@ pub(super) fn kernels_fit(query: &TensorMeta, key: &TensorMeta, value: &TensorMe
 
 /// Attention of query [B, H, L, E] to key and value [B, H', S, E], H a multiple of H': out [B, L, H, E], with the heads
 /// of a position beside each other, and the logarithm of the sum of each row's exponentials, f32 [B, H, L]. `is_causal`
-/// lets position i see 0 to i.
+/// lets position i see 0 to i, `window` only that number of last ones; row b of the batch sees its first `lengths[b]`
+/// keys. With `cap` scores become cap · tanh(score / cap). `mask` [B, H, L, S], where every extent may be 1, is of
+/// booleans that say who is seen, or of numbers that are added to scores; of those below -22713 each counts as that,
+/// but for -infinity. Weights are dropped as by `dropout` of `dropout_p` and `generator`. Who sees nothing gets zeros,
+/// and the logarithm infinity. Operands of f32 are multiplied as they are, and with `tf32` rounded to TF32.
 #[operator(
     executor = flash,
     strided,
     no_grad = "the implementation that uses it has a gradient of its own",
+    waive(tf32 = "the definition rounds nothing"),
     tolerance(
         consistency,
         checker,
@@ -48,7 +57,7 @@ pub(super) fn kernels_fit(query: &TensorMeta, key: &TensorMeta, value: &TensorMe
         dtype = f32,
         factor = 256.0,
         scaled = 0.0009765625,
-        reason = "operands are rounded to TF32: the bound of prims::matmul, whose directive derives it"
+        reason = "operands may be rounded to TF32: the bound of prims::matmul, whose directive derives it"
     ),
     tolerance(
         consistency,
@@ -76,10 +85,31 @@ pub mod attention {
         value: Tensor<Floating>,
         is_causal: bool,
         scale: f64,
+        #[default(None)] mask: Option<Tensor>,
+        #[default(None)] lengths: Option<Tensor<Integer>>,
+        #[default(None)] generator: Option<Tensor<Integer>>,
+        #[default(None)] window: Option<i64>,
+        #[default(None)] cap: Option<f64>,
+        #[default(0.0)] dropout_p: f64,
+        #[default(false)] tf32: bool,
     ) -> (Tensor, Tensor);
 
-    fn meta(query: &TensorMeta, key: &TensorMeta, value: &TensorMeta) -> Result<(TensorMeta, TensorMeta)> {
-        super::kernels_fit(query, key, value).map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
+    fn meta(
+        query: &TensorMeta,
+        key: &TensorMeta,
+        value: &TensorMeta,
+        is_causal: bool,
+        mask: Option<&TensorMeta>,
+        lengths: Option<&TensorMeta>,
+        generator: Option<&TensorMeta>,
+        window: Option<i64>,
+        cap: Option<f64>,
+        dropout_p: f64,
+    ) -> Result<(TensorMeta, TensorMeta)> {
+        let fits = super::kernels_fit(query, key, value);
+        let fits = fits
+            .and_then(|()| ChangesMeta { mask, lengths, generator, is_causal, window, cap, dropout_p }.fit(query, key));
+        fits.map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         Ok((beside(query, value), row_meta(query)))
     }
 
@@ -89,8 +119,17 @@ pub mod attention {
         value: &ArrayD<f64>,
         is_causal: bool,
         scale: f64,
-    ) -> (ArrayD<f64>, ArrayD<f64>) {
-        Attended { query, key, value, mask: None, is_causal, scale }.forward()
+        mask: Option<&ReferenceTensor>,
+        lengths: Option<&ArrayD<i64>>,
+        generator: Option<&ReferenceTensor>,
+        window: Option<i64>,
+        cap: Option<f64>,
+        dropout_p: f64,
+    ) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
+        let marks = super::Marks::of(mask);
+        let kept = super::kept(query, key, generator, dropout_p)?;
+        let changes = definition::Changes { added: marks.added, lengths, window, cap, kept: kept.as_ref() };
+        Ok(Attended { query, key, value, mask: marks.seen, is_causal, scale }.forward_with(&changes))
     }
 
     fn plan(
@@ -100,20 +139,48 @@ pub mod attention {
         value: &DeviceTensor,
         is_causal: bool,
         scale: f64,
+        mask: Option<&DeviceTensor>,
+        lengths: Option<&DeviceTensor>,
+        generator: Option<&DeviceTensor>,
+        window: Option<i64>,
+        cap: Option<f64>,
+        dropout_p: f64,
+        tf32: bool,
         out: &DeviceTensor,
         log_sums: &DeviceTensor,
     ) -> Result<()> {
-        super::super::launch::forward(plan, [query, key, value], is_causal, scale, out, log_sums)
+        let dropped = generator.filter(|_| dropout_p > 0.0).map(|generator| (generator, dropout_p));
+        let changes = Changes { mask, lengths, window, cap, dropped };
+        let way = Way { is_causal, scale, tf32, changes };
+        launch::forward(plan, [query, key, value], &way, out, log_sums)
     }
 
     fn samples(s: &mut Samples) {
         if !fulgurite_executor_cuda::support::has_kernels_for(s.dtype()) {
             return;
         }
-        for (batch, [heads, shared_heads], [queries, keys], width, is_causal) in super::CASES {
+        for (batch, [heads, shared_heads], [queries, keys], width, is_causal) in super::cases(s.dtype()) {
             let (q, k) = ([batch, heads, queries, width], [batch, shared_heads, keys, width]);
             let case = with(s.normal(q), s.normal(k), s.normal(k), is_causal, 1.0 / (width as f64).sqrt());
             s.case(case);
+            if s.dtype() == DType::F32 {
+                let rounded = with(s.normal(q), s.normal(k), s.normal(k), is_causal, 1.0 / (width as f64).sqrt());
+                s.case(rounded.tf32(true));
+            }
+        }
+        for (form, [heads, shared_heads], [queries, keys], width) in super::super::forms::FORMS {
+            let (q, k) = ([2, heads, queries, width], [2, shared_heads, keys, width]);
+            let scale = 1.0 / (width as f64).sqrt();
+            let case = with(s.normal(q), s.normal(k), s.normal(k), form.is_causal(), scale);
+            let form = form.made(s, [heads, queries, keys]);
+            s.case(
+                case.mask(form.mask)
+                    .lengths(form.lengths)
+                    .generator(form.generator)
+                    .window(form.window)
+                    .cap(form.cap)
+                    .dropout_p(form.dropout_p),
+            );
         }
     }
 
@@ -123,17 +190,45 @@ pub mod attention {
         };
         e.case(Kernel, call([2, 4, 3, 8], [2, 3, 5, 8]), "heads a multiple of key's");
         e.case(Kernel, call([2, 4, 0, 8], [2, 4, 5, 8]), "nothing to attend to");
-        e.case(Kernel, call([1, 1, 3, 200], [1, 1, 3, 200]), "200 wide, takes at most 128");
+        e.case(Kernel, call([1, 1, 3, 200], [1, 1, 3, 200]), "200 wide, takes at most 128 in f32");
         let wide = |shape: [usize; 4]| e.of(DType::F64, shape);
+        let half = |width: usize| e.of(DType::BF16, [1, 1, 3, width]);
+        let whole = with(half(132), half(132), half(132), true, 0.5);
+        e.case(Kernel, whole, "132 wide, takes multiples of 8 above 128");
+        let several = with(half(256), half(256), half(256), true, 0.5).mask(Some(e.booleans([1, 1, 3, 3])));
+        e.case(Kernel, several.cap(Some(1.0)), "takes more than 192 with one of");
         let doubles = with(wide([1, 1, 2, 4]), wide([1, 1, 2, 4]), wide([1, 1, 2, 4]), false, 0.5);
         e.case(Kernel, doubles, "query is f64");
         let flat = with(e.of(DType::F32, [2, 4]), e.of(DType::F32, [2, 4]), e.of(DType::F32, [2, 4]), false, 0.5);
         e.case(Kernel, flat, "takes four dimensions");
+        let good = || call([2, 4, 3, 8], [2, 2, 5, 8]);
+        e.case(Kernel, good().mask(Some(e.booleans([3, 5]))), "does not broadcast to [2, 4, 3, 5]");
+        e.case(Kernel, good().mask(Some(e.booleans([2, 4, 5, 3]))), "does not broadcast to [2, 4, 3, 5]");
+        e.case(Kernel, good().mask(Some(wide([2, 4, 3, 5]))), "mask is f64, takes bool and f32");
+        e.case(Kernel, good().lengths(Some(e.integers(0, 5, [4]))), "takes an integer for each of the batch");
+        e.case(Kernel, good().window(Some(0)), "window is 0");
+        e.case(Kernel, good().cap(Some(0.0)), "cap is 0");
+        e.case(Kernel, good().dropout_p(1.0), "takes 0 to below 1");
+        e.case(Kernel, good().dropout_p(0.5), "takes a generator i64[2]");
+        let everybody = with(
+            e.of(DType::F32, [1, 1, 3, 8]),
+            e.of(DType::F32, [1, 1, 3, 8]),
+            e.of(DType::F32, [1, 1, 3, 8]),
+            false,
+            0.5,
+        );
+        e.case(Kernel, everybody.window(Some(2)), "window is 2 without is_causal");
     }
 }
 
+/// The cases of a dtype.
+fn cases(dtype: DType) -> impl Iterator<Item = Case> {
+    CASES.into_iter().filter(move |case| dtype == DType::BF16 || case.3 <= WIDEST_OF_OTHERS)
+}
+
 /// Batch, heads and those of keys, queries and keys, width, causal.
-const CASES: [(usize, [usize; 2], [usize; 2], usize, bool); 12] = [
+type Case = (usize, [usize; 2], [usize; 2], usize, bool);
+const CASES: [Case; 14] = [
     (2, [3, 3], [5, 5], 4, false),
     (2, [3, 3], [7, 7], 4, true),
     // Neither tiles nor packs are whole.
@@ -151,6 +246,9 @@ const CASES: [(usize, [usize; 2], [usize; 2], usize, bool); 12] = [
     // Several tiles of warp groups, with zeros behind the width.
     (1, [2, 1], [140, 270], 96, false),
     (2, [2, 1], [270, 270], 40, true),
+    // Gradients of keys in two parts.
+    (1, [2, 1], [70, 90], 256, true),
+    (1, [2, 2], [40, 40], 136, false),
 ];
 
 /// The gradients of [`mod@attention`] for query, key and value, each with the heads of a position beside each other:
@@ -161,6 +259,7 @@ const CASES: [(usize, [usize; 2], [usize; 2], usize, bool); 12] = [
     strided,
     strided_results = 1,
     no_grad = "a gradient is not differentiated again",
+    waive(tf32 = "the definition rounds nothing"),
     tolerance(
         consistency,
         checker,
@@ -168,7 +267,7 @@ const CASES: [(usize, [usize; 2], [usize; 2], usize, bool); 12] = [
         dtype = f32,
         factor = 256.0,
         scaled = 0.0009765625,
-        reason = "operands are rounded to TF32: the bound of prims::matmul, whose directive derives it"
+        reason = "operands may be rounded to TF32: the bound of prims::matmul, whose directive derives it"
     ),
     tolerance(
         consistency,
@@ -200,6 +299,13 @@ pub mod attention_backward {
         log_sums: Tensor<Floating>,
         is_causal: bool,
         scale: f64,
+        #[default(None)] mask: Option<Tensor>,
+        #[default(None)] lengths: Option<Tensor<Integer>>,
+        #[default(None)] generator: Option<Tensor<Integer>>,
+        #[default(None)] window: Option<i64>,
+        #[default(None)] cap: Option<f64>,
+        #[default(0.0)] dropout_p: f64,
+        #[default(false)] tf32: bool,
     ) -> (Tensor, Tensor, Tensor);
 
     fn meta(
@@ -209,8 +315,18 @@ pub mod attention_backward {
         value: &TensorMeta,
         attended: &TensorMeta,
         log_sums: &TensorMeta,
+        is_causal: bool,
+        mask: Option<&TensorMeta>,
+        lengths: Option<&TensorMeta>,
+        generator: Option<&TensorMeta>,
+        window: Option<i64>,
+        cap: Option<f64>,
+        dropout_p: f64,
     ) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
-        super::kernels_fit(query, key, value).map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
+        let fits = super::kernels_fit(query, key, value);
+        let fits = fits
+            .and_then(|()| ChangesMeta { mask, lengths, generator, is_causal, window, cap, dropout_p }.fit(query, key));
+        fits.map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         checks::is_like(("d_out", d_out), query, Code::Cotangent)?;
         let (result, row) = (beside(query, value), row_meta(query));
         checks::is_like(("attended", attended), &result, Code::Attended)?;
@@ -228,9 +344,18 @@ pub mod attention_backward {
         log_sums: &ArrayD<f64>,
         is_causal: bool,
         scale: f64,
-    ) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
-        let all = Attended { query, key, value, mask: None, is_causal, scale };
-        all.backward(d_out, attended, log_sums).into()
+        mask: Option<&ReferenceTensor>,
+        lengths: Option<&ArrayD<i64>>,
+        generator: Option<&ReferenceTensor>,
+        window: Option<i64>,
+        cap: Option<f64>,
+        dropout_p: f64,
+    ) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
+        let marks = super::Marks::of(mask);
+        let kept = super::kept(query, key, generator, dropout_p)?;
+        let changes = definition::Changes { added: marks.added, lengths, window, cap, kept: kept.as_ref() };
+        let all = Attended { query, key, value, mask: marks.seen, is_causal, scale };
+        Ok(all.backward_with(&changes, d_out, attended, log_sums).into())
     }
 
     fn plan(
@@ -243,33 +368,63 @@ pub mod attention_backward {
         log_sums: &DeviceTensor,
         is_causal: bool,
         scale: f64,
+        mask: Option<&DeviceTensor>,
+        lengths: Option<&DeviceTensor>,
+        generator: Option<&DeviceTensor>,
+        window: Option<i64>,
+        cap: Option<f64>,
+        dropout_p: f64,
+        tf32: bool,
         d_query: &DeviceTensor,
         d_key: &DeviceTensor,
         d_value: &DeviceTensor,
     ) -> Result<()> {
         let operands = [d_out, query, key, value];
-        super::super::launch::backward(
-            plan,
-            operands,
-            [attended, log_sums],
-            is_causal,
-            scale,
-            [d_query, d_key, d_value],
-        )
+        let dropped = generator.filter(|_| dropout_p > 0.0).map(|generator| (generator, dropout_p));
+        let changes = Changes { mask, lengths, window, cap, dropped };
+        let way = Way { is_causal, scale, tf32, changes };
+        launch::backward(plan, operands, [attended, log_sums], &way, [d_query, d_key, d_value])
     }
 
     fn samples(s: &mut Samples) {
         if !fulgurite_executor_cuda::support::has_kernels_for(s.dtype()) {
             return;
         }
-        for (batch, [heads, shared_heads], [queries, keys], width, is_causal) in super::CASES {
+        for (batch, [heads, shared_heads], [queries, keys], width, is_causal) in super::cases(s.dtype()) {
             let (q, k) = ([batch, heads, queries, width], [batch, shared_heads, keys, width]);
             let attended = s.normal([batch, queries, heads, width]);
             // As large as sums of such exponentials are: weights stay near those of attention.
             let log = (keys as f64).ln();
             let log_sums = s.uniform(log + 0.5, log + 1.5, [batch, heads, queries]).cast(DType::F32);
             let scale = 1.0 / (width as f64).sqrt();
-            s.case(with(s.normal(q), s.normal(q), s.normal(k), s.normal(k), attended, log_sums, is_causal, scale));
+            let of = |tf32: bool| {
+                let (attended, log_sums) = (attended.clone(), log_sums.clone());
+                let call =
+                    with(s.normal(q), s.normal(q), s.normal(k), s.normal(k), attended, log_sums, is_causal, scale);
+                call.tf32(tf32)
+            };
+            let cases = [of(false), of(true)];
+            for case in cases.into_iter().take(if s.dtype() == DType::F32 { 2 } else { 1 }) {
+                s.case(case);
+            }
+        }
+        for (form, [heads, shared_heads], [queries, keys], width) in super::super::forms::FORMS {
+            let (q, k) = ([2, heads, queries, width], [2, shared_heads, keys, width]);
+            let attended = s.normal([2, queries, heads, width]);
+            let log = (keys as f64).ln();
+            let log_sums = s.uniform(log + 0.5, log + 1.5, [2, heads, queries]).cast(DType::F32);
+            let scale = 1.0 / (width as f64).sqrt();
+            let (d_out, q, key, value) = (s.normal(q), s.normal(q), s.normal(k), s.normal(k));
+            let case = with(d_out, q, key, value, attended, log_sums, form.is_causal(), scale);
+            let form = form.made(s, [heads, queries, keys]);
+            s.case(
+                case.mask(form.mask)
+                    .lengths(form.lengths)
+                    .generator(form.generator)
+                    .window(form.window)
+                    .cap(form.cap)
+                    .dropout_p(form.dropout_p),
+            );
         }
     }
 
@@ -282,63 +437,36 @@ pub mod attention_backward {
         e.case(Cotangent, ARGUMENTS.d_out.set(good(), of(&[2, 4, 3, 9])), "expected f32[2, 4, 3, 8]");
         e.case(Attended, ARGUMENTS.attended.set(good(), of(&[2, 4, 3, 8])), "expected f32[2, 3, 4, 8]");
         e.case(LogSums, ARGUMENTS.log_sums.set(good(), of(&[2, 4, 4])), "expected f32[2, 4, 3]");
+        e.case(Kernel, good().mask(Some(e.booleans([2, 4, 5, 3]))), "does not broadcast to [2, 4, 3, 5]");
+        e.case(Kernel, good().dropout_p(0.5), "takes a generator i64[2]");
     }
 }
 
-by_both!(fulgurite_ops::nn::scaled_dot_product_attention, attention_by_flash, attention_by_flash_tf32, {
-    fn checker(
-        query: &TensorMeta,
-        key: &TensorMeta,
-        value: &TensorMeta,
-        attn_mask: Option<&TensorMeta>,
-        dropout_p: f64,
-        enable_gqa: bool,
-    ) -> Claim {
-        precision::takes(query)?;
-        refuse_unless!(attn_mask.is_none(), "has no masks but the causal one");
-        refuse_unless!(dropout_p == 0.0, "has no dropout, dropout_p is {dropout_p}");
-        claims_heads(query, key, value, enable_gqa)?;
-        super::kernels_fit(&meta_as_four(query), &meta_as_four(key), &meta_as_four(value))
-    }
+/// A mask, as the definition takes it.
+struct Marks<'a> {
+    seen: Option<&'a ArrayD<bool>>,
+    added: Option<&'a ArrayD<f64>>,
+}
 
-    fn execution(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        _attn_mask: Option<Tensor>,
-        _dropout_p: f64,
-        is_causal: bool,
-        scale: Option<f64>,
-        _enable_gqa: bool,
-        _generator: Option<Tensor>,
-    ) -> Tensor {
-        let [q, k, v] = [query, key, value].map(as_four);
-        as_before(attention(q, k, v, is_causal, factor(query, scale)).0, query)
+impl<'a> Marks<'a> {
+    fn of(mask: Option<&'a ReferenceTensor>) -> Marks<'a> {
+        let is_of_booleans = mask.is_some_and(|mask| mask.dtype() == DType::Bool);
+        Marks {
+            seen: mask.filter(|_| is_of_booleans).map(ReferenceTensor::booleans),
+            added: mask.filter(|_| !is_of_booleans).map(ReferenceTensor::floats),
+        }
     }
+}
 
-    fn grad(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        _attn_mask: Option<Tensor>,
-        _dropout_p: f64,
-        is_causal: bool,
-        scale: Option<f64>,
-        _enable_gqa: bool,
-        _generator: Option<Tensor>,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        let [q, k, v] = [query, key, value].map(as_four);
-        let scale = factor(query, scale);
-        let (out, log_sums) = attention(q, k, v, is_causal, scale);
-        (as_before(out, query), move |d_out: Tensor| {
-            let d_out = as_four(d_out);
-            let (d_query, d_key, d_value) = attention_backward(d_out, q, k, v, out, log_sums, is_causal, scale);
-            Grads {
-                query: as_before(d_query, query),
-                key: as_before(d_key, key),
-                value: as_before(d_value, value),
-                attn_mask: None,
-            }
-        })
-    }
-});
+/// For references: what weights [B, H, L, S] are multiplied with, by the numbers that `dropout` draws.
+fn kept(
+    query: &ArrayD<f64>,
+    key: &ArrayD<f64>,
+    generator: Option<&ReferenceTensor>,
+    dropout_p: f64,
+) -> Result<Option<ArrayD<f64>>> {
+    let Some(generator) = generator.filter(|_| dropout_p > 0.0) else { return Ok(None) };
+    let (q, k) = (query.shape(), key.shape());
+    let drawn = draws(&[q[0], q[1], q[2], k[2]], DType::F32, generator)?;
+    Ok(Some(drawn.mapv(|u| if u >= f64::from(dropout_p as f32) { 1.0 / (1.0 - dropout_p) } else { 0.0 })))
+}

@@ -134,7 +134,9 @@ __device__ __forceinline__ void along_width(float (&c)[TILE / 8][4], const Left<
 
 // c += weights rows, where weights are results of `along_width`, rounded. c[4 s + i] has in column n element 32 s + 4 n
 // + i of the width: a thread has 8 neighbours of each span.
+template <int BEGIN = 0>
 __device__ __forceinline__ void along_rows(float (&c)[WIDE][4], const float (&weights)[TILE / 8][4], const Tile& rows) {
+    static_assert(BEGIN == 0, "heads are in one part");
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
     for (int j = 0; j < TILE / 8; ++j) {
@@ -153,6 +155,7 @@ __device__ __forceinline__ void along_rows(float (&c)[WIDE][4], const float (&we
 }
 
 // Writes what `along_rows` left of row g (half 0) or g + 8 (half 1), times a factor.
+template <int BEGIN = 0>
 __device__ __forceinline__ void write_row(T* row, const float (&c)[WIDE][4], int half, float factor) {
     const int t = threadIdx.x % 4;
 #pragma unroll

@@ -1,10 +1,8 @@
 //! Rows that are programs of one operator: their inputs, what is differentiated, and what they move and compute at
 //! least.
 
-use fulgurite::argument::Scalar;
-use fulgurite::ops::prims;
 use fulgurite::prelude::*;
-use fulgurite::{Array, DType, Device, Result, Tensor};
+use fulgurite::{Array, DType, Result, Tensor};
 
 use super::super::measured_inputs::filled;
 use super::rows::{Form, Mask, Work};
@@ -199,7 +197,9 @@ fn attention([batch, heads, groups, length, width]: [usize; 5], mask: Mask, dtyp
             Mask::Full => attention.call(),
             Mask::Causal => attention.is_causal(true).call(),
             Mask::Boolean => attention.attn_mask(x[3]).call(),
-            Mask::Window(window) => attention.attn_mask(within(length, window, x[0].device())).call(),
+            Mask::Window(window) => {
+                windowed_attention::with(x[0], x[1], x[2]).is_causal(true).window(Some(window as i64)).call()
+            }
         };
         vec![out]
     });
@@ -212,13 +212,6 @@ fn attention([batch, heads, groups, length, width]: [usize; 5], mask: Mask, dtyp
         flops: Some([2.0 * product, 5.0 * product]),
         function,
     }
-}
-
-/// bool[T, T]: whether position i attends to j, which is not after it, and within the window.
-fn within(length: usize, window: usize, device: Device) -> Tensor {
-    let positions = prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, device.to_string());
-    let (i, j) = (reshape(positions, [length as i64, 1]), reshape(positions, [1, length as i64]));
-    logical_and(le(j, i), gt(j, i - window as i64))
 }
 
 fn product([m, n, k]: [usize; 3], form: Form, dtype: DType) -> Case {

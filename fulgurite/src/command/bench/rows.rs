@@ -215,18 +215,19 @@ fn steps() -> Vec<Row> {
 }
 
 fn attention() -> Vec<Row> {
-    let of = |name: &str, [batch, heads, groups, length, width]: [usize; 5], mask, quick| {
-        let work = Work::Attention { batch, heads, groups, length, width, mask, dtype: "bf16" };
+    let of = |name: &str, [batch, heads, groups, length, width]: [usize; 5], mask, dtype, quick| {
+        let work = Work::Attention { batch, heads, groups, length, width, mask, dtype };
         row(Group::Attention, format!("attention-{name}"), quick, work)
     };
     vec![
-        of("gpt2", [16, 12, 12, 1024, 64], Mask::Causal, true),
-        of("t4096-d128", [4, 32, 32, 4096, 128], Mask::Causal, false),
-        of("grouped-t8192", [2, 32, 8, 8192, 128], Mask::Causal, false),
-        of("window-1024", [2, 32, 8, 8192, 128], Mask::Window(1024), false),
-        of("full", [4, 32, 32, 2048, 128], Mask::Full, false),
-        of("boolean-mask", [4, 32, 32, 2048, 128], Mask::Boolean, false),
-        of("d256", [4, 16, 16, 4096, 256], Mask::Causal, false),
+        of("gpt2", [16, 12, 12, 1024, 64], Mask::Causal, "bf16", true),
+        of("t4096-d128", [4, 32, 32, 4096, 128], Mask::Causal, "bf16", false),
+        of("grouped-t8192", [2, 32, 8, 8192, 128], Mask::Causal, "bf16", false),
+        of("window-1024", [2, 32, 8, 8192, 128], Mask::Window(1024), "bf16", false),
+        of("full", [4, 32, 32, 2048, 128], Mask::Full, "bf16", false),
+        of("boolean-mask", [4, 32, 32, 2048, 128], Mask::Boolean, "bf16", false),
+        of("d256", [4, 16, 16, 4096, 256], Mask::Causal, "bf16", false),
+        of("f32", [4, 12, 12, 1024, 64], Mask::Causal, "f32", false),
     ]
 }
 

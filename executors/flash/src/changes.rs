@@ -1,0 +1,146 @@
+//! What a problem changes about scores and weights, as kernels take it (`masks.cuh`).
+
+use fulgurite_runtime::executor::Claim;
+use fulgurite_runtime::rules::{DeviceTensor, Parameter, Plan, Result};
+use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
+
+use fulgurite_executor_cuda::elementwise::contiguous_copy;
+use fulgurite_executor_cuda::support::type_of;
+
+/// How a problem attends.
+#[derive(Clone, Copy)]
+pub(super) struct Way<'a> {
+    pub is_causal: bool,
+    pub scale: f64,
+    /// Whether operands of f32 are rounded to TF32.
+    pub tf32: bool,
+    pub changes: Changes<'a>,
+}
+
+/// What there is beside causal attention.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Changes<'a> {
+    /// Booleans, or numbers of the elements' type: [B, H, L, S], where every extent may be 1.
+    pub mask: Option<&'a DeviceTensor>,
+    /// How many keys of each batch are seen: [B].
+    pub lengths: Option<&'a DeviceTensor>,
+    pub window: Option<i64>,
+    pub cap: Option<f64>,
+    /// The generator, and the probability of a weight to be dropped.
+    pub dropped: Option<(&'a DeviceTensor, f64)>,
+}
+
+impl<'a> Changes<'a> {
+    /// Whether there are none.
+    pub fn is_none(&self) -> bool {
+        self.of_registers() == 0 && self.lengths.is_none() && self.window.is_none()
+    }
+
+    /// How many of the changes take registers for each score.
+    pub fn of_registers(&self) -> usize {
+        [self.mask.is_some(), self.cap.is_some(), self.dropped.is_some()].into_iter().filter(|has| *has).count()
+    }
+
+    /// Tells the kernels which changes they are compiled for.
+    pub fn define(&self, plan: &mut Plan) {
+        if let Some(mask) = self.mask {
+            plan.define("MASK", if mask.dtype() == DType::Bool { 1 } else { 2 });
+        }
+        if let Some(lengths) = self.lengths {
+            plan.define("LENGTHS", type_of(lengths.dtype()));
+        }
+        for (name, has) in
+            [("WINDOW", self.window.is_some()), ("CAPPED", self.cap.is_some()), ("DROPPED", self.dropped.is_some())]
+        {
+            if has {
+                plan.define(name, 1);
+            }
+        }
+    }
+
+    /// The last parameters of the kernels, in the order of `masks.cuh`.
+    pub fn parameters(&self, plan: &mut Plan) -> Result<Vec<Parameter>> {
+        let mut parameters = Vec::new();
+        if let Some(mask) = self.mask {
+            let stride =
+                |mask: &DeviceTensor, dim: usize| if mask.shape()[dim] == 1 { 0 } else { mask.strides[dim] as i64 };
+            let reach = |dim: usize| (mask.shape()[dim] as i64).saturating_mul(stride(mask, dim).abs());
+            // Within a head the kernels count in 32 bits.
+            let near = reach(2).saturating_add(reach(3)) <= i64::from(i32::MAX);
+            let mask = if near { mask.clone() } else { contiguous_copy(plan, mask)? };
+            parameters.extend([Parameter::from(&mask), Parameter::from([0, 1, 2, 3].map(|dim| stride(&mask, dim)))]);
+        }
+        if let Some(lengths) = self.lengths {
+            parameters.push((&contiguous(plan, lengths)?).into());
+        }
+        parameters.extend(self.window.map(|window| Parameter::from(window as i32)));
+        parameters.extend(self.cap.map(|cap| Parameter::from(cap as f32)));
+        if let Some((generator, probability)) = self.dropped {
+            parameters.push((&contiguous(plan, generator)?).into());
+            parameters.extend([Parameter::from(threshold(probability)), ((1.0 / (1.0 - probability)) as f32).into()]);
+        }
+        Ok(parameters)
+    }
+}
+
+/// What the upper 24 bits of a word are at least if its weight is kept: `dropout` compares the number of 24 bits that
+/// `prims::uniform` makes of them with the probability in f32.
+fn threshold(probability: f64) -> u32 {
+    (f64::from(probability as f32) * f64::from(1u32 << 24)).ceil() as u32
+}
+
+fn contiguous(plan: &mut Plan, tensor: &DeviceTensor) -> Result<DeviceTensor> {
+    if tensor.is_contiguous() { Ok(tensor.clone()) } else { contiguous_copy(plan, tensor) }
+}
+
+/// Metas of what there is, for rules that have no addresses.
+#[derive(Clone, Copy)]
+pub(super) struct ChangesMeta<'a> {
+    pub mask: Option<&'a TensorMeta>,
+    pub lengths: Option<&'a TensorMeta>,
+    pub generator: Option<&'a TensorMeta>,
+    pub is_causal: bool,
+    pub window: Option<i64>,
+    pub cap: Option<f64>,
+    pub dropout_p: f64,
+}
+
+impl ChangesMeta<'_> {
+    /// Whether the kernels take the changes for a query [B, H, L, E] and key [B, H', S, E].
+    pub fn fit(&self, query: &TensorMeta, key: &TensorMeta) -> Claim {
+        let (q, k) = (query.shape(), key.shape());
+        if let Some(mask) = self.mask {
+            let scores = [q[0], q[1], q[2], k[2]];
+            let spreads = mask.rank() == 4 && mask.shape().iter().zip(scores).all(|(own, of)| *own == 1 || *own == of);
+            refuse_unless!(spreads, "mask is {mask}, which does not broadcast to {scores:?} from four dimensions");
+            let of_head = mask.shape()[2..].iter().product::<usize>();
+            refuse_unless!(of_head <= i32::MAX as usize, "mask is {mask}, takes at most {} of a head", i32::MAX);
+            let marks = mask.dtype() == DType::Bool || mask.dtype() == query.dtype();
+            refuse_unless!(marks, "mask is {}, takes bool and {}", mask.dtype(), query.dtype());
+        }
+        if let Some(lengths) = self.lengths {
+            let fits = lengths.shape() == [q[0]] && lengths.dtype().is_integer();
+            refuse_unless!(fits, "lengths is {lengths}, takes an integer for each of the batch, query is {query}");
+        }
+        if let Some(window) = self.window {
+            refuse_unless!(self.is_causal, "window is {window} without is_causal");
+            refuse_unless!((1..=i64::from(i32::MAX)).contains(&window), "window is {window}, takes 1 to {}", i32::MAX);
+        }
+        if let Some(cap) = self.cap {
+            let is_normal = cap > 0.0 && (cap as f32).is_normal();
+            refuse_unless!(is_normal, "cap is {cap}, takes normal numbers of f32 above 0");
+        }
+        let of_registers = [self.mask.is_some(), self.cap.is_some(), self.dropout_p > 0.0];
+        let count = of_registers.into_iter().filter(|has| *has).count();
+        refuse_unless!(
+            q[3] <= 192 || count < 2,
+            "heads are {} wide, takes more than 192 with one of a mask, a cap and dropout, here are {count}",
+            q[3]
+        );
+        refuse_unless!((0.0..1.0).contains(&self.dropout_p), "dropout_p is {}, takes 0 to below 1", self.dropout_p);
+        let drawn = self.dropout_p == 0.0
+            || self.generator.is_some_and(|meta| meta.shape() == [2] && meta.dtype() == DType::I64);
+        refuse_unless!(drawn, "dropout_p is {}, takes a generator i64[2] with it", self.dropout_p);
+        Ok(())
+    }
+}
