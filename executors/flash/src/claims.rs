@@ -84,7 +84,7 @@ impl Call {
         let four = extents_of_mask(&mask.shape());
         let same: Vec<usize> = (0..4).filter(|dim| four[*dim] == 1 && extents[*dim] > 1).collect();
         let sum = if same.is_empty() { d_scores } else { prims::sum(d_scores, same) };
-        cast(prims::reshape(sum, mask.shape().to_vec()), mask.dtype())
+        cast(prims::reshape(sum, mask.shape()), mask.dtype())
     }
 }
 
