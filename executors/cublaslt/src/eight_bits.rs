@@ -13,6 +13,8 @@ use fulgurite_executor_cuda::support::{THREADS, are_aligned, type_of};
 
 /// Elements of a tile's side.
 const TILE: usize = 64;
+/// The most blocks in the second dimension of a grid.
+const MOST_TILES: usize = 65_535;
 /// Elements that a thread reads at once.
 const PACK: usize = 8;
 /// The most blocks that look for the largest number: each block that quantizes reads what they found.
@@ -30,6 +32,12 @@ pub(super) fn takes(dtype: DType, extents: &[(&str, usize)]) -> Claim {
         refuse_unless!(
             *extent > 0 && extent.is_multiple_of(EIGHT_BIT_MULTIPLE),
             "multiplies matrices whose extents are multiples of {EIGHT_BIT_MULTIPLE}, {name} is {extent}"
+        );
+        // Rows and columns of every operand are extents; a grid has that many blocks of columns.
+        refuse_unless!(
+            extent.div_ceil(TILE) <= MOST_TILES,
+            "rounds matrices of at most {} columns, {name} is {extent}",
+            MOST_TILES * TILE
         );
     }
     Ok(())

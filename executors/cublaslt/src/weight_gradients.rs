@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::{operator, rewrite};
 use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::Epilogue;
-use fulgurite_runtime::{DType, refuse_unless};
+use fulgurite_runtime::{TensorMeta, refuse_unless};
 
 use super::epilogue::Product;
 use super::{by_both, cublaslt, tf32};
@@ -71,20 +71,28 @@ by_both!(weight_gradients, weight_gradients_by_cublaslt, weight_gradients_by_tf3
     }
 });
 
-/// From so many rows of 16-bit gradients on, a product by itself and a sum by itself take less time.
+/// From so many rows of 16-bit gradients on, a product by itself and a sum by itself take less time, if the sums are of
+/// as many columns as [`COLUMNS_SUMMED_APART`] says.
 ///
 /// The library's kernels that sum beside a product are slower ones. H100 80GB, cuBLASLt 13.1, bf16, 16384 rows, cold
 /// caches, the best algorithm of the heuristics: 2304 x 768 in 147 us against 87, 3072 x 768 in 156 against 108,
 /// 768 x 3072 in 125 against 109, 768 x 768 in 59 against 42. A pass of its own over the gradients takes 8 to 33 us,
 /// and most sums need none: they are computed by the region that gives the gradients, which takes sums from 1024 rows
-/// on.
+/// and 256 columns on.
 const SUMMED_APART: usize = 1024;
 
-/// Whether the sums are to be computed beside the product.
-fn sums_beside(dtype: DType, rows: usize) -> Claim {
+/// The columns of which `fusion` computes sums in a region, which are also those that were measured.
+const COLUMNS_SUMMED_APART: std::ops::RangeInclusive<usize> = 256..=8192;
+
+/// Whether the sums of gradients [..., columns] are to be computed beside the product.
+fn sums_beside(grad_output: &TensorMeta) -> Claim {
+    let (columns, leading) = grad_output.shape().split_last().map_or((1, &[][..]), |(last, leading)| (*last, leading));
+    let rows: usize = leading.iter().product();
     refuse_unless!(
-        dtype.size() > 2 || rows < SUMMED_APART,
-        "sums of {rows} rows of {dtype} take less time apart, from {SUMMED_APART} on"
+        grad_output.dtype().size() > 2 || rows < SUMMED_APART || !COLUMNS_SUMMED_APART.contains(&columns),
+        "grad_output is {grad_output}: sums of {SUMMED_APART} rows and more of {} to {} columns take less time apart",
+        COLUMNS_SUMMED_APART.start(),
+        COLUMNS_SUMMED_APART.end()
     );
     Ok(())
 }
@@ -101,7 +109,7 @@ pub mod gradients_of_weight_and_bias {
     }
 
     fn condition(grad_output: &TensorMeta) -> Claim {
-        sums_beside(grad_output.dtype(), grad_output.shape()[0])
+        sums_beside(grad_output)
     }
 
     fn samples(s: &mut Samples) {
@@ -127,7 +135,7 @@ pub mod gradients_of_weight_and_bias_of_sequences {
     }
 
     fn condition(grad_output: &TensorMeta) -> Claim {
-        sums_beside(grad_output.dtype(), grad_output.shape()[..2].iter().product())
+        sums_beside(grad_output)
     }
 
     fn samples(s: &mut Samples) {
