@@ -29,9 +29,10 @@ pub struct AttentionOperands {
 /// Attention, ready to run any number of times, from any thread.
 #[derive(Debug, Clone)]
 pub struct AttentionPlan {
+    // Dropped before the library, whose handle it names.
+    planned: Arc<Planned>,
     library: Cudnn,
     problem: Problem,
-    planned: Arc<Planned>,
 }
 
 impl AttentionPlan {
