@@ -90,8 +90,9 @@ pub mod linear {
             let d_input = prims::matmul(d_rows, weight);
             let d_weight = prims::matmul(prims::permute(d_rows, [1, 0]), rows_of(input));
             let d_input = prims::reshape(d_input, input.shape());
-            // Summed as it is, so that the sums can be computed beside what gives `d_out`.
-            let rows = if d_out.rank() < 2 { d_rows } else { d_out };
+            // Summed as it is, so that the sums can be computed beside what gives `d_out`; of more dimensions than
+            // sequences have, as the product reads it.
+            let rows = if (2..=3).contains(&d_out.rank()) { d_out } else { d_rows };
             let leading: Vec<usize> = (0..rows.rank() - 1).collect();
             Grads { input: d_input, weight: d_weight, bias: bias.map(|_| prims::sum(rows, leading)) }
         })
