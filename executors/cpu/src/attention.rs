@@ -8,7 +8,9 @@ use fulgurite_runtime::rules::fulgurite_kernels::attention::{
 use fulgurite_runtime::{DType, Failure, Tensor, TensorMeta, refuse_unless};
 
 use super::cpu;
-use fulgurite_ops::core::attention::{Attended, as_before, as_four, beside, factor, four, meta_as_four, row_meta};
+use fulgurite_ops::core::attention::{
+    Attended, as_before, as_four, beside, claims_heads, factor, meta_as_four, row_meta,
+};
 use fulgurite_ops::prims::{self, checks};
 
 /// Whether the kernels are written for such tensors: query [B, H, L, E], key [B, H', S, E], value [B, H', S, V], and a
@@ -276,13 +278,7 @@ mod attention_by_cpu {
         enable_gqa: bool,
     ) -> Claim {
         refuse_unless!(dropout_p == 0.0, "has no dropout, dropout_p is {dropout_p}");
-        // Of what broadcasts the kernels know shared heads and masks alone.
-        let leading = |tensor: &TensorMeta| tensor.shape()[..tensor.rank().saturating_sub(3)].to_vec();
-        let same = [key, value].iter().all(|t| t.rank() == query.rank() && leading(t) == leading(query));
-        refuse_unless!(same, "broadcasts no batches, query is {query}, key {key}, value {value}");
-        let heads = |tensor: &TensorMeta| super::four(tensor.shape())[1];
-        let shared = heads(key) == heads(query) || enable_gqa;
-        refuse_unless!(shared && heads(key) == heads(value), "broadcasts no heads, key is {key}, value {value}");
+        claims_heads(query, key, value, enable_gqa)?;
         let mut mask = None;
         if let Some(given) = attn_mask {
             refuse_unless!(given.dtype() == DType::Bool, "adds no masks, attn_mask is {given}, takes booleans");

@@ -5,11 +5,6 @@
 // The first warp group fills shared memory and brings sums to memory (`joint.cuh`); the others have 64 keys each.
 // Scores and weights have a row for each key. The formulas are those of `backward.cu`.
 
-// Two numbers of neighbours in shared memory.
-__device__ __forceinline__ void read_two(float (&two)[2], u32 from) {
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(two[0]), "=f"(two[1]) : "r"(from) : "memory");
-}
-
 // Turns scores into weights: rows are keys, columns queries from `first` on, whose logarithms are at `logs`.
 __device__ __forceinline__ void weigh(
     float (&weights)[TILE / 8][4], u32 logs, const Problem& p, int first, int first_of_warp) {

@@ -121,11 +121,6 @@ __device__ __forceinline__ void fill(const Problem& p, const OwnRing& own, const
     filler.finish();
 }
 
-// Two numbers of neighbours in shared memory.
-__device__ __forceinline__ void read_two(float (&two)[2], u32 from) {
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(two[0]), "=f"(two[1]) : "r"(from) : "memory");
-}
-
 // What a thread knows of the queries of its weights: of its two rows in registers, or of its columns in shared memory
 // at `columns`, two of each eight.
 struct Known {

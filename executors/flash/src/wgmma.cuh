@@ -109,3 +109,8 @@ template <int COUNT> __device__ __forceinline__ void shrink_registers() {
 template <int COUNT> __device__ __forceinline__ void grow_registers() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(COUNT));
 }
+
+// Two numbers of neighbours in shared memory.
+__device__ __forceinline__ void read_two(float (&two)[2], u32 from) {
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(two[0]), "=f"(two[1]) : "r"(from) : "memory");
+}
