@@ -28,6 +28,9 @@ build() {
     take streams -p fulgurite-tests --test streams
     take llama_parity -p fulgurite-tests --test llama_parity
     take gpt2_parity -p fulgurite-tests --test gpt2_parity
+    take clipping -p fulgurite-tests --test clipping
+    take fp8 -p fulgurite-tests --test fp8
+    take padding -p fulgurite-tests --test padding
     take cuda_device -p fulgurite-kernels --test cuda_device
     take cuda_generated -p fulgurite-kernels --test cuda_generated
     cargo build --release -p fulgurite
@@ -71,6 +74,9 @@ run() {
         summary 'wrong kernels that templates catch' "$folder/wrong_operators" on_a_device
         summary 'programs on several streams' "$folder/streams"
         summary 'GPT-2 beside PyTorch' "$folder/gpt2_parity"
+        summary 'clipping of 16-bit gradients' "$folder/clipping"
+        summary 'products of 8 bits' "$folder/fp8"
+        summary 'padded extents' "$folder/padding"
         summary 'decoders beside LitGPT' "$folder/llama_parity" cuda
     fi
     for executor in "${executors[@]}"; do
@@ -103,10 +109,11 @@ sanitize() {
         rm "$log"
     }
     for tool in "${tools[@]}"; do
-        for executor in cuda decode fusion cublaslt optim liger unsloth llmc tf32 flash flash_tf32; do
+        for executor in cuda decode fusion cublaslt optim liger unsloth llmc tf32 flash flash_tf32 fp8 cudnn; do
             local dtype=${DTYPE:-f32}
-            # Its kernels of bf16 are others than those of f32.
-            [ "$executor$dtype" != flashf32 ] || watched "operators by flash" "$tool" "$folder/generated" ::consistency::flash::bf16
+            # Kernels of bf16 are others than those of f32, or there are no others.
+            [[ $executor$dtype != @(flash|fp8|cudnn)f32 ]] ||
+                watched "operators by $executor" "$tool" "$folder/generated" "::consistency::$executor::bf16"
             watched "operators by $executor" "$tool" "$folder/generated" "::consistency::$executor::$dtype"
         done
         # Generated kernels of every kind: rows by lanes, blocks and clusters, one row over its value, stages.
