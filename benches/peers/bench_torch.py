@@ -4,7 +4,8 @@ Reads {"device": "cuda", "rows": [...]} from standard input, the rows as `fulgur
 line of JSON for each row and peer: {"row": ..., "who": ..., "figures": [{"name", "unit", "median", "quartiles"}]}, or
 with "failed" in the place of figures; and one line {"about": versions}.
 
-Kernels are timed between events with cold caches, with the host ahead; backward is forward and gradients, less forward.
+Kernels are timed between events with cold caches, as recorded graphs where they can be recorded, so that the device
+waits for no host; backward is forward and gradients, less forward.
 """
 import gc
 import json
@@ -55,8 +56,13 @@ def kernel_times(run, device):
             times.append((time.perf_counter() - start) * 1e6)
         return times[WARM_UP:]
     flush = torch.empty(256 << 20, dtype=torch.uint8, device=device)
-    for _ in range(WARM_UP):
-        run()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UP):
+            run()
+    torch.cuda.current_stream().wait_stream(side)
+    run = recorded(run)
     pairs = []
     for _ in range(RUNS):
         # The device is busy with this while the host enqueues the run.
@@ -68,6 +74,19 @@ def kernel_times(run, device):
         pairs.append((start, end))
     torch.cuda.synchronize()
     return [start.elapsed_time(end) * 1e3 for start, end in pairs]
+
+
+def recorded(run):
+    """The replay of a run that was recorded; the run itself if it cannot be recorded, as where it waits for results."""
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            run()
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return run
+    graph.replay()
+    return graph.replay
 
 
 def forward_backward(function, inputs, wrt, device):
@@ -252,8 +271,7 @@ def product_row(row, device):
 
 def affine_row(row, device):
     def measure(compiled):
-        elements = row["elements"] or (256 << 20) // 4
-        x = torch.rand(elements, device=device)
+        x = torch.rand(row["elements"], device=device)
         function = lambda x, a, b: F.gelu(x * a + b)
         function = torch.compile(function, dynamic=False) if compiled else function
         return forward_backward(function, (x, torch.tensor(1.25), torch.tensor(0.5)), [], device)
@@ -264,7 +282,9 @@ def affine_row(row, device):
 
 def main():
     asked = json.load(sys.stdin)
-    cuda = asked["device"] == "cuda" and torch.cuda.is_available()
+    cuda = asked["device"].startswith("cuda") and torch.cuda.is_available()
+    if cuda:
+        torch.cuda.set_device(asked["device"])
     about = f"torch {torch.__version__}, CUDA {torch.version.cuda}"
     if cuda:
         about += f", cuDNN {torch.backends.cudnn.version()}, {torch.cuda.get_device_name()}"
@@ -282,6 +302,8 @@ def main():
         device = "cpu" if row["group"] == "host" else "cuda"
         if run is None or (device == "cuda" and not cuda):
             continue
+        # As it is by default: a row before may have asked for TF32.
+        torch.set_float32_matmul_precision("highest")
         run(row, device)
 
 

@@ -11,7 +11,7 @@ pub use ending::Ending;
 pub use explain::explain;
 use gather::{Gathered, settled};
 pub use programs::{Programs, Saved, split_stages};
-pub use whole::compile;
+pub use whole::{compile, with_gradients, with_records};
 pub(crate) use whole::{compile_split, compile_traced};
 
 use std::cell::RefCell;
@@ -455,7 +455,7 @@ impl Stages {
 
     /// What was asked for on the way to the last stage, which is planned.
     fn gathered(&mut self) -> Gathered {
-        Gathered { wanted: std::mem::take(&mut self.wanted), peak: plan::memory_use(self.last()).peak() }
+        Gathered { wanted: std::mem::take(&mut self.wanted), peak: Some(plan::memory_use(self.last()).peak()) }
     }
 
     /// As [`Stages::make`], of a transform that differentiates: who supplied the rules is kept with the stage.

@@ -34,10 +34,10 @@ const PEERS: &str = "benches/peers";
 #[derive(Args)]
 #[command(after_help = "\
 Training steps are processes of `train gpt2 ... --bench`, with the command's own data, log and vocabulary. The other rows
-are programs of one operator by the default list of executors: the sum of their kernels, each between events of the
-device; backward is forward with its gradients, less forward. Shares are of the copy and the products that are measured on
-the device once, and kept below the cache. A row that fails says why, and the others go on. Without a device the rows of
-the host are measured.
+are programs of one operator as they are compiled by default (the list of executors, and what measurements choose): the
+sum of their kernels, each between events of the device; backward is forward with its gradients, less forward. Shares are
+of the copy and the products that are measured on the device once, and kept below the cache. A row that fails says why,
+and the others go on. Files have all that is measured so far. Without a device the rows of the host are measured.
 
 Examples:
   fulgurite bench --quick
@@ -90,13 +90,24 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if let (Some(out), Some(json)) = (&arguments.out, &arguments.json) {
         files::differ(out, json)?;
     }
+    [&arguments.out, &arguments.json].into_iter().flatten().try_for_each(|path| files::in_a_folder(path))?;
     let Machine { device: model, libraries } = Machine::of(device)?;
     let host = Machine::of(Device::CPU)?.device;
     let bar = ProgressBar::new(rows.len() as u64);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.enable_steady_tick(std::time::Duration::from_millis(500));
-    let mut measured: Vec<Measured> = Vec::new();
+    let words = std::env::args().skip(1).map(|word| quoted(&word));
+    let mut report = Report {
+        command: [program()].into_iter().chain(words).collect::<Vec<_>>().join(" "),
+        version: format!("{}, {}", env!("CARGO_PKG_VERSION"), if cfg!(debug_assertions) { "debug" } else { "release" }),
+        device: (!device.is_cpu()).then_some(model),
+        libraries: (!device.is_cpu()).then_some(libraries),
+        host,
+        rates: Vec::new(),
+        peers: None,
+        rows: Vec::new(),
+    };
     let mut rates = RatesOf { measured: Vec::new(), again: arguments.measure };
     for row in &rows {
         bar.set_message(row.name.clone());
@@ -116,45 +127,48 @@ pub fn run(arguments: &Arguments) -> Outcome {
             peers: Vec::new(),
         };
         bar.suspend(|| tell(&row))?;
-        measured.push(row);
+        report.rows.push(row);
+        report.rates = rates.in_words();
+        // A long run that is ended early has said what it found.
+        arguments.write(&report)?;
         bar.inc(1);
     }
     bar.set_message("peers");
-    let peers = arguments.peers.as_ref().map(|folder| {
-        let mut each = |peer: &figures::Peer| bar.set_message(format!("{} by {}", peer.row, peer.who));
-        peers::run(folder, &rows, device.kind(), &mut each)
-    });
+    if let Some(folder) = &arguments.peers {
+        let mut failed = None;
+        let mut each = |peer: &figures::Peer| {
+            bar.set_message(format!("{} by {}", peer.row, peer.who));
+            if let Some(row) = report.rows.iter_mut().find(|row| row.name == peer.row) {
+                row.peers.push(peer.clone());
+            }
+            failed = failed.take().or_else(|| arguments.write(&report).err());
+        };
+        let about = peers::run(folder, &rows, device, &mut each);
+        failed.map_or(Ok(()), Err)?;
+        bar.suspend(|| say!("peers: {about}"))?;
+        report.peers = Some(about);
+    }
     bar.finish_and_clear();
-    for peer in peers.iter().flat_map(|peers| &peers.rows) {
-        if let Some(row) = measured.iter_mut().find(|row| row.name == peer.row) {
-            row.peers.push(peer.clone());
-        }
-    }
-    let words = std::env::args().skip(1).map(|word| quoted(&word));
-    let report = Report {
-        command: [program()].into_iter().chain(words).collect::<Vec<_>>().join(" "),
-        version: format!("{}, {}", env!("CARGO_PKG_VERSION"), if cfg!(debug_assertions) { "debug" } else { "release" }),
-        device: (!device.is_cpu()).then_some(model),
-        libraries: (!device.is_cpu()).then_some(libraries),
-        host,
-        rates: rates.in_words(),
-        peers: peers.map(|peers| peers.about),
-        rows: measured,
-    };
-    if let Some(about) = &report.peers {
-        say!("peers: {about}")?;
-    }
-    if let Some(path) = &arguments.out {
-        write_whole(path, report.markdown().as_bytes())?;
-        say!("wrote {}", path.display())?;
-    }
-    if let Some(path) = &arguments.json {
-        let text = serde_json::to_string_pretty(&report).map_err(|error| Failed::file(path, error))?;
-        write_whole(path, format!("{text}\n").as_bytes())?;
+    arguments.write(&report)?;
+    for path in [&arguments.out, &arguments.json].into_iter().flatten() {
         say!("wrote {}", path.display())?;
     }
     let all_failed = report.rows.iter().all(|row| row.failed.is_some());
     Ok(if all_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+impl Arguments {
+    /// Writes the table as it is so far.
+    fn write(&self, report: &Report) -> Result<(), Failed> {
+        if let Some(path) = &self.out {
+            write_whole(path, report.markdown().as_bytes())?;
+        }
+        if let Some(path) = &self.json {
+            let text = serde_json::to_string_pretty(report).map_err(|error| Failed::file(path, error))?;
+            write_whole(path, format!("{text}\n").as_bytes())?;
+        }
+        Ok(())
+    }
 }
 
 /// Tells a row as soon as it is measured.

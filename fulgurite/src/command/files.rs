@@ -30,6 +30,15 @@ pub fn matching(names: &[PathBuf]) -> Result<Vec<PathBuf>, Failed> {
     Ok(files)
 }
 
+/// Fails where a file cannot be written because its folder is missing: long work is not begun in vain.
+pub fn in_a_folder(path: &Path) -> Result<(), Failed> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match folder.is_dir() {
+        true => Ok(()),
+        false => Err(Failed::file(path, format!("there is no folder '{}'", folder.display()))),
+    }
+}
+
 /// The text of a regular file. What is none, such as a pipe, may have no end.
 pub fn read_text(path: &Path) -> Result<String, Failed> {
     match std::fs::metadata(path) {

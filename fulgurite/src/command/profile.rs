@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use fulgurite::compile::{Options, compile};
+use fulgurite::compile::{Options, compile, with_records};
 use fulgurite::models::metrics::rates::{Rates, ceilings};
 use fulgurite::models::traces::loss_programs;
 use fulgurite::program::{Profile, Program as Compiled};
@@ -21,6 +21,8 @@ use crate::cases::{of_case, write_whole};
 
 /// Runs before those that count: the first ones compile kernels and choose algorithms.
 const WARM_UP: usize = 2;
+/// The most runs that count.
+const MOST_RUNS: usize = 10_000;
 
 /// Arguments of `profile`.
 #[derive(Args)]
@@ -65,8 +67,8 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     if given("target") {
         return Err(Failed("--target: the program is compiled for the device that runs it, expected --device".into()));
     }
-    if arguments.runs == 0 {
-        return Err(Failed("--runs is 0, expected at least 1".into()));
+    if !(1..=MOST_RUNS).contains(&arguments.runs) {
+        return Err(Failed(format!("--runs is {}, expected 1 to {MOST_RUNS}", arguments.runs)));
     }
     if let Some(plot) = &arguments.plot
         && plot.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("svg"))
@@ -81,6 +83,7 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let device = arguments.device;
     let program = arguments.program.on(Target::of(device)?);
     let options = Options { device: (!device.is_cpu()).then_some(device), ..program.options_to_run()? };
+    let options = with_records(&options, program.target()).into_owned();
     if arguments.measure {
         Rates::measure(device)?;
     }

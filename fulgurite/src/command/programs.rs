@@ -2,18 +2,16 @@
 
 use clap::parser::ValueSource;
 use clap::{Args, Command, FromArgMatches};
-use fulgurite::choices::Ranking;
-use fulgurite::compile::Options;
-use fulgurite::executor::ExecutorDef;
+use fulgurite::compile::{Options, with_gradients};
 use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::traces::{decode_trace, loss_trace, step_trace};
 use fulgurite::models::{Family, ModelConfig, Tokenizer};
 use fulgurite::operator::{OperatorDef, RuleSet};
 use fulgurite::precision::Precision;
 use fulgurite::trace::Trace;
+use fulgurite::transforms::autocast;
 use fulgurite::transforms::autodiff::rules::GradientRules;
 use fulgurite::transforms::retarget::retarget;
-use fulgurite::transforms::{self, autocast};
 use fulgurite::{DType, Target};
 
 use super::outcome::Failed;
@@ -176,11 +174,15 @@ impl Program {
 
     /// What operands of its products are rounded to, as data sheets of devices call it.
     pub fn products(&self, options: &Options) -> &'static str {
-        let rounds = |executor: &&'static ExecutorDef| executor.precision == Precision::Tf32;
+        let list = options.executor_list(self.target.kind());
+        let has = |precision: Precision| list.iter().any(|executor| executor.precision == precision);
         match self.autocast.or(self.dtype) {
+            // No rate is measured of these, and none of the others is theirs.
+            Some(DType::F64) => "f64",
+            Some(DType::BF16 | DType::F16) if has(Precision::Fp8) => "fp8",
             Some(DType::BF16) => "bf16",
             Some(DType::F16) => "f16",
-            _ if options.executor_list(self.target.kind()).iter().any(rounds) => "tf32",
+            _ if has(Precision::Tf32) => "tf32",
             _ => "f32",
         }
     }
@@ -226,16 +228,7 @@ fn operator_trace(def: &'static OperatorDef, arguments: &Program, options: &Opti
     if let Some(low) = arguments.autocast {
         trace = autocast::autocast(&trace, low).map_err(of_case)?;
     }
-    let list = options.executor_list(arguments.target.kind());
-    loop {
-        let ranking = Ranking::new(&list, &arguments.target, options.choices.as_deref());
-        let differentiated = transforms::vjp_by(&trace, &wrt, &ranking).map_err(of_case)?;
-        let wanted = ranking.wanted();
-        match &options.choices {
-            Some(choices) if !wanted.is_empty() => choices.measure(&wanted, None),
-            _ => return Ok(differentiated),
-        }
-    }
+    Ok(with_gradients(trace, &wrt, options).map_err(of_case)?)
 }
 
 fn model_trace(family: Family, part: Part, arguments: &Program) -> Result<Trace, Failed> {

@@ -66,6 +66,18 @@ fn models_are_profiled_forward_and_backward() {
     assert!(of("llama-decode", &[]).contains("all of decode"));
 }
 
+/// What is profiled is what is trained: by the choices that are asked for, backward too.
+#[test]
+fn choices_are_those_of_training() {
+    let home = tempfile::tempdir().unwrap();
+    let model = ["--size", "micro", "--batch", "8", "--context", "64", "--device", "cpu", "--runs", "1"];
+    let choices = ["--choose", "always", "--choose-for", "0"];
+    for program in [&["gpt2"][..], &["gpt2-loss", "--backward"]] {
+        let ran = run_in(home.path(), &[&["profile"], program, &model, &choices].concat());
+        assert!(ran.code == 0 && ran.err.contains("costly calls are left"), "{program:?}: {}", ran.err);
+    }
+}
+
 #[test]
 fn a_row_is_measured_and_one_that_fails_says_why() {
     let home = tempfile::tempdir().unwrap();
@@ -101,7 +113,9 @@ fn rows_are_listed_and_what_cannot_be_measured_is_refused() {
         (&["bench", "--only", "nothing"][..], "no row's name begins with 'nothing', there are: gpt2-"),
         (&["bench", "--only", "attention", "--device", "cpu"], "no row that was asked for runs on the host"),
         (&["profile", "gelu", "--device", "cpu", "--plot", "a.png"], "expected a name that ends in .svg"),
-        (&["profile", "gelu", "--device", "cpu", "--runs", "0"], "--runs is 0, expected at least 1"),
+        (&["profile", "gelu", "--device", "cpu", "--runs", "0"], "--runs is 0, expected 1 to 10000"),
+        (&["profile", "gelu", "--device", "cpu", "--runs", "18446744073709551615"], "expected 1 to 10000"),
+        (&["bench", "--only", "host", "--device", "cpu", "-o", "none/table.md"], "there is no folder 'none'"),
         (&["profile", "gelu", "--target", "cuda"], "expected --device"),
         (&["profile", "gpt3"], "gpt2"),
     ] {

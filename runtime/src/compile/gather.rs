@@ -12,8 +12,8 @@ const PASSES: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     pub(super) wanted: IndexMap<Call, Wanted>,
-    /// What its programs need of the device's memory, in bytes.
-    pub(super) peak: u64,
+    /// What its programs need of the device's memory, in bytes, if that is known.
+    pub(super) peak: Option<u64>,
 }
 
 impl Gathered {
@@ -40,7 +40,7 @@ pub(super) fn settled<T>(
             return made;
         }
         let wanted: Vec<Wanted> = gathered.wanted.into_values().collect();
-        choices.measure(&wanted, Some(gathered.peak));
+        choices.measure(&wanted, gathered.peak);
     }
     once(trace).0
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::gather::{Gathered, settled};
 use super::{Choose, Options, Programs, Stage, all, program_of, reached, split_stages};
 use crate::choices::{Bounded, CHOOSE_VARIABLE, Choices, Records};
 use crate::device::find_kind;
@@ -12,6 +13,7 @@ use crate::meta::{Device, Target};
 use crate::program::Program;
 use crate::registered;
 use crate::trace::Trace;
+use crate::transforms::vjp_by;
 
 /// Compiles a trace, from whatever stage it is at.
 ///
@@ -35,6 +37,22 @@ pub(crate) fn compile_split(trace: Trace, wrt: &[usize], of: &[usize], options: 
     split_stages(trace, wrt, of, &options)
 }
 
+/// A program with its vector-Jacobian product for the inputs `wrt`, as [`vjp_by`] makes it. The rules are those of the
+/// implementations that run: calls of which nothing is recorded are measured first, if the options have records.
+///
+/// # Errors
+/// Those of [`vjp_by`].
+pub fn with_gradients(trace: Trace, wrt: &[usize], options: &Options) -> Result<Trace> {
+    let list = options.executor_list(trace.target.kind());
+    let once = |trace: Trace| {
+        let ranking = options.ranking(&list, &trace.target);
+        let made = vjp_by(&trace, wrt, &ranking);
+        let wanted = ranking.wanted().into_iter().map(|one| (one.call.clone(), one)).collect();
+        (made, Gathered { wanted, peak: None })
+    };
+    settled(trace, options.choices.as_deref(), once)
+}
+
 fn compiled(trace: Trace, options: &Options, foreign: bool) -> Result<(Program, Vec<Stage>)> {
     let _pinned = registered::pin();
     let stages = all(reached(trace, options, foreign))?;
@@ -42,9 +60,9 @@ fn compiled(trace: Trace, options: &Options, foreign: bool) -> Result<(Program, 
     Ok((program, stages))
 }
 
-/// The options of a program that is to be run: with the records of its device, if they are wanted and the device is
-/// here.
-fn with_records<'a>(options: &'a Options, target: &Target) -> Cow<'a, Options> {
+/// The options of a program that is to be run on a target: with the records of its device, if they are wanted and the
+/// device is here. [`compile`] does this by itself; stages that are looked at or differentiated before it need it.
+pub fn with_records<'a>(options: &'a Options, target: &Target) -> Cow<'a, Options> {
     let device = options.device.filter(|device| device.kind() == target.kind()).unwrap_or_else(|| target.device());
     if options.choices.is_some() || !wanted(options, device) {
         return Cow::Borrowed(options);

@@ -239,8 +239,6 @@ fn product([m, n, k]: [usize; 3], form: Form, dtype: DType) -> Case {
 }
 
 fn affine(elements: usize, dtype: DType) -> Case {
-    let cache = fulgurite_kernels::machine::last_level_cache();
-    let elements = if elements == 0 { (4 * cache).max(256 << 20) / dtype.size() } else { elements };
     Case {
         inputs: vec![(vec![elements], dtype), (Vec::new(), dtype), (Vec::new(), dtype)],
         below: 2,

@@ -90,13 +90,29 @@ impl Measured {
             peer.figures.iter().find(|of| of.name == figure.name && of.unit == figure.unit).map(|of| of.median)
         };
         let all = self.peers.iter().filter_map(|peer| Some((&*peer.who, own(peer)?)));
-        all.min_by(|a, b| a.1.total_cmp(&b.1))
+        // Times and bytes are better the smaller they are, rates the larger.
+        let is_rate = figure.unit.ends_with("/s");
+        all.min_by(|a, b| if is_rate { b.1.total_cmp(&a.1) } else { a.1.total_cmp(&b.1) })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_best_peer_has_the_least_time_and_the_highest_rate() {
+        let peer = |who: &str, step: f64| {
+            let figures = vec![Figure::one("step", "ms", step), Figure::one("speed", "tokens/s", 1e3 / step)];
+            Peer { row: "a".into(), who: who.into(), figures, failed: None }
+        };
+        let peers = vec![peer("slow", 4.0), peer("fast", 2.0)];
+        let (name, group, what, row) = (String::new(), String::new(), String::new(), Value::Null);
+        let measured = Measured { name, group, what, row, figures: vec![], command: None, failed: None, peers };
+        for (name, unit, best) in [("step", "ms", 2.0), ("speed", "tokens/s", 500.0)] {
+            assert_eq!(measured.best_peer(&Figure::one(name, unit, 3.0)), Some(("fast", best)));
+        }
+    }
 
     #[test]
     fn figures_have_their_medians_and_quartiles() {

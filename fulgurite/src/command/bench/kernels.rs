@@ -1,15 +1,12 @@
 //! Rows that are programs of one operator, timed: the sum of the program's kernels, each between events of the device.
 //! Backward is forward with its gradients, less forward.
 
-use fulgurite::choices::{CHOOSE_VARIABLE, Choices, Ranking, Records};
-use fulgurite::compile::{Choose, Options, compile};
+use fulgurite::compile::{Choose, Options, compile, with_gradients, with_records};
 use fulgurite::device::{DeviceBuffer, find_kind};
 use fulgurite::jit::{Names, trace};
 use fulgurite::models::metrics::bandwidth;
 use fulgurite::models::metrics::rates::Rates;
 use fulgurite::program::Program;
-use fulgurite::trace::Trace;
-use fulgurite::transforms::vjp_by;
 use fulgurite::{Array, DType, Device, Result, Target, TensorMeta};
 
 use super::super::measured_inputs::filled;
@@ -46,7 +43,9 @@ fn measured(work: &Work, case: &Case, device: Device, options: &Options, rates: 
     for i in &case.updated {
         forward.inputs[*i].donated = true;
     }
-    let joint = (!case.wrt.is_empty()).then(|| joint_of(&forward, &case.wrt, options, device)).transpose()?;
+    // Both programs by the same records: backward is what one takes more than the other.
+    let options = &*with_records(options, &forward.target);
+    let joint = (!case.wrt.is_empty()).then(|| with_gradients(forward.clone(), &case.wrt, options)).transpose()?;
     let arrays = case.arrays()?.into_iter();
     let mut inputs: Vec<Array> =
         arrays.map(|array| if device.is_cpu() { Ok(array) } else { array.to_device(device) }).collect::<Result<_>>()?;
@@ -79,17 +78,6 @@ fn measured(work: &Work, case: &Case, device: Device, options: &Options, rates: 
         figures.push(with_share(Figure::of("backward", "us", backward), 1));
     }
     Ok(figures)
-}
-
-/// Forward with its gradients, whose rules come from whom a training step has them from: by measurement, where the
-/// device's programs are compiled so.
-fn joint_of(forward: &Trace, wrt: &[usize], options: &Options, device: Device) -> Result<Trace> {
-    let list = options.executor_list(device.kind());
-    let off = std::env::var_os(CHOOSE_VARIABLE).is_some_and(|value| value == "0");
-    let chooses = options.executors.is_none() && !off && find_kind(device.kind()).is_ok_and(|kind| kind.chooses());
-    let records = chooses.then(|| Records::of(device)).transpose()?;
-    let choices = records.as_deref().map(|records| records as &dyn Choices);
-    vjp_by(forward, wrt, &Ranking::new(&list, &forward.target, choices))
 }
 
 /// What operands of the row's products are rounded to.

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use fulgurite::Device;
 use serde_json::{Value, json};
 
 use super::figures::Peer;
@@ -13,15 +14,6 @@ use super::rows::Row;
 const SCRIPT: &str = "bench_torch.py";
 /// The interpreter, where it is not `python3`.
 const PYTHON: &str = "FULGURITE_PYTHON";
-
-/// A line of the script that is no row: what runs the rows.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Peers {
-    /// Versions of PyTorch and its libraries; why there are no peers otherwise.
-    pub about: String,
-    /// What they measured.
-    pub rows: Vec<Peer>,
-}
 
 fn python() -> String {
     std::env::var(PYTHON).ok().filter(|path| !path.is_empty()).unwrap_or_else(|| "python3".into())
@@ -45,44 +37,45 @@ pub fn missing(folder: &Path) -> Option<String> {
     }
 }
 
-/// Runs the peers of the rows; `each` is told every row of theirs.
-pub fn run(folder: &Path, rows: &[Row], device: &str, each: &mut dyn FnMut(&Peer)) -> Peers {
-    if let Some(reason) = missing(folder) {
-        return Peers { about: format!("none: {reason}"), rows: Vec::new() };
-    }
-    run_script(folder, rows, device, each)
-        .unwrap_or_else(|reason| Peers { about: format!("none: {reason}"), rows: Vec::new() })
+/// Runs the peers of the rows; `each` is told every row of theirs. Says the versions of PyTorch and its libraries, or why
+/// there are no peers.
+pub fn run(folder: &Path, rows: &[Row], device: Device, each: &mut dyn FnMut(&Peer)) -> String {
+    let ran = match missing(folder) {
+        Some(reason) => Err(reason),
+        None => run_script(folder, rows, device, each),
+    };
+    ran.unwrap_or_else(|reason| format!("none: {reason}"))
 }
 
-fn run_script(folder: &Path, rows: &[Row], device: &str, each: &mut dyn FnMut(&Peer)) -> Result<Peers, String> {
+fn run_script(folder: &Path, rows: &[Row], device: Device, each: &mut dyn FnMut(&Peer)) -> Result<String, String> {
     let mut command = Command::new(python());
     // What the script complains of is for the person who runs it.
     command.arg(folder.join(SCRIPT)).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
     let mut child = command.spawn().map_err(|error| format!("'{}' cannot be started: {error}", python()))?;
-    let asked = json!({"device": device, "rows": rows}).to_string();
+    let asked = json!({"device": device.to_string(), "rows": rows}).to_string();
     if let Some(mut input) = child.stdin.take() {
         input.write_all(asked.as_bytes()).map_err(|error| format!("'{SCRIPT}' does not read its rows: {error}"))?;
     }
-    let mut peers = Peers::default();
+    let mut about = String::new();
     for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
         let Ok(line) = line else { break };
-        read(&line, &mut peers, each);
+        read(&line, &mut about, each);
     }
     let status = child.wait().map_err(|error| error.to_string())?;
     if !status.success() {
-        peers.about = format!("{}; '{SCRIPT}' ended early: {status}", peers.about);
+        about = format!("{about}; '{SCRIPT}' ended early: {status}");
     }
-    Ok(peers)
+    Ok(about)
 }
 
-/// Reads a line of the script: a row, or `{"about": ...}`. Libraries print other lines, which are passed over.
-fn read(line: &str, peers: &mut Peers, each: &mut dyn FnMut(&Peer)) {
+/// Reads a line of the script: a row, or `{"about": ...}`, which says what runs the rows. Libraries print other lines,
+/// which are passed over.
+fn read(line: &str, about: &mut String, each: &mut dyn FnMut(&Peer)) {
     let Ok(value) = serde_json::from_str::<Value>(line) else { return };
-    if let Some(about) = value["about"].as_str() {
-        peers.about = about.to_owned();
+    if let Some(text) = value["about"].as_str() {
+        text.clone_into(about);
     } else if let Ok(peer) = serde_json::from_value::<Peer>(value) {
         each(&peer);
-        peers.rows.push(peer);
     }
 }
 
@@ -92,8 +85,7 @@ mod tests {
 
     #[test]
     fn lines_of_the_script_are_read_and_others_passed_over() {
-        let mut peers = Peers::default();
-        let mut told = 0;
+        let (mut about, mut told) = (String::new(), Vec::new());
         for line in [
             r#"{"about": "torch 2.11"}"#,
             "a warning of a library",
@@ -101,17 +93,17 @@ mod tests {
             r#"{"row": "b", "who": "torch", "failed": "out of memory"}"#,
             r#"{"rows": 3}"#,
         ] {
-            read(line, &mut peers, &mut |_| told += 1);
+            read(line, &mut about, &mut |peer| told.push(peer.clone()));
         }
-        assert_eq!((peers.about.as_str(), peers.rows.len(), told), ("torch 2.11", 2, 2));
-        assert_eq!(peers.rows[0].figures[0].median, 2.0);
-        assert_eq!(peers.rows[1].failed.as_deref(), Some("out of memory"));
+        assert_eq!((about.as_str(), told.len()), ("torch 2.11", 2));
+        assert_eq!(told[0].figures[0].median, 2.0);
+        assert_eq!(told[1].failed.as_deref(), Some("out of memory"));
     }
 
     #[test]
     fn a_folder_without_scripts_is_a_reason() {
         let folder = tempfile::tempdir().unwrap();
-        let peers = run(folder.path(), &[], "cpu", &mut |_| {});
-        assert!(peers.about.starts_with("none: there is no '") && peers.rows.is_empty(), "{}", peers.about);
+        let about = run(folder.path(), &[], Device::CPU, &mut |peer| unreachable!("{peer:?}"));
+        assert!(about.starts_with("none: there is no '"), "{about}");
     }
 }

@@ -75,7 +75,7 @@ pub enum Work {
     },
     /// `gelu(x * a + b)` of a large tensor.
     Affine {
-        /// Elements of the tensor; 0 for four times the last-level cache.
+        /// Elements of the tensor.
         elements: usize,
         /// The element type.
         dtype: &'static str,
@@ -301,9 +301,11 @@ fn host() -> Vec<Row> {
         Work::Step { size: "micro", batch: 8, context: 64, precision: "32-true", checkpointing: false, steps: 15 };
     let attention =
         Work::Attention { batch: 2, heads: 8, groups: 8, length: 1024, width: 64, mask: Mask::Causal, dtype: "f32" };
+    // Beyond the last-level cache.
+    let elements = (4 * fulgurite_kernels::machine::last_level_cache()).max(256 << 20) / size_of::<f32>();
     vec![
         row(Group::Host, "host-gpt2", true, step),
-        row(Group::Host, "host-gelu", true, Work::Affine { elements: 0, dtype: "f32" }),
+        row(Group::Host, "host-gelu", true, Work::Affine { elements, dtype: "f32" }),
         row(Group::Host, "host-attention", true, attention),
     ]
 }

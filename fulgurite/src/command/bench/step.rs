@@ -84,15 +84,18 @@ pub fn measure(work: &Work, device: Device, executors: Option<&str>) -> Option<R
 }
 
 fn measured(training: &Training<'_>, on: (Device, Option<&str>), first: bool) -> Result<Vec<Figure>, String> {
-    let folder = tempfile_folder()?;
+    let folder = tempfile::Builder::new().prefix("fulgurite-bench-").tempdir();
+    let folder = folder.map_err(|error| format!("no folder for the files of a run can be made: {error}"))?;
+    // The command makes it.
+    let folder = &folder.path().join("run");
     let number =
         |file: &Value, name: &str| file[name].as_f64().ok_or_else(|| format!("bench.json has no number {name}"));
     let figures = if first {
-        let run = || number(&training.run(on, &folder)?, "first_step_s");
+        let run = || number(&training.run(on, folder)?, "first_step_s");
         run()?;
         vec![Figure::of("first step", "s", (0..FIRST_STEPS).map(|_| run()).collect::<Result<Vec<f64>, String>>()?)]
     } else {
-        let file = training.run(on, &folder)?;
+        let file = training.run(on, folder)?;
         let times: Vec<f64> = file["milliseconds"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
         let mut sorted = times.clone();
         sorted.sort_by(f64::total_cmp);
@@ -109,14 +112,5 @@ fn measured(training: &Training<'_>, on: (Device, Option<&str>), first: bool) ->
         }
         figures
     };
-    // It is below the system's folder of temporary files: what cannot be removed now is removed with those.
-    let _ = std::fs::remove_dir_all(&folder);
     Ok(figures)
-}
-
-/// A folder of this process for the files of a run.
-fn tempfile_folder() -> Result<std::path::PathBuf, String> {
-    let folder = std::env::temp_dir().join(format!("fulgurite-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).map_err(|error| format!("'{}': {error}", folder.display()))?;
-    Ok(folder)
 }
