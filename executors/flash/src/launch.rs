@@ -59,8 +59,8 @@ impl Tiling {
         rows.div_ceil(OF_A_WARP * self.warps)
     }
 
-    /// Shared memory in bytes: of the tiles of two tensors, beside which the next ones are fetched, but for TF32; and of
-    /// the block's own rows of `own` tensors.
+    /// Shared memory in bytes: of the tiles of two tensors, beside which the next ones are fetched, but for TF32; and
+    /// of the block's own rows of `own` tensors.
     fn shared_bytes(&self, problem: &Problem, own: usize) -> usize {
         let stages = if self.products == Products::Tf32 { 1 } else { 2 };
         let rows = 2 * stages * self.tile + own * OF_A_WARP * self.warps;

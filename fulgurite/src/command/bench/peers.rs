@@ -37,8 +37,8 @@ pub fn missing(folder: &Path) -> Option<String> {
     }
 }
 
-/// Runs the peers of the rows; `each` is told every row of theirs. Says the versions of PyTorch and its libraries, or why
-/// there are no peers.
+/// Runs the peers of the rows; `each` is told every row of theirs. Says the versions of PyTorch and its libraries, or
+/// why there are no peers.
 pub fn run(folder: &Path, rows: &[Row], device: Device, each: &mut dyn FnMut(&Peer)) -> String {
     let ran = match missing(folder) {
         Some(reason) => Err(reason),
