@@ -125,3 +125,25 @@ fn what_does_not_fit_the_caches() {
         }
     }
 }
+
+#[test]
+fn results_of_16_bits_that_do_not_fit_the_caches() {
+    use half::bf16;
+    let nodes = vec![FusedNode::Input(0), FusedNode::Constant(1.5), FusedNode::Apply(ScalarOp::Mul, [0, 1, 0])];
+    let program = FusedProgram { input_dtypes: vec![DType::BF16], nodes, outputs: vec![(2, DType::BF16)] };
+    let least = streaming_threshold().min(256 << 20) / 2 + 1;
+    for width in [least + 77, 1000] {
+        let rows = least.div_ceil(width);
+        let (shape, strides) = ([rows, width], contiguous_strides(&[rows, width]));
+        let x: Vec<bf16> = (0..rows * width).map(|i| bf16::from_f32((i % 251) as f32)).collect();
+        // Not at the beginning of a line of the caches.
+        let mut out = vec![bf16::NAN; rows * width + 5];
+        let layout = OutputLayout { shape: &shape, strides: &strides };
+        let kernel = FusedKernel::new(&program, &shape, &[&strides], &[layout]);
+        assert!(kernel.plan.outputs[0].streaming, "{rows}x{width}");
+        let input = TensorRef::from_slice(&x, &shape, &strides);
+        kernel.run(&[input], &mut [TensorMut::from_slice(&mut out[5..], &shape, &strides)]).unwrap();
+        let wrong = (0..rows * width).find(|&i| out[i + 5] != bf16::from_f32(x[i].to_f32() * 1.5));
+        assert_eq!(wrong, None, "{rows}x{width}");
+    }
+}

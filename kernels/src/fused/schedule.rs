@@ -201,7 +201,6 @@ impl Scheduler<'_> {
         for (index, output) in self.plan.outputs.iter_mut().enumerate() {
             let operand = self.plan.input_dtypes.len() + index;
             output.streaming = !output.per_row
-                && Class::of(output.dtype).dtype() == output.dtype
                 && self.layout.is_block(operand, self.plan.rows_per_tile)
                 && elements * output.dtype.size() >= streaming_threshold();
         }
@@ -465,7 +464,7 @@ impl Scheduler<'_> {
             }
         }
         offset += self.slots * plan.tile_bytes;
-        for output in plan.outputs.iter_mut().filter(|output| output.direct) {
+        for output in plan.outputs.iter_mut().filter(|output| output.direct || output.streaming) {
             output.staging = offset;
             offset += plan.tile_bytes;
         }

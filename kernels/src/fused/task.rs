@@ -313,6 +313,14 @@ impl<'a> Task<'a> {
             if space == Space::Full && layout.is_block(operand, tile.rows) {
                 let length = tile.rows * tile.columns;
                 if plan.streaming {
+                    let narrowed = self.scratch.add(plan.staging);
+                    let source = match class == size {
+                        true => source,
+                        false => {
+                            store(plan.dtype, source, narrowed, 1, length);
+                            narrowed
+                        }
+                    };
                     return stream::copy(source, first, length * size);
                 }
                 return if source != first {
