@@ -13,6 +13,7 @@ mod long_rows_tests;
 mod merging;
 mod plan;
 mod program;
+mod recognition;
 mod run;
 mod schedule;
 mod task;

@@ -4,6 +4,7 @@ use super::values::Space;
 use crate::dtype::DType;
 use crate::scalar::ScalarOp;
 use crate::tile::Class;
+use crate::tile::gelu::{Gelu, GeluBackward};
 use crate::tile::reduction::Reduction;
 
 /// The place of a value.
@@ -39,6 +40,8 @@ pub(crate) enum Operation {
     Rounded(ScalarOp, DType),
     /// `(a op b) other c` in f32, where the other operation of sum and product follows, and `b` is one number.
     Chain(ScalarOp),
+    Gelu(Gelu),
+    GeluBackward(GeluBackward),
     Select(Class),
     Cast(Class, Class),
     Round(DType),

@@ -9,6 +9,7 @@ use super::layout::Layout;
 use super::merging::merged;
 use super::plan::{Operation, OutputPlan, Place, Plan, Stage, Step, Storage};
 use super::program::FusedProgram;
+use super::recognition::recognize;
 use super::values::{Kind, Space, Value, Values};
 use crate::dtype::DType;
 use crate::tile::Class;
@@ -35,6 +36,7 @@ impl Plan {
                 "a value per element has its own output element"
             );
         }
+        recognize(&mut values.list, &values.outputs);
         let width = layout.width;
         let passes = reduces && width > LONGEST_TILE;
         let rows_per_tile = TILE.checked_div(width).unwrap_or(TILE).max(1).min(layout.rows().max(1));
@@ -284,6 +286,8 @@ impl Scheduler<'_> {
             Kind::Select(..) => Operation::Select(values.list[value].class),
             Kind::Cast(operand) => Operation::Cast(values.list[operand as usize].class, values.list[value].class),
             Kind::Round(dtype, _) => Operation::Round(dtype),
+            Kind::Gelu(gelu, _) => Operation::Gelu(gelu),
+            Kind::GeluBackward(gelu, ..) => Operation::GeluBackward(gelu),
             Kind::Reduce(reduction, operand) => {
                 let total = self.plan.totals;
                 self.plan.totals += 1;

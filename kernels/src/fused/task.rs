@@ -12,7 +12,7 @@ use super::plan::{Operation, Stage, Step, Storage};
 use super::values::Space;
 use crate::tile::reduction::{Reduction, Total};
 use crate::tile::store::store;
-use crate::tile::{Class, Operand, arithmetic, chain, convert, load, reduction, stream};
+use crate::tile::{Class, Operand, arithmetic, chain, convert, gelu, load, reduction, stream};
 
 /// Columns of a row whose total is formed by itself, and then combined with those before it, in order. So the order of
 /// additions follows from the length of a row alone, whether one thread passes over it or several. A multiple of every
@@ -257,6 +257,14 @@ impl<'a> Task<'a> {
                     let [a, b] = [a, b].map(|place| self.places[place as usize].cast_const());
                     chain::chain(first, a, b, self.operand(c, step, tile), out, rows * width);
                 }
+                Operation::Gelu(ref numbers) => {
+                    let x = self.numbers(a, rows * width);
+                    gelu::gelu(numbers, x, std::slice::from_raw_parts_mut(out.cast(), rows * width));
+                }
+                Operation::GeluBackward(ref numbers) => {
+                    let [d, x] = [a, b].map(|place| self.numbers(place, rows * width));
+                    gelu::gelu_backward(numbers, d, x, std::slice::from_raw_parts_mut(out.cast(), rows * width));
+                }
                 Operation::Select(class) => {
                     let (b, c) = (self.operand(b, step, tile), self.operand(c, step, tile));
                     arithmetic::select(class, self.places[a as usize], b, c, out, rows, width);
@@ -269,6 +277,15 @@ impl<'a> Task<'a> {
                 Operation::Store(output) => self.store(output, a, step.space, tile),
             }
         }
+    }
+
+    /// A tile of f32 numbers.
+    ///
+    /// # Safety
+    /// The place holds as many, which nobody writes meanwhile.
+    unsafe fn numbers(&self, place: u16, length: usize) -> &'a [f32] {
+        // SAFETY: promised by the caller.
+        unsafe { std::slice::from_raw_parts(self.places[place as usize].cast_const().cast(), length) }
     }
 
     unsafe fn load(&self, input: usize, space: Space, tile: Tile, out: *mut u8) {

@@ -3,6 +3,7 @@
 use super::program::{FusedNode, FusedProgram};
 use crate::dtype::DType;
 use crate::scalar::ScalarOp;
+use crate::tile::gelu::{Gelu, GeluBackward};
 use crate::tile::reduction::Reduction;
 use crate::tile::{Class, Operand, arithmetic};
 
@@ -28,6 +29,10 @@ pub(crate) enum Kind {
     Cast(u32),
     Round(DType, u32),
     Reduce(Reduction, u32),
+    /// Found by the plan of the host (see [`super::recognition`]).
+    Gelu(Gelu, u32),
+    /// As [`Kind::Gelu`], of the cotangent and the number.
+    GeluBackward(GeluBackward, u32, u32),
 }
 
 /// One typed value.
@@ -45,8 +50,10 @@ impl Value {
     pub(crate) fn operands(&self) -> impl Iterator<Item = usize> + use<> {
         let (list, count) = match self.kind {
             Kind::Input(_) | Kind::Constant(_) => ([0; 3], 0),
-            Kind::Unary(_, a) | Kind::Cast(a) | Kind::Round(_, a) | Kind::Reduce(_, a) => ([a, 0, 0], 1),
-            Kind::Binary(_, a, b) => ([a, b, 0], 2),
+            Kind::Unary(_, a) | Kind::Cast(a) | Kind::Round(_, a) | Kind::Reduce(_, a) | Kind::Gelu(_, a) => {
+                ([a, 0, 0], 1)
+            }
+            Kind::Binary(_, a, b) | Kind::GeluBackward(_, a, b) => ([a, b, 0], 2),
             Kind::Select(a, b, c) => ([a, b, c], 3),
         };
         list.into_iter().take(count).map(|operand| operand as usize)
@@ -55,7 +62,13 @@ impl Value {
     /// Whether computing it again costs much more than reading it.
     pub(crate) fn is_expensive(&self) -> bool {
         use ScalarOp::*;
-        matches!(self.kind, Kind::Unary(Exp | Log | Tanh | Erf | Sin | Cos, _) | Kind::Binary(Pow | Remainder, ..))
+        matches!(
+            self.kind,
+            Kind::Unary(Exp | Log | Tanh | Erf | Sin | Cos, _)
+                | Kind::Binary(Pow | Remainder, ..)
+                | Kind::Gelu(..)
+                | Kind::GeluBackward(..)
+        )
     }
 }
 
@@ -223,7 +236,11 @@ impl Values {
                     let from = self.class(x);
                     from == Class::Bool || (from == *class && operand(x))
                 }
-                Kind::Unary(..) | Kind::Binary(..) | Kind::Reduce(Reduction::Sum, _) => false,
+                Kind::Unary(..)
+                | Kind::Binary(..)
+                | Kind::Reduce(Reduction::Sum, _)
+                | Kind::Gelu(..)
+                | Kind::GeluBackward(..) => false,
             };
             exact.push(holds);
         }

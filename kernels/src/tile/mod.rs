@@ -5,6 +5,7 @@ pub(crate) mod arithmetic;
 pub(crate) mod chain;
 pub(crate) mod class;
 pub(crate) mod convert;
+pub(crate) mod gelu;
 pub(crate) mod load;
 pub(crate) mod operand;
 pub(crate) mod reduction;

@@ -66,6 +66,7 @@ impl<'a> Emitter<'a> {
                 let narrow = self.functions.narrow(dtype, self.name(operand));
                 self.functions.widen(dtype, &narrow)
             }
+            Kind::Gelu(..) | Kind::GeluBackward(..) => unreachable!("the plan of the host alone has GELU as one value"),
             Kind::Unary(op, operand) => self.unary(op, operand),
             Kind::Binary(op, x, y) => self.binary(op, x, y),
             Kind::Select(condition, x, y) => {
