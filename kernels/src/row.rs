@@ -2,17 +2,19 @@
 //!
 //! Statistics are computed in f32 (f64 for f64 rows), and summed as in [`crate::reduce`].
 
+mod cross_entropy;
+
+pub use cross_entropy::{cross_entropy_backward, cross_entropy_forward};
+
 use crate::dtype::DType;
 use crate::elementwise::convert;
 use crate::extents;
 use crate::fused::{FusedNode, FusedProgram};
-use crate::indexing::IndexOutOfRange;
 use crate::parallel::{Shared, for_ranges};
 use crate::reduce::Reduction;
 use crate::scalar::ScalarOp::{self, Add, Div, Exp, Log, Mul, Rsqrt, Sub};
 use crate::tile::Class;
 use crate::tile::load::load;
-use crate::tile::store::store_one;
 use crate::vector::multiversion;
 use crate::view::{TensorMut, TensorRef, contiguous_strides};
 
@@ -130,142 +132,6 @@ pub fn log_softmax(source: TensorRef<'_>, target: TensorMut<'_>) {
     let log = writer.unary(Log, sum);
     let result = writer.binary(Sub, shifted, log);
     writer.run(source.shape(), &[source], &[result], &mut [target]);
-}
-
-/// The class of each row (`None` where it is to be ignored), and the row's logit of that class.
-fn classes(
-    logits: &TensorRef<'_>,
-    targets: TensorRef<'_>,
-    ignore_index: i64,
-) -> Result<Vec<Option<(usize, f64)>>, IndexOutOfRange> {
-    let (rows, count) = matrix("cross_entropy", "logits", logits.shape());
-    extents::shape("cross_entropy", "targets", targets.shape(), &[rows]);
-    let mut indices = vec![0i64; targets.len()];
-    convert(targets, TensorMut::from_slice(&mut indices, targets.shape(), &[1]));
-    let class = |(position, &index): (usize, &i64)| {
-        if index == ignore_index {
-            return Ok(None);
-        }
-        if index < 0 || index as u64 >= count as u64 {
-            return Err(IndexOutOfRange { index, position, size: count });
-        }
-        let offset = position as isize * logits.strides()[0] + index as isize * logits.strides()[1];
-        let address = logits.as_ptr().wrapping_offset(offset * logits.dtype().size() as isize);
-        let mut value = [0f64];
-        // SAFETY: an element of the logits.
-        let logit = unsafe { logits.part(&[], &[], address) };
-        convert(logit, TensorMut::from_slice(&mut value, &[], &[]));
-        Ok(Some((index as usize, value[0])))
-    };
-    indices.iter().enumerate().map(class).collect()
-}
-
-/// Cross-entropy of each row: `log Σ exp(logits) - logits[target]`, in two passes over the logits.
-///
-/// `logits` is `[n, c]`, `targets` `[n]` of integers, `losses` and `log_sum_exp` are `[n]`. With label smoothing `s`
-/// the loss is `(1 - s)` times the above plus `s` times the mean over all classes. A row whose target is `ignore_index`
-/// has the loss 0. A target outside `0..c` is an error, and nothing is written. Results may share memory with operands,
-/// all of which are read before the first is written. Panics if a shape is another.
-pub fn cross_entropy_forward(
-    logits: TensorRef<'_>,
-    targets: TensorRef<'_>,
-    ignore_index: i64,
-    label_smoothing: f64,
-    losses: TensorMut<'_>,
-    log_sum_exp: TensorMut<'_>,
-) -> Result<(), IndexOutOfRange> {
-    let classes = classes(&logits, targets, ignore_index)?;
-    let (rows, width) = (logits.shape()[0], logits.shape()[1]);
-    extents::shape("cross_entropy_forward", "losses", losses.shape(), &[rows]);
-    extents::shape("cross_entropy_forward", "log_sum_exp", log_sum_exp.shape(), &[rows]);
-    let mut writer = Writer::default();
-    let (_, _, sum) = write_softmax(&mut writer);
-    let (max, log) = (1, writer.unary(Log, sum));
-    let total = writer.binary(Add, max, log);
-    let (mut totals, mut means) = (vec![0f64; rows], vec![0f64; rows]);
-    let column = [rows, 1];
-    let mut outputs = vec![TensorMut::from_slice(&mut totals, &column, &[1, 1])];
-    let mut results = vec![total];
-    if label_smoothing != 0.0 {
-        results.push(writer.mean(0, width));
-        outputs.push(TensorMut::from_slice(&mut means, &column, &[1, 1]));
-    }
-    writer.run(logits.shape(), &[logits], &results, &mut outputs);
-    let values: Vec<f64> = (0..rows)
-        .map(|row| match classes[row] {
-            None => 0.0,
-            Some((_, logit)) if label_smoothing == 0.0 => totals[row] - logit,
-            Some((_, logit)) => {
-                (1.0 - label_smoothing) * (totals[row] - logit) + label_smoothing * (totals[row] - means[row])
-            }
-        })
-        .collect();
-    let shape = [rows];
-    convert(TensorRef::from_slice(&values, &shape, &[1]), losses);
-    convert(TensorRef::from_slice(&totals, &shape, &[1]), log_sum_exp);
-    Ok(())
-}
-
-/// Gradient of [`cross_entropy_forward`] by the logits: `(softmax - smoothed one-hot) · row_scale`, in one pass.
-///
-/// `log_sum_exp` is what the forward function stored, `row_scale` `[n]` the gradient of each row's loss. Ignored rows
-/// get zeros. `d_logits` may be exactly the view of `logits`. A target outside `0..c` is an error, and nothing is
-/// written. Panics if a shape is another, or if `d_logits` shares memory with an operand otherwise.
-#[allow(clippy::too_many_arguments)]
-pub fn cross_entropy_backward(
-    logits: TensorRef<'_>,
-    targets: TensorRef<'_>,
-    log_sum_exp: TensorRef<'_>,
-    row_scale: TensorRef<'_>,
-    ignore_index: i64,
-    label_smoothing: f64,
-    mut d_logits: TensorMut<'_>,
-) -> Result<(), IndexOutOfRange> {
-    let classes = classes(&logits, targets, ignore_index)?;
-    let (shape, width) = (logits.shape(), logits.shape()[1]);
-    extents::shape("cross_entropy_backward", "d_logits", d_logits.shape(), shape);
-    for (name, operand) in [("logits", &logits), ("log_sum_exp", &log_sum_exp), ("row_scale", &row_scale)] {
-        extents::apart_or_same("cross_entropy_backward", name, operand, std::slice::from_ref(&d_logits));
-    }
-    let every_class = label_smoothing / width as f64;
-    let mut writer = Writer::default();
-    let [x, total, scale] = [0, 1, 2].map(|input| writer.input(input));
-    let shifted = writer.binary(Sub, x, total);
-    let mut result = writer.unary(Exp, shifted);
-    if label_smoothing != 0.0 {
-        let share = writer.constant(every_class);
-        result = writer.binary(Sub, result, share);
-    }
-    let result = writer.binary(Mul, result, scale);
-    let (totals, scales) = (in_f64(log_sum_exp), in_f64(row_scale));
-    let (total_view, scale_view) = (PerRow::new(&log_sum_exp), PerRow::new(&row_scale));
-    let inputs = [logits, total_view.spread(log_sum_exp, shape), scale_view.spread(row_scale, shape)];
-    writer.run(shape, &inputs, &[result], &mut [d_logits.reborrow()]);
-
-    // The one class of each row that is different, and rows that have none.
-    let (dtype, strides) = (d_logits.dtype(), d_logits.strides());
-    let base = d_logits.as_mut_ptr();
-    for (row, class) in classes.into_iter().enumerate() {
-        let start = row as isize * strides[0];
-        match class {
-            Some((class, logit)) => {
-                let probability = (logit - totals[row]).exp();
-                let value = (probability - every_class - (1.0 - label_smoothing)) * scales[row];
-                let offset = (start + class as isize * strides[1]) * dtype.size() as isize;
-                // SAFETY: an element of `d_logits`.
-                unsafe { store_one(Class::F64, (&raw const value).cast(), dtype, base.offset(offset)) };
-            }
-            None => {
-                // SAFETY: a row of `d_logits`.
-                let target = unsafe {
-                    let address = base.offset(start * dtype.size() as isize);
-                    d_logits.part(&shape[1..], &strides[1..], address)
-                };
-                crate::philox::fill(target, 0.0);
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Layer normalization of each row: `(input - mean) / sqrt(variance + epsilon) · weight + bias`, in one pass over

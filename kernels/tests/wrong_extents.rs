@@ -228,8 +228,8 @@ fn rows() {
         let (logits, targets) = (x.view(), targets.view());
         row::cross_entropy_backward(logits, targets, totals.view(), scales.view(), -1, 0.0, out.target()).unwrap();
     };
-    refused("row: a value per row has shape [1], expected [3]", || gradient(&[1], &[3], &[3, 4]));
-    refused("row: a value per row has shape [2], expected [3]", || gradient(&[3], &[2], &[3, 4]));
+    refused("cross_entropy_backward: log_sum_exp has shape [1], expected [3]", || gradient(&[1], &[3], &[3, 4]));
+    refused("cross_entropy_backward: row_scale has shape [2], expected [3]", || gradient(&[3], &[2], &[3, 4]));
     refused("cross_entropy_backward: d_logits has shape [3, 3], expected [3, 4]", || gradient(&[3], &[3], &[3, 3]));
     let norm = |input: &[usize], weight: &[usize], out: &[usize], mean: &[usize]| {
         let (input, weight) = (floats(input), floats(weight));

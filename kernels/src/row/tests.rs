@@ -1,6 +1,7 @@
 //! Row operations against plain loops in f64.
 
 use super::*;
+use crate::indexing::IndexOutOfRange;
 
 fn numbers(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|i| (((i + seed) * 2_654_435_761) % 4093) as f32 / 1024.0 - 2.0).collect()
@@ -68,6 +69,83 @@ fn cross_entropy_and_its_gradient() {
             near(&gradient[row * width..][..width], &exact, 1e-6, "gradient");
         }
     }
+}
+
+/// Losses and gradient of contiguous logits, or of their transpose in memory; in place where it is asked for.
+fn both_ways(logits: &[f32], [rows, width]: [usize; 2], transposed: bool, in_place: bool) -> (Vec<f32>, Vec<f32>) {
+    let place = |row: usize, class: usize| if transposed { class * rows + row } else { row * width + class };
+    let mut stored = vec![0f32; rows * width];
+    (0..rows * width).for_each(|i| stored[place(i / width, i % width)] = logits[i]);
+    let strides = if transposed { [1, rows as isize] } else { [width as isize, 1] };
+    let (shape, count) = ([rows, width], [rows]);
+    let targets: Vec<i64> = (0..rows).map(|row| ((row * 31 + 7) % width) as i64).collect();
+    let targets = TensorRef::from_slice(&targets, &count, &[1]);
+    let (mut losses, mut totals) = (vec![f32::NAN; rows], vec![f32::NAN; rows]);
+    let [losses_view, totals_view] =
+        [&mut losses, &mut totals].map(|values| TensorMut::from_slice(values, &count, &[1]));
+    let address = stored.as_mut_ptr().cast::<u8>();
+    // SAFETY: the strides stay within the vector, which lives as long.
+    let view = unsafe { TensorRef::new(DType::F32, &shape, &strides, address) };
+    cross_entropy_forward(view, targets, -100, 0.1, losses_view, totals_view).unwrap();
+    let scales = vec![0.5f32; rows];
+    let [totals, scales] = [&totals, &scales].map(|values| TensorRef::from_slice(values, &count, &[1]));
+    let mut gradient = vec![f32::NAN; rows * width];
+    let result = if in_place { address } else { gradient.as_mut_ptr().cast() };
+    // SAFETY: as above; in place, an element is read before it is written.
+    let target = unsafe { TensorMut::new(DType::F32, &shape, &strides, result) };
+    cross_entropy_backward(view, targets, totals, scales, -100, 0.1, target).unwrap();
+    if in_place {
+        gradient = stored;
+    }
+    (losses, (0..rows * width).map(|i| gradient[place(i / width, i % width)]).collect())
+}
+
+fn bits((losses, gradient): &(Vec<f32>, Vec<f32>)) -> Vec<u32> {
+    losses.iter().chain(gradient).map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn cross_entropy_has_the_same_bits_in_every_layout_and_on_any_number_of_threads() {
+    // The last is written past the caches where it is contiguous and not in place.
+    let large = crate::tile::stream::streaming_threshold().min(256 << 20) / 4;
+    for [rows, width] in [[3, 1], [7, 2047], [7, 2048], [7, 2049], [40, 5000], [3, large / 3 + 77]] {
+        let logits = numbers(rows * width, 5);
+        let one = bits(&both_ways(&logits, [rows, width], false, false));
+        for (transposed, in_place) in [(true, false), (false, true), (true, true)] {
+            let other = bits(&both_ways(&logits, [rows, width], transposed, in_place));
+            assert!(other == one, "{rows}x{width}, transposed {transposed}, in place {in_place}");
+        }
+        for threads in [1, 3] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let other = pool.install(|| bits(&both_ways(&logits, [rows, width], false, false)));
+            assert!(other == one, "{rows}x{width} on {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn cross_entropy_of_logits_that_are_not_finite() {
+    let [rows, width] = [4, 6000];
+    let mut logits = numbers(rows * width, 9);
+    // A whole block without weight, a NaN in the second block, an infinity in the last one.
+    logits[..2048].fill(f32::NEG_INFINITY);
+    logits[width + 3000] = f32::NAN;
+    logits[2 * width + 5999] = f32::INFINITY;
+    let (losses, gradient) = both_ways(&logits, [rows, width], false, false);
+    let total: f64 = logits[2048..width].iter().map(|x| f64::from(*x).exp()).sum::<f64>().ln();
+    assert!(losses[0].is_infinite(), "the mean of the logits is infinite: {}", losses[0]);
+    near(&gradient[..1], &[-0.05 / width as f64], 1e-6, "gradient of a class without weight");
+    near(
+        &gradient[5000..5001],
+        &[0.5 * ((f64::from(logits[5000]) - total).exp() - 0.1 / width as f64)],
+        1e-9,
+        "gradient",
+    );
+    for row in [1, 2] {
+        assert!(losses[row].is_nan(), "row {row} has the loss {}", losses[row]);
+        assert!(gradient[row * width].is_nan(), "row {row}");
+    }
+    assert!(losses[3].is_finite() && gradient[3 * width..].iter().all(|value| value.is_finite()));
 }
 
 #[test]
