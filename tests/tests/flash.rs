@@ -128,7 +128,7 @@ fn a_mask_of_numbers_has_a_gradient() {
 fn what_the_kernels_do_not_do_is_left_to_the_next_executor_with_the_reason() {
     let narrower: Call = |q, k, v, _| scaled_dot_product_attention::with(q, k, narrow(v, -1, 0, 8)).call();
     let cases: [(DType, bool, usize, Call, &str); 6] = [
-        (DType::BF16, false, 24, narrower, "takes four dimensions and one dtype each"),
+        (DType::BF16, false, 24, narrower, "takes values as many and as wide as keys"),
         (DType::BF16, false, 260, plain, "heads are 260 wide, takes at most 256 in bf16"),
         (DType::BF16, false, 260, windowed, "heads are 260 wide, takes at most 256 in bf16"),
         (DType::BF16, false, 260, dropped, "heads are 260 wide, takes at most 256 in bf16"),
@@ -152,7 +152,7 @@ fn reasons_survive_where_lines_are_merged() {
     };
     let stages = stages_of(attention(DType::BF16, [3, 3], 260, both), false);
     let text = named(&stages, "claim").to_string();
-    for reason in ["heads are 260 wide, takes at most 256 in bf16", "takes four dimensions and one dtype each"] {
+    for reason in ["heads are 260 wide, takes at most 256 in bf16", "takes values as many and as wide as keys"] {
         assert!(text.contains(reason), "{reason} is not said:\n{text}");
     }
 }

@@ -15,7 +15,12 @@ use fulgurite_ops::prims::{self, checks};
 
 /// Whether the kernels are written for such tensors: query [B, H, L, E], key [B, H', S, E], value [B, H', S, V], and a
 /// mask that spreads to [B, H, L, S].
-fn kernels_fit(query: &TensorMeta, key: &TensorMeta, value: &TensorMeta, mask: Option<&TensorMeta>) -> Claim {
+pub(super) fn kernels_fit(
+    query: &TensorMeta,
+    key: &TensorMeta,
+    value: &TensorMeta,
+    mask: Option<&TensorMeta>,
+) -> Claim {
     let (q, k, v) = (query.shape(), key.shape(), value.shape());
     refuse_unless!(
         matches!(query.dtype(), DType::F32 | DType::BF16 | DType::F16),

@@ -12,6 +12,7 @@ mod order;
 mod products;
 mod reducing;
 pub mod reference;
+mod windowed_attention;
 
 use fulgurite_ops_macros::executor;
 use fulgurite_runtime::arithmetic::Arithmetic;

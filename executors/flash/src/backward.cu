@@ -157,9 +157,9 @@ template <int BEGIN> __device__ __forceinline__ void of_keys(const Problem& p, i
     if (Both::EARLY && count > 0) ask(0);
     uint4* const own_shared = shared + Both::BYTES / 16;
     const T* keys = p.key + batch * p.of_key.batch + shared_head * p.of_key.head;
-    const Left<KEPT> key(own_shared, keys, p.of_key.row, own, p.keys);
+    const Left<KEPT> key(own_shared, keys, p.of_key.row, own, seen);
     const T* values = p.value + batch * p.of_value.batch + shared_head * p.of_value.head;
-    const Left<KEPT> value(own_shared + Left<KEPT>::BYTES / 16, values, p.of_value.row, own, p.keys);
+    const Left<KEPT> value(own_shared + Left<KEPT>::BYTES / 16, values, p.of_value.row, own, seen);
     float d_key[OF_PART][4], d_value[OF_PART][4];
     clear(d_key);
     clear(d_value);

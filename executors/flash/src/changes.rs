@@ -73,7 +73,8 @@ impl<'a> Changes<'a> {
         if let Some(lengths) = self.lengths {
             parameters.push((&contiguous(plan, lengths)?).into());
         }
-        parameters.extend(self.window.map(|window| Parameter::from(window as i32)));
+        // Rows are fewer than a window of that length.
+        parameters.extend(self.window.map(|window| Parameter::from(window.min(1 << 30) as i32)));
         parameters.extend(self.cap.map(|cap| Parameter::from(cap as f32)));
         if let Some((generator, probability)) = self.dropped {
             parameters.push((&contiguous(plan, generator)?).into());
@@ -127,8 +128,8 @@ impl ChangesMeta<'_> {
             refuse_unless!((1..=i64::from(i32::MAX)).contains(&window), "window is {window}, takes 1 to {}", i32::MAX);
         }
         if let Some(cap) = self.cap {
-            let is_normal = cap > 0.0 && (cap as f32).is_normal();
-            refuse_unless!(is_normal, "cap is {cap}, takes normal numbers of f32 above 0");
+            // Neither a score over the cap nor the cap times log2 e leaves the range of f32.
+            refuse_unless!((1e-30..=1e30).contains(&cap), "cap is {cap}, takes 1e-30 to 1e30");
         }
         let of_registers = [self.mask.is_some(), self.cap.is_some(), self.dropout_p > 0.0];
         let count = of_registers.into_iter().filter(|has| *has).count();

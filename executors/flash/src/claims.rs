@@ -7,7 +7,7 @@ use fulgurite_runtime::{DType, Tensor, TensorMeta, refuse_unless};
 use super::by_both;
 use super::changes::ChangesMeta;
 use super::symbols::{attention, attention_backward, kernels_fit};
-use fulgurite_ops::core::attention::{as_before, as_four, claims_heads, factor, meta_as_four};
+use fulgurite_ops::core::attention::{LEAST_ADDED, MOST_BELOW, as_before, as_four, claims_heads, factor, meta_as_four};
 use fulgurite_ops::core::promotion::{accumulating, broadcast, cast};
 use fulgurite_ops::prims;
 
@@ -70,7 +70,11 @@ impl Call {
         let extents = [batch, heads, queries, keys];
         let spread = |row: Tensor| prims::broadcast_in_dim(row, extents, [0, 1, 2]);
         let added = broadcast(accumulating(mask), &extents);
-        let scores = prims::add(prims::mul(products(self.query, self.key), self.scale), added);
+        let scores = prims::mul(products(self.query, self.key), self.scale);
+        // As the kernels add them.
+        let hides = prims::logical_and(prims::lt(added, LEAST_ADDED), prims::gt(added, f64::NEG_INFINITY));
+        let bounded = prims::maximum(prims::minimum(scores, MOST_BELOW), -MOST_BELOW);
+        let scores = prims::select(hides, prims::add(bounded, LEAST_ADDED), prims::add(scores, added));
         let weights = prims::exp(prims::sub(scores, spread(log_sums)));
         let mut d_weights = products(d_out, self.value);
         if let Some(generator) = self.generator.filter(|_| self.dropout_p > 0.0) {
@@ -107,8 +111,9 @@ by_both!(fulgurite_ops::nn::scaled_dot_product_attention, attention_by_flash, at
         let mask = match attn_mask {
             Some(mask) => {
                 // The batch of the kernels is that of all leading dimensions.
-                let fits = mask.rank() <= 4 && (mask.rank() < 4 || batches <= 1);
-                refuse_unless!(fits, "attn_mask is {mask}, takes masks of at most four dimensions");
+                refuse_unless!(mask.rank() <= 4, "attn_mask is {mask}, takes masks of at most four dimensions");
+                let one_batch = mask.rank() < 4 || batches <= 1;
+                refuse_unless!(one_batch, "query is {query} with attn_mask {mask}, takes one dimension of batches");
                 Some(mask.with_shape(super::extents_of_mask(mask.shape())))
             }
             None => None,

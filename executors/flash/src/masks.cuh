@@ -209,10 +209,14 @@ struct HeadChanges {
 #if MASK == 1
         score = mark ? score : -INFINITY_F32;
 #else
-        // Less than this floor, whatever it is, gives a weight of 0 beside any that has none. A row without such keys
-        // stays in the range where its gradients can be computed; -infinity hides even there.
+        // Less than the floor, whatever it is, gives a weight of 0 beside any that has none, since scores have a bound
+        // there. A row without others stays in the range where its gradients can be computed; -infinity hides even
+        // there. NaN stays.
         const float number = widen(mark), added = number * LOG2_E;
-        score += added < -32768.0f && number != -INFINITY_F32 ? -32768.0f : added;
+        if (added < -24576.0f && number != -INFINITY_F32)
+            score = -24576.0f + (score > 4096.0f ? 4096.0f : score < -4096.0f ? -4096.0f : score);
+        else
+            score += added;
 #endif
 #endif
         return score;
@@ -222,7 +226,11 @@ struct HeadChanges {
     // The hyperbolic tangent; as exact as products of 16 bits can tell, or of f32.
     static __device__ __forceinline__ float bend(float x) {
         if constexpr (sizeof(T) == 4) return tanhf(x);
-        return 1.0f - __fdividef(2.0f, 1.0f + power_of_two(fminf(x * (2.0f * LOG2_E), 126.0f)));
+        // Near 0 the difference would lose digits, of which large caps make much.
+        if (fabsf(x) < 0.03f) return x - x * x * x * (1.0f / 3.0f);
+        const float power = x * (2.0f * LOG2_E);
+        // NaN stays.
+        return 1.0f - __fdividef(2.0f, 1.0f + power_of_two(power > 126.0f ? 126.0f : power));
     }
 #endif
 

@@ -23,8 +23,10 @@ pub(super) fn kernels_fit(query: &TensorMeta, key: &TensorMeta, value: &TensorMe
         "query is {}, takes f32, bf16 and f16",
         query.dtype()
     );
-    let four = q.len() == 4 && k.len() == 4 && key == value && key.dtype() == query.dtype();
-    refuse_unless!(four, "query is {query}, key {key}, value {value}, takes four dimensions and one dtype each");
+    let one = key.dtype() == query.dtype() && value.dtype() == query.dtype();
+    let four = q.len() == 4 && k.len() == 4 && value.rank() == 4;
+    refuse_unless!(four && one, "query is {query}, key {key}, value {value}, takes four dimensions and one dtype each");
+    refuse_unless!(key == value, "key is {key}, value {value}, takes values as many and as wide as keys");
     let heads = q[0] == k[0] && k[1] > 0 && q[1].is_multiple_of(k[1]) && q[3] == k[3];
     refuse_unless!(heads, "query is {query}, key {key}: takes one batch and width, and heads a multiple of key's");
     refuse_unless!(q.iter().chain(k).all(|extent| *extent > 0), "query is {query}, key {key}: nothing to attend to");
@@ -42,7 +44,7 @@ pub(super) fn kernels_fit(query: &TensorMeta, key: &TensorMeta, value: &TensorMe
 /// of a position beside each other, and the logarithm of the sum of each row's exponentials, f32 [B, H, L]. `is_causal`
 /// lets position i see 0 to i, `window` only that number of last ones; row b of the batch sees its first `lengths[b]`
 /// keys. With `cap` scores become cap · tanh(score / cap). `mask` [B, H, L, S], where every extent may be 1, is of
-/// booleans that say who is seen, or of numbers that are added to scores; of those below -22713 each counts as that,
+/// booleans that say who is seen, or of numbers that are added to scores; of those below -17034 each counts as that,
 /// but for -infinity. Weights are dropped as by `dropout` of `dropout_p` and `generator`. Who sees nothing gets zeros,
 /// and the logarithm infinity. Operands of f32 are multiplied as they are, and with `tf32` rounded to TF32.
 #[operator(
@@ -433,7 +435,7 @@ pub mod attention_backward {
         let q = || of(&[2, 4, 3, 8]);
         let k = || of(&[2, 2, 5, 8]);
         let good = || with(q(), q(), k(), k(), of(&[2, 3, 4, 8]), of(&[2, 4, 3]), false, 0.5);
-        e.case(Kernel, ARGUMENTS.value.set(good(), of(&[2, 2, 6, 8])), "one dtype each");
+        e.case(Kernel, ARGUMENTS.value.set(good(), of(&[2, 2, 6, 8])), "as many and as wide as keys");
         e.case(Cotangent, ARGUMENTS.d_out.set(good(), of(&[2, 4, 3, 9])), "expected f32[2, 4, 3, 8]");
         e.case(Attended, ARGUMENTS.attended.set(good(), of(&[2, 4, 3, 8])), "expected f32[2, 3, 4, 8]");
         e.case(LogSums, ARGUMENTS.log_sums.set(good(), of(&[2, 4, 4])), "expected f32[2, 4, 3]");

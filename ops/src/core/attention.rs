@@ -1,11 +1,13 @@
 //! What executors that attend in one kernel share: tensors of heads in four dimensions, and the definition, in f64.
 
+use fulgurite_runtime::argument::Scalar;
 use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::{ArrayD, IxDyn};
-use fulgurite_runtime::{DType, Tensor, TensorMeta, refuse_unless};
+use fulgurite_runtime::{DType, Device, Tensor, TensorMeta, refuse_unless};
 use ndarray::{Array2, ArrayView2, Axis, indices, s};
 
 use super::arrays::softmax_row;
+use super::promotion::cast;
 use crate::prims;
 
 /// [batch, heads, length, width] of a shape: leading dimensions become one, missing ones are of one element.
@@ -67,6 +69,28 @@ pub fn beside(input: &TensorMeta, width: &TensorMeta) -> TensorMeta {
     input.with_shape([batch, length, heads, width])
 }
 
+/// bool[B, L, S]: whether position i of row b sees key j; `None` if each sees all.
+#[track_caller]
+pub fn seen_keys(
+    extents: [usize; 3],
+    device: Device,
+    lengths: Option<Tensor>,
+    is_causal: bool,
+    window: Option<i64>,
+) -> Option<Tensor> {
+    let positions = |dim: usize| {
+        let (zero, one) = (Scalar::Int(0), Scalar::Int(1));
+        let positions = prims::iota(extents[dim], zero, one, DType::I64, device.to_string());
+        prims::broadcast_in_dim(positions, extents, [dim])
+    };
+    let (own, other) = (positions(1), positions(2));
+    let before = is_causal.then(|| prims::le(other, own));
+    let near = window.map(|window| prims::gt(other, prims::sub(own, window)));
+    let real =
+        lengths.map(|lengths| prims::lt(other, prims::broadcast_in_dim(cast(lengths, DType::I64), extents, [0])));
+    [before, near, real].into_iter().flatten().reduce(prims::logical_and)
+}
+
 /// What is attended to, for the definition.
 #[derive(Clone, Copy)]
 pub struct Attended<'a> {
@@ -87,7 +111,8 @@ pub struct Attended<'a> {
 /// What a problem changes about scores and weights, for the definition; nothing by default.
 #[derive(Clone, Copy, Default)]
 pub struct Changes<'a> {
-    /// Numbers that are added to scores: [B, H, L, S], where every extent may be 1.
+    /// Numbers that are added to scores: [B, H, L, S], where every extent may be 1. Those below [`LEAST_ADDED`] count as
+    /// that, but for -infinity.
     pub added: Option<&'a ArrayD<f64>>,
     /// How many of the keys of each batch are seen: [B].
     pub lengths: Option<&'a ArrayD<i64>>,
@@ -102,6 +127,20 @@ pub struct Changes<'a> {
 /// An element of an array whose extents may be 1.
 fn spread<T: Copy>(array: &ArrayD<T>, at: [usize; 4]) -> T {
     array[[0, 1, 2, 3].map(|dim| at[dim] % array.shape()[dim])]
+}
+
+/// Numbers of masks below this hide keys beside any others: attention in f32 cannot tell them apart.
+pub const LEAST_ADDED: f64 = -24_576.0 / std::f64::consts::LOG2_E;
+
+/// Scores are at most this far from 0 where such numbers are added to them.
+pub const MOST_BELOW: f64 = 4_096.0 / std::f64::consts::LOG2_E;
+
+/// A score and what a mask adds to it.
+fn plus(score: f64, added: f64) -> f64 {
+    match added < LEAST_ADDED && added != f64::NEG_INFINITY {
+        true => LEAST_ADDED + score.clamp(-MOST_BELOW, MOST_BELOW),
+        false => score + added,
+    }
 }
 
 /// The rows of a head of a batch.
@@ -136,7 +175,7 @@ impl Attended<'_> {
                 *score = cap * bent;
                 *slope *= 1.0 - bent * bent;
             }
-            *score += changes.added.map_or(0.0, |added| spread(added, at));
+            *score = changes.added.map_or(*score, |added| plus(*score, spread(added, at)));
         }
         [scores, slopes]
     }

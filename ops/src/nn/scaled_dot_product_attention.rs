@@ -312,6 +312,15 @@ pub mod scaled_dot_product_attention {
         // As many heads, and a batch that broadcasts.
         let (key, value) = (s.normal([2, 4, 6, 8]), s.normal([2, 4, 6, 8]));
         s.case(with(s.normal([4, 3, 8]), key, value).enable_gqa(true));
+        // Several tiles of rows and of keys, which end in the middle.
+        let [numbers, booleans, dropped] = [(); 3].map(|()| {
+            let shared = || s.normal([1, 1, 36, 18]);
+            with(s.normal([1, 2, 20, 18]), shared(), shared()).enable_gqa(true)
+        });
+        let generator = s.integers(0, 1 << 20, [2]);
+        s.case(numbers.attn_mask(s.normal([1, 2, 1, 36])));
+        s.case(booleans.attn_mask(s.booleans([20, 36])));
+        s.case(dropped.dropout_p(0.25).generator(generator).attn_mask(s.normal([2, 1, 36])));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use crate::core::attention::{Attended, Changes};
+use crate::core::attention::{Attended, Changes, seen_keys};
 use crate::core::promotion::cast;
 use crate::nn::{masked_weights, window_and_cap};
 use crate::prims;
@@ -10,7 +10,8 @@ use crate::prims::checks::same_dtype;
 /// value [B, G, S, V], whose heads are each shared by H / G heads of queries. With `is_causal` position i sees 0 to i;
 /// with `window` as well only that number of last ones, its own included. Row b of the batch has `lengths[b]` keys, and
 /// sees none behind them; without `lengths` it has S. Scores are multiplied by `scale`, 1/√E if absent; with `cap` they
-/// become `cap · tanh(score / cap)`. A position that sees nothing gives zeros. Out [B, H, L, V].
+/// become `cap · tanh(score / cap)`. A position that sees nothing gives zeros. Keys and values that nobody sees are finite
+/// numbers: some executors multiply them by 0. Out [B, H, L, V].
 ///
 /// Beltagy et al., "Longformer", 2020 (windows); Gemma Team, "Gemma 2", 2024 (caps).
 #[operator(autocast = low)]
@@ -63,7 +64,8 @@ pub mod windowed_attention {
         require!(
             window.is_none() || is_causal,
             WindowIsCausal,
-            "window is {window:?} without is_causal, expected both: a window ends with a position's own"
+            "window is {} without is_causal, expected both: a window ends with a position's own",
+            window.unwrap_or_default()
         );
         super::window_and_cap(window, cap, [Code::Window, Code::Cap])
     }
@@ -93,34 +95,12 @@ pub mod windowed_attention {
         }
         let extents = [batch, groups, shared, length, positions];
         let mut scores = prims::reshape(scores, extents);
-        if let Some(seen) = seen([batch, length, positions], query.device(), lengths, is_causal, window) {
+        if let Some(seen) = seen_keys([batch, length, positions], query.device(), lengths, is_causal, window) {
             scores = prims::select(prims::broadcast_in_dim(seen, extents, [0, 3, 4]), scores, f64::NEG_INFINITY);
         }
         let weights = cast(masked_weights(scores), query.dtype());
         let weights = prims::reshape(weights, [batch, groups, shared * length, positions]);
         prims::reshape(prims::matmul(weights, value), [batch, heads, length, value_width])
-    }
-
-    /// bool[B, L, S]: whether position i of row b sees key j; `None` if each sees all.
-    #[track_caller]
-    fn seen(
-        extents: [usize; 3],
-        device: Device,
-        lengths: Option<Tensor>,
-        is_causal: bool,
-        window: Option<i64>,
-    ) -> Option<Tensor> {
-        let positions = |dim: usize| {
-            let (zero, one) = (Scalar::Int(0), Scalar::Int(1));
-            let positions = prims::iota(extents[dim], zero, one, DType::I64, device.to_string());
-            prims::broadcast_in_dim(positions, extents, [dim])
-        };
-        let (own, other) = (positions(1), positions(2));
-        let before = is_causal.then(|| prims::le(other, own));
-        let near = window.map(|window| prims::gt(other, prims::sub(own, window)));
-        let real =
-            lengths.map(|lengths| prims::lt(other, prims::broadcast_in_dim(cast(lengths, DType::I64), extents, [0])));
-        [before, near, real].into_iter().flatten().reduce(prims::logical_and)
     }
 
     fn reference(
@@ -172,7 +152,7 @@ pub mod windowed_attention {
         e.case(KeyValueShape, call(&[2, 4, 3, 8], &[2, 2, 5, 8], &[2, 2, 6, 8]), "value [2, 2, 6, 8]");
         e.case(Heads, call(&[2, 4, 3, 8], &[2, 3, 5, 8], &[2, 3, 5, 8]), "expected heads a multiple of key's");
         e.case(Lengths, good().lengths(e.integers(0, 2, [3])), "lengths has shape [3], expected [2]");
-        e.case(WindowIsCausal, good().window(Some(2)), "without is_causal");
+        e.case(WindowIsCausal, good().window(Some(2)), "window is 2 without is_causal");
         e.case(Window, good().is_causal(true).window(Some(0)), "expected at least 1");
         e.case(Window, good().is_causal(true).window(Some(i64::MAX)), "at most 2147483647");
         for cap in [0.0, -1.0, f64::INFINITY, f64::NAN] {

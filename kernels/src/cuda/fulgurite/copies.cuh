@@ -33,12 +33,17 @@ template <int BYTES> __device__ __forceinline__ void fetch_bytes(void* to, const
 #endif
 }
 
-// Starts an async copy of BYTES bytes (4, 8 or 16), or of zeros.
+// Starts an async copy of BYTES bytes (4, 8 or 16), or of zeros. Before sm_80 they are copied at once.
 template <int BYTES> __device__ __forceinline__ void fetch_or_clear(void* to, const void* from, bool there) {
+#if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
                  :
                  : "r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(BYTES), "r"(there ? BYTES : 0)
                  : "memory");
+#else
+#pragma unroll
+    for (int i = 0; i < BYTES / 4; ++i) ((u32*)to)[i] = there ? ((const u32*)from)[i] : 0;
+#endif
 }
 
 __device__ __forceinline__ void end_batch() { asm volatile("cp.async.commit_group;" : : : "memory"); }
