@@ -147,3 +147,25 @@ fn results_of_16_bits_that_do_not_fit_the_caches() {
         assert_eq!(wrong, None, "{rows}x{width}");
     }
 }
+
+#[test]
+fn several_inputs_that_the_machine_fetches_by_itself_are_read_in_short_turns() {
+    let length = [streaming_threshold() / 4 + 1];
+    let apply = |op, a, b| FusedNode::Apply(op, [a, b, 0]);
+    let plan_of = |inputs: u32, nodes: &[FusedNode]| {
+        let nodes: Vec<FusedNode> = (0..inputs).map(FusedNode::Input).chain(nodes.iter().copied()).collect();
+        let outputs = vec![(nodes.len() as u32 - 1, DType::F32)];
+        let program = FusedProgram { input_dtypes: vec![DType::F32; inputs as usize], nodes, outputs };
+        let layout = OutputLayout { shape: &length, strides: &[1] };
+        let kernel = FusedKernel::new(&program, &length, &vec![&[1isize][..]; inputs as usize], &[layout]);
+        (kernel.plan.stages[0].foreseen(), kernel.plan.columns_per_tile)
+    };
+    let (foreseen, columns) = plan_of(2, &[apply(ScalarOp::Add, 0, 1)]);
+    assert!(foreseen && columns == 1024, "{foreseen}, {columns}");
+    // Steps enough to spread what is fetched over; and one input.
+    let (foreseen, columns) =
+        plan_of(2, &[apply(ScalarOp::Sub, 0, 1), apply(ScalarOp::Div, 2, 1), apply(ScalarOp::Sub, 3, 0)]);
+    assert!(!foreseen && columns > 1024, "{foreseen}, {columns}");
+    let (foreseen, columns) = plan_of(1, &[apply(ScalarOp::Mul, 0, 0)]);
+    assert!(!foreseen && columns > 1024, "{foreseen}, {columns}");
+}

@@ -68,6 +68,14 @@ pub(crate) struct Stage {
     pub(crate) inputs: Vec<usize>,
 }
 
+impl Stage {
+    /// Whether the machine fetches what the body reads by itself: one step alone reads without a pause, and where each
+    /// step would have a whole input fetched, all these lines at once cost more than they save.
+    pub(super) fn foreseen(&self) -> bool {
+        self.body.len() <= self.inputs.len().max(1)
+    }
+}
+
 /// What is known of an output.
 #[derive(Debug)]
 pub(crate) struct OutputPlan {

@@ -458,6 +458,10 @@ impl Scheduler<'_> {
             let longest = (SCRATCH_BYTES / widest).checked_div(tiles).unwrap_or(LONGEST_DIRECT);
             // Whole lines: a line that two tiles share would be written twice.
             let longest = longest.clamp(TILE, LONGEST_DIRECT) / LINE * LINE;
+            // Several inputs that the machine fetches by itself are read in short turns: a pause to write is short.
+            let in_turns =
+                plan.from_memory && plan.stages.iter().all(|stage| stage.inputs.len() > 1 && stage.foreseen());
+            let longest = if in_turns { TILE } else { longest };
             plan.columns_per_tile = longest.min(self.layout.width.max(1));
         }
         plan.tile_bytes = (plan.rows_per_tile * plan.columns_per_tile * widest).next_multiple_of(64);

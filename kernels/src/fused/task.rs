@@ -192,12 +192,11 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// What a pass reads of the next tile, if it has to come from memory. One step alone reads without a pause, which
-    /// the machine foresees by itself.
+    /// What a pass reads of the next tile, if it has to come from memory.
     fn ahead(&self, stage: &Stage, tile: Tile) -> Ahead {
         let (layout, plan) = (&self.kernel.layout, &self.kernel.plan);
         let mut ahead = Ahead::default();
-        if !plan.from_memory || stage.body.len() == 1 {
+        if !plan.from_memory || stage.foreseen() {
             return ahead;
         }
         for &input in stage.inputs.iter().filter(|&&input| layout.is_block(input, tile.rows)) {
