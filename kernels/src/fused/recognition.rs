@@ -1,4 +1,5 @@
-//! Values that the tiles have one instruction for: GELU and its gradient. Their other operations are left without users.
+//! Values that the tiles have one instruction for: GELU and its gradient. Their other operations are left without
+//! users.
 
 use super::values::{Kind, Space, Value};
 use crate::scalar::ScalarOp;

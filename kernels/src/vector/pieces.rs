@@ -1,5 +1,5 @@
-//! The error function and the hyperbolic tangent in f32 by polynomials of 16 pieces, whose coefficients are looked up in
-//! registers. Within 0.8 units in the last place; odd, exact at the infinities and where the result is ±1.
+//! The error function and the hyperbolic tangent in f32 by polynomials of 16 pieces, whose coefficients are looked up
+//! in registers. Within 0.8 units in the last place; odd, exact at the infinities and where the result is ±1.
 
 use super::lanes::{Formula, Lanes, Table};
 use super::tables::{ERF, TANH};
