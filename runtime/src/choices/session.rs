@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+
 use super::budget::{Done, Worth, order, spend};
 use super::call::Call;
 use super::candidates::candidates;
@@ -69,7 +71,9 @@ impl Records {
         most: Option<Duration>,
         each: &mut (dyn FnMut(&Call) + Send),
     ) {
-        let session = Session { records: self, device: self.device(), peak, most, each };
+        // As many threads as the program's own runs have.
+        let threads = rayon::current_num_threads();
+        let session = Session { records: self, device: self.device(), peak, most, threads, each };
         // On a thread of its own: that of a compilation may be tracing.
         let done = std::thread::scope(|scope| scope.spawn(move || session.run(wanted)).join());
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -84,6 +88,8 @@ struct Session<'a> {
     peak: Option<u64>,
     /// For how long is measured.
     most: Option<Duration>,
+    /// Threads of each pool that measures and compiles.
+    threads: usize,
     /// Called after each call.
     each: &'a mut (dyn FnMut(&Call) + Send),
 }
@@ -112,19 +118,39 @@ impl Session<'_> {
         if !late() {
             self.records.tell();
         }
+        // Workers of the pool that the compilation runs in may all wait for this.
+        let pool = match pool(self.threads) {
+            Ok(pool) => pool,
+            Err(error) => {
+                self.leave(&open, &format!("there are no threads to measure on: {error}"));
+                return;
+            }
+        };
+        pool.install(move || self.run_open(&open, journal.as_mut(), start));
+    }
+
+    /// Measures calls, on a thread of a pool of its own.
+    fn run_open(self, open: &[&Wanted], mut journal: Option<&mut Journal>, start: Instant) {
+        let late = || self.most.is_some_and(|most| start.elapsed() >= most);
         let worth: Vec<Worth> = open.iter().map(|one| worth(one)).collect();
         let (stop, records) = (AtomicBool::new(false), self.records);
-        let each = self.each;
+        let (each, threads) = (self.each, self.threads);
         let mut lost = None;
         let left = std::thread::scope(|scope| {
             let _stops = Stops(&stop);
-            let (open, order) = (&open, order(&worth));
+            let order = order(&worth);
             if !self.device.is_cpu() && !late() {
                 let (device, stop) = (self.device, &stop);
                 // The first call compiles its own. Few candidates are run with neighbours.
                 scope.spawn(move || {
-                    for neighbour in [false, true] {
-                        order.iter().skip(1).for_each(|at| compile_ahead(open[*at], device, neighbour, stop));
+                    let all = || {
+                        for neighbour in [false, true] {
+                            order.iter().skip(1).for_each(|at| compile_ahead(open[*at], device, neighbour, stop));
+                        }
+                    };
+                    // Without them, whoever runs a candidate compiles it.
+                    if let Ok(pool) = pool(threads) {
+                        pool.install(all);
                     }
                 });
             }
@@ -135,11 +161,11 @@ impl Session<'_> {
                     device: self.device,
                     peak: self.peak,
                     late: &late,
-                    journal: journal.as_mut(),
+                    journal: journal.as_deref_mut(),
                     record: &record,
                 };
                 let done = match measure(&one.question(), &mut means) {
-                    Ok(Ended::Chosen(measured)) => records.keep(&one.call, measured, journal.as_mut()),
+                    Ok(Ended::Chosen(measured)) => records.keep(&one.call, measured, journal.as_deref_mut()),
                     Ok(Ended::Nothing) => records.leave(&one.call, "no two candidates could be run".into()),
                     Ok(Ended::OutOfTime) => return Done::OutOfTime,
                     Ok(Ended::Lost(candidate)) => {
@@ -183,6 +209,12 @@ impl Session<'_> {
             self.records.leave(&one.call, reason.into());
         }
     }
+}
+
+/// Threads for what measuring does side by side: kernels of the host, and compilations.
+fn pool(threads: usize) -> Result<ThreadPool, ThreadPoolBuildError> {
+    let name = |at: usize| format!("fulgurite-choices-{at}");
+    ThreadPoolBuilder::new().num_threads(threads).thread_name(name).build()
 }
 
 /// Whose turn it is to measure.

@@ -4,6 +4,7 @@ mod confirmed;
 mod ended;
 mod epilogues;
 mod measured;
+mod pool;
 mod session;
 
 use std::path::{Path, PathBuf};
