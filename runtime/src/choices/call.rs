@@ -5,7 +5,7 @@ use std::fmt;
 use crate::argument::Arg;
 use crate::meta::TensorMeta;
 use crate::operator::OperatorDef;
-use crate::precision::Precision;
+use crate::precision::Precisions;
 
 /// What an implementation is chosen for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,27 +40,32 @@ pub struct Call {
     pub arguments: String,
     /// What it is chosen for.
     pub purpose: Purpose,
-    /// The lowest precision that the list of executors asks for.
-    pub precision: Precision,
+    /// The precisions that the list of executors asks for.
+    pub precisions: Precisions,
 }
 
 impl Call {
     /// A call of `def` with these arguments.
-    pub fn new(def: &OperatorDef, metas: &[Arg<TensorMeta>], purpose: Purpose, precision: Precision) -> Call {
+    pub fn new(
+        def: &OperatorDef,
+        metas: &[Arg<TensorMeta>],
+        purpose: Purpose,
+        precisions: impl Into<Precisions>,
+    ) -> Call {
         let named = |(param, argument): (&crate::operator::ParamDef, &Arg<TensorMeta>)| {
             format!("{}: {}", param.name, Shown(argument))
         };
         let arguments: Vec<String> = def.params.iter().zip(metas).map(named).collect();
-        Call { operator: def.name.to_owned(), arguments: arguments.join(", "), purpose, precision }
+        Call { operator: def.name.to_owned(), arguments: arguments.join(", "), purpose, precisions: precisions.into() }
     }
 }
 
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}({}), {}", self.operator, self.arguments, self.purpose.name())?;
-        match self.precision {
-            Precision::Exact => Ok(()),
-            precision => write!(f, ", {}", precision.name()),
+        match self.precisions == Precisions::default() {
+            true => Ok(()),
+            false => write!(f, ", {}", self.precisions),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::call::Purpose;
 use super::entry::DECOMPOSED;
 use super::program::is_gathered;
-use super::ranking::{Question, precision_of};
+use super::ranking::{Question, precisions_of};
 use crate::argument::Arg;
 use crate::executor::{ExecutorDef, executors, find_implementation};
 use crate::operator::{OperatorKind, RuleSet};
@@ -12,7 +12,7 @@ use crate::transforms::autodiff::rules::GradientRules;
 use crate::transforms::claim::takes;
 
 /// The candidates for a call, what the list takes first: executors of the list, the decomposition, and the other
-/// executors of the target's kind that are precise enough. Fewer than two if there is nothing to choose.
+/// executors of the target's kind whose precision is asked for. Fewer than two if there is nothing to choose.
 ///
 /// A call that the first executor puts into regions with others has no candidates: what it costs alone says nothing of
 /// them.
@@ -57,7 +57,7 @@ pub(super) fn candidates(question: &Question<'_>) -> Vec<&'static str> {
     let all = executors();
     let others = all.iter().filter(|executor| {
         executor.device == target.kind()
-            && executor.precision <= precision_of(list)
+            && precisions_of(list).contains(executor.precision)
             && !by_rules(executor)
             && !list.iter().any(|listed| listed.name == executor.name)
     });

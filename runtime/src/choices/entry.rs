@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::{Map, Value, json};
 
 use super::call::{Call, Purpose};
-use crate::precision::Precision;
+use crate::precision::Precisions;
 
 /// The candidate that no executor takes as it is: the call's decomposition; where it is differentiated, the operator's
 /// own gradient rule, or that of its decomposition.
@@ -79,7 +79,7 @@ impl Entry {
             "operator": self.call.operator,
             "arguments": self.call.arguments,
             "purpose": self.call.purpose.name(),
-            "precision": self.call.precision.name(),
+            "precision": self.call.precisions.to_string(),
             "target": self.target,
             "device": self.device,
             "libraries": self.libraries,
@@ -122,8 +122,9 @@ impl Entry {
             arguments: text(object, "arguments")?,
             purpose: Purpose::named(&purpose)
                 .ok_or_else(|| format!("purpose is '{purpose}', expected 'forward' or 'forward and backward'"))?,
-            precision: Precision::named(&precision)
-                .ok_or_else(|| format!("precision is '{precision}', expected 'exact' or 'tf32'"))?,
+            precisions: Precisions::named(&precision).ok_or_else(|| {
+                format!("precision is '{precision}', expected 'exact', 'tf32', 'fp8' or 'tf32 and fp8'")
+            })?,
         };
         let candidates = object.get("candidates").and_then(Value::as_array);
         let tried: Vec<Tried> =

@@ -53,7 +53,7 @@ impl ChoicesFile {
     /// What is said of a call without a record, if there is one of the operator for other arguments.
     fn of_other_arguments(&self, call: &Call) -> Option<String> {
         let like = |other: &&Call| {
-            (&other.operator, other.purpose, other.precision) == (&call.operator, call.purpose, call.precision)
+            (&other.operator, other.purpose, other.precisions) == (&call.operator, call.purpose, call.precisions)
         };
         let first = self.entries.keys().filter(like).min()?;
         Some(format!("the file has a record of it for {}", first.arguments))

@@ -13,7 +13,7 @@ use crate::argument::Arg;
 use crate::executor::{ExecutorDef, find_executor, find_implementation, interned_name};
 use crate::meta::{Target, TensorMeta};
 use crate::operator::{OperatorDef, OperatorKind, RuleSet};
-use crate::precision::Precision;
+use crate::precision::Precisions;
 use crate::refusal::Refusal;
 use crate::tracer::rules::TracingRules;
 use crate::transforms::autodiff::rules::GradientRules;
@@ -36,13 +36,13 @@ pub struct Question<'a> {
 impl Question<'_> {
     /// What records name it by.
     pub fn call(&self) -> Call {
-        Call::new(self.def, self.metas, self.purpose, precision_of(self.list))
+        Call::new(self.def, self.metas, self.purpose, precisions_of(self.list))
     }
 }
 
-/// The lowest precision that is asked for by naming an executor that has it.
-pub(crate) fn precision_of(list: &[&'static ExecutorDef]) -> Precision {
-    list.iter().map(|executor| executor.precision).max().unwrap_or_default()
+/// The precisions that are asked for by naming executors that have them.
+pub(crate) fn precisions_of(list: &[&'static ExecutorDef]) -> Precisions {
+    list.iter().map(|executor| executor.precision).collect()
 }
 
 /// The answer to a question.
@@ -231,7 +231,7 @@ impl<'a> Ranking<'a> {
         if !executor.runs_on(self.target.kind()) {
             return Err(format!("it runs on {}, the target is {}", executor.device, self.target.kind()));
         }
-        if executor.precision > precision_of(self.list) {
+        if !precisions_of(self.list).contains(executor.precision) {
             return Err(format!("it computes in {}, which was not asked for", executor.precision.name()));
         }
         if executor.claims.is_none() && find_implementation(def.name, executor.name).is_none() {

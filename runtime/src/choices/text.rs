@@ -79,7 +79,7 @@ mod tests {
             operator: operator.into(),
             arguments: "input: f32[8, 64], dim: -1".into(),
             purpose: Purpose::Differentiated,
-            precision: Precision::Tf32,
+            precisions: Precision::Tf32.into(),
         };
         Entry {
             call,
@@ -119,6 +119,7 @@ mod tests {
         assert!(wrong("\"winner\":\"fast\"", "\"winner\":\"broken\"").contains("line 2: the winner 'broken' is none"));
         assert!(wrong("\"winner\"", "\"victor\"").contains("'victor' is no field"));
         assert!(wrong("forward and backward", "sideways").contains("purpose is 'sideways'"));
+        assert!(wrong("tf32", "fp16").contains("precision is 'fp16', expected 'exact', 'tf32', 'fp8' or"));
         assert!(wrong("12.25", "-1").contains("candidate 'fast'"));
         assert!(wrong("\"operator\":\"gelu\"", "\"operator\":\"softmax\"").contains("line 3: is a second record"));
         for end in 0..whole.len() - 1 {

@@ -15,7 +15,7 @@ use fulgurite_ops::prelude::*;
 use fulgurite_ops_macros::{executor, implementation, operator};
 use fulgurite_runtime::argument::Arg;
 use fulgurite_runtime::choices::{
-    Call, ChoicesFile, DECOMPOSED, Entry, Machine, Purpose, Times, Tried, VERSION, print,
+    Call, ChoicesFile, DECOMPOSED, Entry, Machine, Purpose, Question, Records, Times, Tried, VERSION, print,
 };
 use fulgurite_runtime::compile::{Options, Stage, explain, stages};
 use fulgurite_runtime::executor::{ExecutorDef, executors_named};
@@ -37,6 +37,10 @@ pub mod unlisted {}
 /// Rounds.
 #[executor(device = "cpu", precision = tf32)]
 pub mod rounding {}
+
+/// Rounds in another way.
+#[executor(device = "cpu", precision = fp8)]
+pub mod coarse {}
 
 /// Runs on another kind of device.
 #[executor(device = "cuda")]
@@ -86,6 +90,7 @@ implementations! {
     by_listed, listed;
     by_unlisted, unlisted;
     by_rounding, rounding;
+    by_coarse, coarse;
 }
 
 fn list() -> Vec<&'static ExecutorDef> {
@@ -217,12 +222,36 @@ fn a_lower_precision_is_chosen_where_it_is_asked_for() {
     let asked = executors_named(&["rounding", "listed", "default"], "cpu").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut recorded = entry(DECOMPOSED, Purpose::Forward);
-    recorded.call.precision = Precision::Tf32;
+    recorded.call.precisions = Precision::Tf32.into();
     let path = file(folder.path(), &print(&[recorded, entry("unlisted", Purpose::Forward)]));
     let choices = Arc::new(ChoicesFile::read(&path, None).unwrap());
     let options = Options { executors: Some(asked), choices: Some(choices), ..Options::default() };
     let stages = stages(program(&[4, 8]), &options).unwrap();
     assert!(explain(&stages).contains("forward, tf32: decomposed of"), "{}", explain(&stages));
+}
+
+#[test]
+fn a_lower_precision_asks_for_no_other() {
+    let def = find_operator("choices::doubled").unwrap();
+    let candidates = |names: &[&str]| {
+        let (list, metas, target) =
+            (executors_named(names, "cpu").unwrap(), [Arg::Tensor(meta(&[4, 8]))], Target::cpu());
+        let question = Question { def, metas: &metas, purpose: Purpose::Forward, list: &list, target: &target };
+        Records::candidates(&question, std::time::Duration::ZERO).unwrap()
+    };
+    assert_eq!(candidates(&["listed", "cpu"]), ["listed", DECOMPOSED, "unlisted"]);
+    assert_eq!(candidates(&["coarse", "listed", "cpu"]), ["coarse", "listed", DECOMPOSED, "unlisted"]);
+    assert_eq!(candidates(&["rounding", "listed", "cpu"]), ["rounding", "listed", DECOMPOSED, "unlisted"]);
+
+    // A record of a winner that nobody asked for leaves the call to the list, whatever else was asked for.
+    let asked = executors_named(&["coarse", "listed", "default"], "cpu").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorded = entry("rounding", Purpose::Forward);
+    recorded.call.precisions = Precision::Fp8.into();
+    let choices = Arc::new(ChoicesFile::read(&file(folder.path(), &print(&[recorded])), None).unwrap());
+    let options = Options { executors: Some(asked), choices: Some(choices), ..Options::default() };
+    let said = explain(&stages(program(&[4, 8]), &options).unwrap());
+    assert!(said.contains("not rounding: choices::doubled: it computes in tf32, which was not asked for"), "{said}");
 }
 
 #[test]
