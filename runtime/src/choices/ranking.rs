@@ -98,8 +98,10 @@ pub trait Choices: Send + Sync + fmt::Debug {
     fn find(&self, question: &Question<'_>) -> Found;
 
     /// Measures calls of which [`Choices::find`] said [`Found::Unmeasured`]; from then on it answers all of them, those
-    /// that are left to the list with [`Found::Nothing`]. A compilation gathers its calls, has them measured, and is
-    /// repeated. `peak` is what the program that asks needs of the device's memory, in bytes, if that is known.
+    /// that are left to the list with [`Found::Ignored`] and the reason. Where another thread records what the device
+    /// does meanwhile, the calls that were not measured are answered with [`Found::Nothing`], as long as it does. A
+    /// compilation gathers its calls, has them measured, and is repeated. `peak` is what the program that asks needs of
+    /// the device's memory, in bytes, if that is known.
     fn measure(&self, wanted: &[Wanted], peak: Option<u64>) {
         let _ = (wanted, peak);
     }
