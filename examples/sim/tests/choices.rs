@@ -1,6 +1,7 @@
 //! Candidates measured on a device, which times runs by its own events.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fulgurite::choices::{DECOMPOSED, Records};
@@ -25,6 +26,15 @@ fn records() -> Arc<Records> {
 
 fn options(records: &Arc<Records>) -> Options {
     Options { device: Some(sim()), choices: Some(records.clone()), ..Options::default() }
+}
+
+/// Tells a thread to stop when it is dropped.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// One after the other: a timeline is the device's.
@@ -55,6 +65,29 @@ fn a_device_measures_candidates_and_keeps_no_memory_of_them() {
     jit(|x: Tensor| softmax(x, -1)).options(options(&other)).call(numbers()).unwrap();
     assert!(!state.end_timeline().unwrap().is_empty());
     assert_eq!(other.known(), []);
+
+    // Who begins meanwhile disturbs measuring, and nothing is recorded that was not timed.
+    let stop = AtomicBool::new(false);
+    let disturbed = self::records();
+    std::thread::scope(|scope| {
+        let _stops = Stops(&stop);
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                state.begin_timeline().unwrap();
+                std::thread::sleep(Duration::from_micros(300));
+                state.end_timeline().unwrap();
+                std::thread::sleep(Duration::from_micros(300));
+            }
+        });
+        for rows in 2..40 {
+            let array = Array::zeros([rows, 30], fulgurite::DType::F32).unwrap();
+            jit(|x: Tensor| softmax(x, -1)).options(options(&disturbed)).call(array).unwrap();
+        }
+    });
+    for entry in disturbed.known() {
+        let times = entry.tried.iter().map(|tried| tried.outcome.clone().unwrap());
+        assert!(times.into_iter().all(|times| times.alone > 0.0), "{entry}");
+    }
 
     // By default the kind does not measure: its programs do not depend on the machine.
     let plain = jit(|x: Tensor| softmax(x, -1)).options(Options { device: Some(sim()), ..Options::default() });

@@ -7,8 +7,8 @@ use std::time::Instant;
 use fulgurite_kernels::machine::last_level_cache;
 
 use crate::array::Array;
-use crate::device::{DeviceBuffer, DeviceState, StreamKind, find_kind};
-use crate::error::Result;
+use crate::device::{Activity, Category, DeviceBuffer, DeviceError, DeviceState, StreamKind, find_kind};
+use crate::error::{Error, Result};
 use crate::meta::Device;
 use crate::program::Program;
 
@@ -16,6 +16,31 @@ use crate::program::Program;
 const FILLS: usize = 3;
 /// On the host no more than this is written between runs, whatever the cache's size.
 const MOST_HOST_BYTES: usize = 512 << 20;
+
+/// Why a run has no time.
+#[derive(Debug)]
+pub(super) enum Untimed {
+    /// The run failed.
+    Failed(Error),
+    /// Another thread recorded what the device does meanwhile.
+    Disturbed,
+}
+
+impl From<Error> for Untimed {
+    fn from(error: Error) -> Untimed {
+        Untimed::Failed(error)
+    }
+}
+
+impl From<Untimed> for Error {
+    fn from(untimed: Untimed) -> Error {
+        let message = "a run has no time: another thread recorded what the device does";
+        match untimed {
+            Untimed::Failed(error) => error,
+            Untimed::Disturbed => Error::Device(DeviceError::new(Category::Other, message)),
+        }
+    }
+}
 
 /// Times runs on one device.
 pub(super) enum Clock {
@@ -80,7 +105,10 @@ impl Clock {
     }
 
     /// The time of one run of the program of that name in microseconds, with nothing of its inputs in caches.
-    pub(super) fn microseconds(&mut self, program: &Program, inputs: &[Array], name: &str) -> Result<f64> {
+    ///
+    /// # Errors
+    /// Those of the run; [`Untimed::Disturbed`] if the device's timeline does not have it.
+    pub(super) fn microseconds(&mut self, program: &Program, inputs: &[Array], name: &str) -> Result<f64, Untimed> {
         match self {
             Clock::Host { other } => {
                 let next = other[0].wrapping_add(1);
@@ -93,7 +121,9 @@ impl Clock {
                 Ok(time.as_secs_f64() * 1e6)
             }
             Clock::Device { state, other } => {
-                state.begin_timeline()?;
+                if !state.begin_choices()? {
+                    return Err(Untimed::Disturbed);
+                }
                 let run = || -> Result<Vec<Array>> {
                     for byte in 0..FILLS as u8 {
                         // SAFETY: the memory is this clock's, and all work on it is on this stream.
@@ -102,11 +132,35 @@ impl Clock {
                     program.run_matching(inputs.to_vec())
                 };
                 let outputs = run();
-                let activities = state.end_timeline()?;
+                let activities = state.end_choices()?;
                 outputs?;
-                let own = activities.iter().filter(|one| one.stream == StreamKind::Compute && one.what == name);
-                Ok(own.map(|one| one.time.as_secs_f64() * 1e6).sum())
+                time_of(&activities.unwrap_or_default(), name).ok_or(Untimed::Disturbed)
             }
         }
+    }
+}
+
+/// The time of the runs of that name in microseconds; `None` if there is none.
+fn time_of(activities: &[Activity], name: &str) -> Option<f64> {
+    let own = activities.iter().filter(|one| one.stream == StreamKind::Compute && one.what == name);
+    own.map(|one| one.time.as_secs_f64() * 1e6).reduce(|all, one| all + one)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn who_was_not_recorded_has_no_time() {
+        let run = |what: &str, stream, microseconds| {
+            let (start, time) = (Duration::ZERO, Duration::from_micros(microseconds));
+            Activity { what: what.into(), stream, start, time }
+        };
+        let all = [run("choice", StreamKind::Compute, 30), run("other", StreamKind::Compute, 5)];
+        assert_eq!(time_of(&all, "choice"), Some(30.0));
+        assert_eq!(time_of(&all[1..], "choice"), None);
+        assert_eq!(time_of(&[], "choice"), None);
     }
 }

@@ -10,7 +10,7 @@
 use std::io;
 
 use super::candidates::candidates;
-use super::clock::Clock;
+use super::clock::{Clock, Untimed};
 use super::entry::{DECOMPOSED, Times, Tried};
 use super::journal::Journal;
 use super::program;
@@ -24,6 +24,8 @@ use crate::meta::Device;
 use crate::program::Program;
 use crate::trace::Trace;
 
+/// Why a candidate has no times that measuring did not come to.
+const NOT_RUN: &str = "was not run";
 /// Runs before anything is measured: the first ones launch, record a graph, and replay it.
 const WARM_UP: usize = 3;
 /// Times that differ by no more than this part are equal.
@@ -47,6 +49,8 @@ pub(super) enum Ended {
     Nothing,
     /// Time was up.
     OutOfTime,
+    /// Another thread records what the device does.
+    Disturbed,
     /// The device runs nothing any more, after this candidate.
     Lost(String),
 }
@@ -77,6 +81,7 @@ struct Candidates<'a> {
 /// Why no times were measured.
 enum Stopped {
     OutOfTime,
+    Disturbed,
     Lost(&'static str),
     Failed(Error),
 }
@@ -95,6 +100,7 @@ pub(super) fn measure(question: &Question<'_>, means: &mut Means<'_>) -> Result<
     match measured(question, means) {
         Ok(ended) => Ok(ended),
         Err(Stopped::OutOfTime) => Ok(Ended::OutOfTime),
+        Err(Stopped::Disturbed) => Ok(Ended::Disturbed),
         Err(Stopped::Lost(candidate)) => Ok(Ended::Lost(candidate.to_owned())),
         Err(Stopped::Failed(error)) => Err(error),
     }
@@ -131,7 +137,7 @@ fn measured(question: &Question<'_>, means: &mut Means<'_>) -> Result<Ended, Sto
     let tried = |(at, name): (usize, &&'static str)| {
         let outcome = match (dropped[at].take(), alone[at]) {
             (None, Some(alone)) => Ok(Times { alone, beside: beside[at] }),
-            (reason, _) => Err(reason.unwrap_or_else(|| "was not run".into())),
+            (reason, _) => Err(reason.unwrap_or_else(|| NOT_RUN.into())),
         };
         Tried { by: (*name).to_owned(), outcome }
     };
@@ -202,7 +208,7 @@ impl Candidates<'_> {
                 stopped = Some(Stopped::OutOfTime);
             }
             if stopped.is_some() {
-                return Err("was not run".into());
+                return Err(NOT_RUN.into());
             }
             written(means.journal.as_mut().map(|journal| journal.begin(means.record, &self.call, name)));
             if one_at_a_time {
@@ -210,7 +216,7 @@ impl Candidates<'_> {
                 Clock::release(means.device);
             }
             let time = running[i].time(clock, &inputs);
-            if let Err(error) = &time
+            if let Err(Untimed::Failed(error)) = &time
                 && Clock::is_lost(means.device)
             {
                 tracing::error!("{}: {name} ended the work of the device: {error}", self.call);
@@ -219,8 +225,17 @@ impl Candidates<'_> {
             } else {
                 written(means.journal.as_mut().map(|journal| journal.end()));
             }
-            self.lacking |= time.as_ref().is_err_and(is_lack_of_memory);
-            time.map_err(|error| reason(&error))
+            match time {
+                Ok(time) => Ok(time),
+                Err(Untimed::Disturbed) => {
+                    stopped = Some(Stopped::Disturbed);
+                    Err(NOT_RUN.into())
+                }
+                Err(Untimed::Failed(error)) => {
+                    self.lacking |= is_lack_of_memory(&error);
+                    Err(reason(&error))
+                }
+            }
         };
         let times = rounds(count, &mut run);
         if let Some(stopped) = stopped {
@@ -243,7 +258,7 @@ impl Candidates<'_> {
 
 impl Running {
     /// The time of one run in microseconds.
-    fn time(&mut self, clock: &mut Clock, inputs: &[Array]) -> Result<f64> {
+    fn time(&mut self, clock: &mut Clock, inputs: &[Array]) -> Result<f64, Untimed> {
         let program = match self.program.take() {
             Some(program) => program,
             None => Program::trusted(self.trace.clone(), None)?,

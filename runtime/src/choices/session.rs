@@ -95,7 +95,8 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Measures calls that nothing is known of. Afterwards something is known of each.
+    /// Measures calls that nothing is known of. Afterwards something is known of each, unless another thread begins to
+    /// record what the device does.
     fn run(self, wanted: &[Wanted]) {
         // One at a time: what is measured at once disturbs one another.
         static MEASURING: Mutex<()> = Mutex::new(());
@@ -135,7 +136,7 @@ impl Session<'_> {
         let worth: Vec<Worth> = open.iter().map(|one| worth(one)).collect();
         let (stop, records) = (AtomicBool::new(false), self.records);
         let (each, threads) = (self.each, self.threads);
-        let mut lost = None;
+        let (mut lost, mut disturbed) = (None, false);
         let left = std::thread::scope(|scope| {
             let _stops = Stops(&stop);
             let order = order(&worth);
@@ -156,6 +157,10 @@ impl Session<'_> {
             }
             spend(&worth, self.most, &|| start.elapsed(), &mut |at| {
                 let one = open[at];
+                disturbed |= Clock::is_recorded(self.device);
+                if disturbed {
+                    return Done::Over;
+                }
                 let record = records.file(&one.call);
                 let mut means = Means {
                     device: self.device,
@@ -168,6 +173,10 @@ impl Session<'_> {
                     Ok(Ended::Chosen(measured)) => records.keep(&one.call, measured, journal.as_deref_mut()),
                     Ok(Ended::Nothing) => records.leave(&one.call, "no two candidates could be run".into()),
                     Ok(Ended::OutOfTime) => return Done::OutOfTime,
+                    Ok(Ended::Disturbed) => {
+                        disturbed = true;
+                        return Done::Over;
+                    }
                     Ok(Ended::Lost(candidate)) => {
                         lost = Some(candidate);
                         return Done::Over;
@@ -186,6 +195,7 @@ impl Session<'_> {
         let left: Vec<&Wanted> = left.into_iter().map(|at| open[at]).collect();
         let reason = match &lost {
             Some(candidate) => format!("{candidate} ended the work of the device"),
+            None if disturbed => "another thread records what the device does".to_owned(),
             None => "the time for measuring was up".to_owned(),
         };
         if !left.is_empty() {
@@ -196,7 +206,8 @@ impl Session<'_> {
                 open.len()
             );
         }
-        for one in left {
+        // Who asks when nothing is recorded has them measured.
+        for one in left.into_iter().filter(|_| !disturbed) {
             records.leave(&one.call, reason.clone());
         }
     }

@@ -321,9 +321,38 @@ impl DeviceState {
         Ok(())
     }
 
-    /// Whether a timeline is being recorded.
+    /// Whether a timeline is being recorded, other than one that times candidates.
     pub(crate) fn is_recording(&self) -> bool {
-        self.timeline.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        let timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+        timeline.as_ref().is_some_and(|timeline| !timeline.of_choices)
+    }
+
+    /// As [`DeviceState::begin_timeline`], to time candidates. False if another timeline is being recorded, which goes
+    /// on.
+    pub(crate) fn begin_choices(&self) -> Result<bool> {
+        self.synchronize()?;
+        let mut timeline = Timeline::begin(&*self.context, &*self.compute)?;
+        timeline.of_choices = true;
+        let mut recorded = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = recorded.is_none();
+        if free {
+            *recorded = Some(timeline);
+        }
+        Ok(free)
+    }
+
+    /// Ends the timeline of [`DeviceState::begin_choices`]; `None` if another thread began its own since.
+    pub(crate) fn end_choices(&self) -> Result<Option<Vec<Activity>>> {
+        self.take_timeline(true)
+    }
+
+    /// Ends a timeline before everything enqueued is waited for: what another thread enqueues after that is not in it.
+    fn take_timeline(&self, of_choices: bool) -> Result<Option<Vec<Activity>>> {
+        let mut recorded = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+        let timeline = recorded.take_if(|timeline| timeline.of_choices == of_choices);
+        drop(recorded);
+        self.synchronize()?;
+        Ok(timeline.map(Timeline::activities).transpose()?)
     }
 
     /// Waits for everything enqueued, and gives what the streams did since [`DeviceState::begin_timeline`], in the
@@ -332,9 +361,7 @@ impl DeviceState {
     /// # Errors
     /// As [`DeviceState::synchronize`].
     pub fn end_timeline(&self) -> Result<Vec<Activity>> {
-        self.synchronize()?;
-        let timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Ok(timeline.map_or_else(|| Ok(Vec::new()), Timeline::activities)?)
+        Ok(self.take_timeline(false)?.unwrap_or_default())
     }
 
     /// Says that the work of a function is being enqueued; the number of the run.

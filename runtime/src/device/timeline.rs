@@ -28,6 +28,8 @@ pub struct Activity {
 pub(super) struct Timeline {
     origin: Box<dyn DeviceEvent>,
     marks: Vec<Marks>,
+    /// Whether it times candidates, and nobody else asked for it.
+    pub(super) of_choices: bool,
 }
 
 /// The marks around an activity.
@@ -65,7 +67,7 @@ impl Timeline {
     pub(super) fn begin(context: &dyn DeviceContext, stream: &dyn DeviceStream) -> Result<Timeline, DeviceError> {
         let origin = context.event(true)?;
         stream.record(&*origin)?;
-        Ok(Timeline { origin, marks: Vec::new() })
+        Ok(Timeline { origin, marks: Vec::new(), of_choices: false })
     }
 
     /// What was recorded, in the order of the beginnings. All of it must have ended.
