@@ -38,6 +38,16 @@ pub fn processor() -> Option<String> {
     parse_processor(&read_to_string("/proc/cpuinfo").ok()?)
 }
 
+/// The number of the user that this process acts for; 0 where users have no numbers.
+pub fn user() -> u32 {
+    #[cfg(unix)]
+    // SAFETY: it takes nothing, and always succeeds.
+    let user = unsafe { libc::geteuid() };
+    #[cfg(not(unix))]
+    let user = 0;
+    user
+}
+
 /// Ends the process with this code while other threads run: nothing is torn down, and nothing that is buffered is
 /// written.
 pub fn exit_at_once(code: i32) -> ! {

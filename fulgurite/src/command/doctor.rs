@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use fulgurite::choices::{Kept, Machine, Records};
+use fulgurite::choices::{Blamed, Kept, Machine, Records};
 use fulgurite::device::{DeviceKind, device_kinds};
 use fulgurite::executor::{ExecutorDef, executors, implementations, rewrites};
 use fulgurite::kernels::cuda::{self, LibraryState, Probe, probe};
@@ -102,11 +102,14 @@ struct Choices {
     followed: bool,
 }
 
-/// A candidate that ended the process that measured it.
+/// A candidate that ended the process that compiled or ran it.
 #[derive(Serialize)]
 struct Ended {
     call: String,
     candidate: String,
+    reason: String,
+    /// Whether the next process that measures the call skips it.
+    skipped: bool,
 }
 
 /// Says what there is.
@@ -236,10 +239,11 @@ fn choices() -> Vec<Choices> {
     counted
 }
 
-/// What the next process that measures skips.
+/// The candidates that ended a process.
 fn ended() -> Vec<Ended> {
     let all = Records::cache().map_or_else(Vec::new, |folder| Records::ended(&folder));
-    all.into_iter().map(|(call, candidate)| Ended { call, candidate }).collect()
+    let ended = |Blamed { call, candidate, reason, skipped }| Ended { call, candidate, reason, skipped };
+    all.into_iter().map(ended).collect()
 }
 
 fn count_operators() -> Operators {
@@ -303,8 +307,9 @@ fn in_words(report: &Report) -> Result<(), super::outcome::Failed> {
         let here = if *followed { "" } else { "; not of this machine's device, libraries or version" };
         say!("choices      {records} of {device} ({target}; {libraries}){here}")?;
     }
-    for Ended { call, candidate } in &report.ended {
-        say!("choices      {candidate} ended the process that measured {call}; it is skipped")?;
+    for Ended { call, candidate, reason, skipped } in &report.ended {
+        let next = if *skipped { "skips it" } else { "tries it again" };
+        say!("choices      {candidate} of {call}: {reason}; the next process that measures {next}")?;
     }
     match &report.log {
         Some(wanted) => say!("log          {}={wanted}", log::VARIABLE),

@@ -112,7 +112,7 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     }
     let (passing, kept): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| records.is_passing(&entry.call));
     for entry in passing {
-        warn(&format!("{}: a candidate lacked memory, the record is not kept", entry.call));
+        warn(&format!("{}: a candidate lacked memory or was skipped once, the record is not kept", entry.call));
     }
     let all: Vec<Entry> = kept.into_iter().map(|entry| (**entry).clone()).collect();
     if let Some(folder) = Records::cache() {

@@ -1,52 +1,165 @@
 //! What is being measured, written down beforehand: a candidate that ends its process is known to the next one.
 //!
-//! The file `measuring.log` in the folder of records has a line of JSON for the candidate that is being run, appended
-//! before it is compiled or run, and taken away when it has ended. A process holds the lock of the file as long as it
-//! measures, so that processes measure one after the other, and a line that is found by who has the lock is of a
-//! process that ended in the middle. Such lines stay, and their candidates are skipped, until a record names them.
+//! In the folder of records, `measuring.lock` is held by a process as long as it measures, so that processes measure
+//! one after the other. `measuring-USER.log`, a file for each user, has a line of JSON for each candidate that is being
+//! compiled or run, appended before that, and a second line when it has ended. So a line without an end that is found
+//! by who has the lock is of a process that ended in the middle. That may be the candidate's doing, or somebody pressed
+//! Ctrl-C. The next process skips the candidate; the one after that tries it again; after a second such line, or a
+//! fault of the device, it is skipped for good. Its lines go when a record of the call is written.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
-use std::path::Path;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use fulgurite_kernels::machine::user;
 use serde_json::{Value, json};
 
-/// The file's name.
-const NAME: &str = "measuring.log";
+/// The file that who measures holds.
+const LOCK: &str = "measuring.lock";
 /// How often a process that waits for its turn looks whether it has come.
 const POLL: Duration = Duration::from_millis(20);
 /// Lines that are kept at most: those of older versions of drivers and libraries are never asked for again.
 const MOST_LINES: usize = 200;
 
-/// The file, held alone.
+/// The lines of this user, in a folder whose lock is held.
 #[derive(Debug)]
 pub(super) struct Journal {
-    file: File,
-    /// Where the lines of ended processes end.
-    kept: u64,
-    lines: Vec<Line>,
-    begun: Option<Line>,
+    path: PathBuf,
+    /// Held until it is dropped.
+    _lock: File,
+    state: Mutex<State>,
 }
 
-/// A candidate that ended its process.
+#[derive(Debug)]
+struct State {
+    /// `None` if this user cannot write to the folder.
+    file: Option<File>,
+    /// Where the lines of ended processes end.
+    kept: u64,
+    /// Of ended processes.
+    lines: Vec<Line>,
+    /// Of what is being compiled or run, with their numbers.
+    open: Vec<(u64, Line)>,
+    /// How many were begun.
+    begun: u64,
+}
+
+/// What a line says of its candidate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    /// It is being compiled.
+    Compiling,
+    /// It is being run.
+    Running,
+    /// The device runs nothing any more after it.
+    Fault,
+    /// A process skipped it.
+    Skipped,
+}
+
+impl What {
+    const ALL: [What; 4] = [What::Compiling, What::Running, What::Fault, What::Skipped];
+
+    fn name(self) -> &'static str {
+        match self {
+            What::Compiling => "compiling",
+            What::Running => "running",
+            What::Fault => "fault",
+            What::Skipped => "skipped",
+        }
+    }
+}
+
+/// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Line {
     /// The name of the call's record.
     record: String,
     candidate: String,
     call: String,
+    what: What,
 }
 
 impl Line {
-    fn text(&self) -> String {
-        format!("{}\n", json!({"record": self.record, "candidate": self.candidate, "call": self.call}))
+    fn json(&self) -> Value {
+        let Line { record, candidate, call, what } = self;
+        json!({"record": record, "candidate": candidate, "call": call, "what": what.name()})
     }
 
-    fn read(line: &str) -> Option<Line> {
-        let value: Value = serde_json::from_str(line).ok()?;
+    fn text(&self) -> String {
+        format!("{}\n", self.json())
+    }
+
+    /// A line that another one will end.
+    fn numbered(&self, number: u64) -> String {
+        let mut value = self.json();
+        value["number"] = json!(number);
+        format!("{value}\n")
+    }
+
+    fn read(value: &Value) -> Option<Line> {
         let text = |key: &str| value.get(key)?.as_str().map(str::to_owned);
-        Some(Line { record: text("record")?, candidate: text("candidate")?, call: text("call")? })
+        let what = text("what")?;
+        let what = What::ALL.into_iter().find(|own| own.name() == what)?;
+        Some(Line { record: text("record")?, candidate: text("candidate")?, call: text("call")?, what })
+    }
+
+    fn is_of(&self, record: &str, candidate: &str) -> bool {
+        self.record == record && self.candidate == candidate
+    }
+}
+
+/// What the lines of a candidate say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Blame {
+    /// The last line but those of processes that skipped it.
+    what: What,
+    /// Lines of processes that ended.
+    times: usize,
+    /// Whether a process skipped it since.
+    skipped: bool,
+}
+
+impl Blame {
+    fn of<'a>(lines: impl Iterator<Item = &'a Line>) -> Option<Blame> {
+        let mut blame = None;
+        for line in lines {
+            blame = match (line.what, blame) {
+                (What::Skipped, before) => before.map(|before| Blame { skipped: true, ..before }),
+                (what, before) => {
+                    Some(Blame { what, times: 1 + before.map_or(0, |one: Blame| one.times), skipped: false })
+                }
+            };
+        }
+        blame
+    }
+
+    /// Whether no process tries it again.
+    pub(super) fn is_for_good(self) -> bool {
+        self.times > 1 || self.what == What::Fault
+    }
+
+    /// Whether the next process tries it again.
+    pub(super) fn is_tried_again(self) -> bool {
+        self.skipped && !self.is_for_good()
+    }
+}
+
+impl fmt::Display for Blame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.what {
+            What::Compiling => "ended the process that compiled it",
+            What::Fault => "ended the work of the device",
+            What::Running | What::Skipped => "ended the process that ran it",
+        })?;
+        match self.times {
+            ..2 => Ok(()),
+            2 => f.write_str(", twice"),
+            times => write!(f, ", {times} times"),
+        }
     }
 }
 
@@ -54,194 +167,187 @@ impl Journal {
     /// The journal of a folder; `None` if another process holds it for longer than `patience`.
     ///
     /// # Errors
-    /// If the file can be neither read nor made.
+    /// If there is no lock and none can be made, or the lines cannot be read.
     pub(super) fn open(folder: &Path, patience: Duration) -> io::Result<Option<Journal>> {
         fs::create_dir_all(folder)?;
-        let mut options = OpenOptions::new();
-        options.read(true).append(true).create(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o666);
-        let mut file = options.open(folder.join(NAME))?;
+        let lock = lock(folder)?;
         let start = Instant::now();
         loop {
-            match file.try_lock() {
+            match lock.try_lock() {
                 Ok(()) => break,
                 Err(TryLockError::WouldBlock) if start.elapsed() < patience => std::thread::sleep(POLL),
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) => return Err(error),
             }
         }
-        let mut content = Vec::new();
-        file.read_to_end(&mut content)?;
-        let mut journal = Journal { file, kept: 0, lines: lines(&content), begun: None };
-        journal.write_lines()?;
-        Ok(Some(journal))
+        let path = folder.join(name());
+        let content = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            content => content?,
+        };
+        let mut state = State { file: None, kept: 0, lines: lines(&content), open: Vec::new(), begun: 0 };
+        if let Err(error) = state.write(&path) {
+            tracing::warn!("{}: what is measured cannot be written down: {error}", path.display());
+        }
+        Ok(Some(Journal { path, _lock: lock, state: Mutex::new(state) }))
     }
 
-    /// The calls and candidates of the lines of ended processes, of which no record was written yet. None while a
-    /// process measures.
-    pub(super) fn left(folder: &Path) -> Vec<(String, String)> {
-        let Ok(mut file) = File::open(folder.join(NAME)) else { return Vec::new() };
-        let mut content = Vec::new();
-        if file.try_lock_shared().is_err() || file.read_to_end(&mut content).is_err() {
+    /// The calls and candidates of the lines of ended processes, and what they say. None while a process measures.
+    pub(super) fn left(folder: &Path) -> Vec<(String, String, Blame)> {
+        let held = File::open(folder.join(LOCK));
+        if held.as_ref().is_ok_and(|file| file.try_lock_shared().is_err()) {
             return Vec::new();
         }
-        lines(&content).into_iter().map(|line| (line.call, line.candidate)).collect()
+        let lines = lines(&fs::read(folder.join(name())).unwrap_or_default());
+        let mut left: Vec<(String, String, Blame)> = Vec::new();
+        for (at, line) in lines.iter().enumerate() {
+            let of = |other: &&Line| other.is_of(&line.record, &line.candidate);
+            if lines[..at].iter().any(|other| of(&other)) {
+                continue;
+            }
+            left.extend(
+                Blame::of(lines.iter().filter(of)).map(|blame| (line.call.clone(), line.candidate.clone(), blame)),
+            );
+        }
+        left
     }
 
-    /// Whether a candidate ended a process that measured it for this record.
-    pub(super) fn blames(&self, record: &str, candidate: &str) -> bool {
-        self.lines.iter().any(|line| line.record == record && line.candidate == candidate)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that a candidate is about to be compiled or run.
+    /// What ended processes say of a candidate for this record.
+    pub(super) fn blame(&self, record: &str, candidate: &str) -> Option<Blame> {
+        Blame::of(self.state().lines.iter().filter(|line| line.is_of(record, candidate)))
+    }
+
+    /// Whether a candidate is blamed for this record.
+    pub(super) fn blames(&self, record: &str) -> bool {
+        self.state().lines.iter().any(|line| line.record == record)
+    }
+
+    /// Says that a candidate is about to be compiled or run; the number of the line.
     ///
     /// # Errors
     /// Those of the file.
-    pub(super) fn begin(&mut self, record: &str, call: &str, candidate: &str) -> io::Result<()> {
-        let line = Line { record: record.into(), candidate: candidate.into(), call: call.into() };
-        // In one piece: it is in the file, or it is not.
-        self.file.write_all(line.text().as_bytes())?;
-        self.begun = Some(line);
-        Ok(())
+    pub(super) fn begin(&self, record: &str, call: &str, candidate: &str, what: What) -> io::Result<u64> {
+        let line = Line { record: record.into(), candidate: candidate.into(), call: call.into(), what };
+        let mut state = self.state();
+        state.begun += 1;
+        let number = state.begun;
+        state.append(&line.numbered(number))?;
+        state.open.push((number, line));
+        Ok(number)
     }
 
-    /// Says that it has ended.
+    /// Says that what has this number has ended.
     ///
     /// # Errors
     /// Those of the file.
-    pub(super) fn end(&mut self) -> io::Result<()> {
-        self.begun = None;
-        self.file.set_len(self.kept)
+    pub(super) fn end(&self, number: u64) -> io::Result<()> {
+        let mut state = self.state();
+        state.open.retain(|(other, _)| *other != number);
+        match (state.open.is_empty(), state.kept, &state.file) {
+            (true, kept, Some(file)) => file.set_len(kept),
+            _ => state.append(&format!("{}\n", json!({"ended": number}))),
+        }
     }
 
-    /// Keeps the line of what was begun last: the device runs nothing after it.
+    /// Says that the device runs nothing after what has this number.
     ///
     /// # Errors
     /// Those of the file.
-    pub(super) fn blame(&mut self) -> io::Result<()> {
-        self.lines.extend(self.begun.take());
-        self.kept = self.file.metadata()?.len();
-        Ok(())
+    pub(super) fn fault(&self, number: u64) -> io::Result<()> {
+        let mut state = self.state();
+        if let Some(at) = state.open.iter().position(|(other, _)| *other == number) {
+            let (_, line) = state.open.remove(at);
+            state.lines.push(Line { what: What::Fault, ..line });
+        }
+        state.write(&self.path)
+    }
+
+    /// Says that this process measures without a candidate.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub(super) fn skip(&self, record: &str, call: &str, candidate: &str) -> io::Result<()> {
+        let mut state = self.state();
+        let what = What::Skipped;
+        state.lines.push(Line { record: record.into(), candidate: candidate.into(), call: call.into(), what });
+        state.write(&self.path)
     }
 
     /// Takes away the lines of a record that was written, which names their candidates.
     ///
     /// # Errors
     /// Those of the file.
-    pub(super) fn forget(&mut self, record: &str) -> io::Result<()> {
-        let before = self.lines.len();
-        self.lines.retain(|line| line.record != record);
-        if self.lines.len() < before { self.write_lines() } else { Ok(()) }
+    pub(super) fn forget(&self, record: &str) -> io::Result<()> {
+        let mut state = self.state();
+        let before = state.lines.len();
+        state.lines.retain(|line| line.record != record);
+        if state.lines.len() < before { state.write(&self.path) } else { Ok(()) }
+    }
+}
+
+impl State {
+    /// In one piece: the line is in the file, or it is not.
+    fn append(&mut self, line: &str) -> io::Result<()> {
+        self.file.as_mut().map_or(Ok(()), |file| file.write_all(line.as_bytes()))
     }
 
-    fn write_lines(&mut self) -> io::Result<()> {
+    /// Has the file say what the lines do. It is written as a whole and takes the place of the one before: a process
+    /// that is ended meanwhile leaves one of the two.
+    fn write(&mut self, path: &Path) -> io::Result<()> {
         let surplus = self.lines.len().saturating_sub(MOST_LINES);
         self.lines.drain(..surplus);
-        let text: String = self.lines.iter().map(Line::text).collect();
-        self.file.set_len(0)?;
-        self.file.write_all(text.as_bytes())?;
-        self.kept = text.len() as u64;
+        let mut text: String = self.lines.iter().map(Line::text).collect();
+        let kept = text.len() as u64;
+        text.extend(self.open.iter().map(|(number, line)| line.numbered(*number)));
+        if fs::read(path).ok().is_none_or(|before| before != text.as_bytes()) {
+            let whole = path.with_extension("partial");
+            fs::write(&whole, &text)?;
+            fs::rename(&whole, path)?;
+            self.file = None;
+        }
+        if self.file.is_none() {
+            self.file = Some(OpenOptions::new().append(true).open(path)?);
+        }
+        self.kept = kept;
         Ok(())
     }
 }
 
-/// The lines of a journal. One that was not written to its end says of no candidate that it was run.
+/// The name of this user's file.
+fn name() -> String {
+    format!("measuring-{}.log", user())
+}
+
+/// A handle of the file that is held, which may be another user's.
+fn lock(folder: &Path) -> io::Result<File> {
+    let path = folder.join(LOCK);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o666);
+    options.open(&path).or_else(|error| File::open(&path).map_err(|_| error))
+}
+
+/// The lines of a journal that were not ended. One that was not written to its end says of no candidate that it was
+/// run.
 fn lines(content: &[u8]) -> Vec<Line> {
-    String::from_utf8_lossy(content).lines().filter_map(Line::read).collect()
+    let mut lines: Vec<(Option<u64>, Line)> = Vec::new();
+    for text in String::from_utf8_lossy(content).lines() {
+        let Ok(value) = serde_json::from_str::<Value>(text) else { continue };
+        let number = |key: &str| value.get(key).and_then(Value::as_u64);
+        if let Some(ended) = number("ended") {
+            lines.retain(|(number, _)| *number != Some(ended));
+        } else if let Some(line) = Line::read(&value) {
+            lines.push((number("number"), line));
+        }
+    }
+    lines.into_iter().map(|(_, line)| line).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn open(folder: &Path) -> Journal {
-        Journal::open(folder, Duration::ZERO).unwrap().unwrap()
-    }
-
-    #[test]
-    fn what_was_begun_and_not_ended_is_blamed() {
-        let home = tempfile::tempdir().unwrap();
-        let folder = home.path().join("below");
-        let mut journal = open(&folder);
-        journal.begin("a", "gelu(..)", "fast").unwrap();
-        journal.end().unwrap();
-        journal.begin("a", "gelu(..)", "broken").unwrap();
-        // The process ends here.
-        drop(journal);
-        let mut journal = open(&folder);
-        assert!(journal.blames("a", "broken") && !journal.blames("a", "fast") && !journal.blames("b", "broken"));
-        // Others are measured, and another one ends the process.
-        journal.begin("a", "gelu(..)", "fast").unwrap();
-        journal.end().unwrap();
-        journal.begin("b", "softmax(..)", "worse").unwrap();
-        drop(journal);
-        let mut journal = open(&folder);
-        assert!(journal.blames("a", "broken") && journal.blames("b", "worse"));
-        assert!(Journal::left(&folder).is_empty(), "somebody measures");
-        // A record that was written says it from then on.
-        journal.forget("a").unwrap();
-        assert!(!journal.blames("a", "broken"));
-        drop(journal);
-        assert_eq!(Journal::left(&folder), [("softmax(..)".to_owned(), "worse".to_owned())]);
-        assert!(Journal::left(home.path()).is_empty(), "there is no journal");
-        let journal = open(&folder);
-        assert!(!journal.blames("a", "broken") && journal.blames("b", "worse"));
-    }
-
-    #[test]
-    fn a_fault_of_the_device_is_blamed_while_the_process_goes_on() {
-        let home = tempfile::tempdir().unwrap();
-        let mut journal = open(home.path());
-        journal.begin("a", "gelu(..)", "broken").unwrap();
-        journal.blame().unwrap();
-        journal.begin("a", "gelu(..)", "fast").unwrap();
-        journal.end().unwrap();
-        drop(journal);
-        assert!(open(home.path()).blames("a", "broken") && !open(home.path()).blames("a", "fast"));
-    }
-
-    #[test]
-    fn one_process_has_it_at_a_time() {
-        let home = tempfile::tempdir().unwrap();
-        let first = open(home.path());
-        assert!(Journal::open(home.path(), Duration::ZERO).unwrap().is_none());
-        drop(first);
-        assert!(Journal::open(home.path(), Duration::ZERO).unwrap().is_some());
-    }
-
-    #[test]
-    fn a_line_that_is_cut_off_is_dropped() {
-        let home = tempfile::tempdir().unwrap();
-        let mut journal = open(home.path());
-        journal.begin("a", "gelu(..)", "broken").unwrap();
-        journal.blame().unwrap();
-        journal.begin("b", "softmax(..)", "worse").unwrap();
-        drop(journal);
-        let path = home.path().join(NAME);
-        let whole = fs::read(&path).unwrap();
-        fs::write(&path, &whole[..whole.len() - 9]).unwrap();
-        let mut journal = open(home.path());
-        assert!(journal.blames("a", "broken") && !journal.blames("b", "worse"));
-        // What follows is on a line of its own.
-        journal.begin("c", "tanh(..)", "third").unwrap();
-        drop(journal);
-        assert!(open(home.path()).blames("c", "third"));
-        fs::write(&path, b"\xff\xfe no lines").unwrap();
-        assert!(open(home.path()).lines.is_empty());
-    }
-
-    #[test]
-    fn the_oldest_lines_go() {
-        let home = tempfile::tempdir().unwrap();
-        let mut journal = open(home.path());
-        for record in 0..MOST_LINES + 5 {
-            journal.begin(&record.to_string(), "gelu(..)", "broken").unwrap();
-            journal.blame().unwrap();
-        }
-        drop(journal);
-        let journal = open(home.path());
-        assert_eq!(journal.lines.len(), MOST_LINES);
-        assert!(journal.blames(&(MOST_LINES + 4).to_string(), "broken") && !journal.blames("4", "broken"));
-    }
-}
+#[path = "journal_tests.rs"]
+mod tests;

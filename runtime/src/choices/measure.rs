@@ -12,7 +12,7 @@ use std::io;
 use super::candidates::candidates;
 use super::clock::{Clock, Untimed};
 use super::entry::{DECOMPOSED, Times, Tried};
-use super::journal::Journal;
+use super::journal::{Blame, Journal, What};
 use super::program;
 use super::ranking::Question;
 use super::room::{Need, Residency, residency};
@@ -36,7 +36,8 @@ pub(super) const NOISE: f64 = 0.02;
 pub(super) struct Measured {
     pub(super) winner: String,
     pub(super) tried: Vec<Tried>,
-    /// Whether it is a property of the device: not where a candidate lacked memory, which others may have used.
+    /// Whether it is a property of the device: not where a candidate lacked memory, which others may have used, or was
+    /// skipped since a process ended in the middle of it, which may have been somebody's wish.
     pub(super) lasting: bool,
 }
 
@@ -60,12 +61,40 @@ pub(super) struct Means<'a> {
     pub(super) device: Device,
     /// What the program that the call is of needs of the device's memory, in bytes.
     pub(super) peak: Option<u64>,
-    /// Whether time is up; asked before a candidate is compiled.
+    /// Whether time is up; asked before a candidate is compiled, and before each round.
     pub(super) late: &'a dyn Fn() -> bool,
-    /// Where it is written down who is run.
-    pub(super) journal: Option<&'a mut Journal>,
+    /// Where it is written down who is compiled and run.
+    pub(super) journal: Option<&'a Journal>,
     /// The name of the call's record.
     pub(super) record: &'a str,
+}
+
+impl Means<'_> {
+    /// Why a candidate is not run, if an ended process says so.
+    fn blame(&self, candidate: &str) -> Option<Blame> {
+        let blame = self.journal?.blame(self.record, candidate)?;
+        (!blame.is_tried_again()).then_some(blame)
+    }
+
+    /// Compiles or runs a candidate. Meanwhile the journal says so.
+    fn noted<T, E>(
+        &self,
+        call: &str,
+        candidate: &str,
+        what: What,
+        work: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let Some(journal) = self.journal else { return work() };
+        let number = written(journal.begin(self.record, call, candidate, what));
+        let done = work();
+        if let Some(number) = number {
+            written(match done.is_err() && Clock::is_lost(self.device) {
+                true => journal.fault(number),
+                false => journal.end(number),
+            });
+        }
+        done
+    }
 }
 
 /// The candidates of a call, and why some were dropped.
@@ -74,8 +103,8 @@ struct Candidates<'a> {
     call: String,
     names: Vec<&'static str>,
     dropped: Vec<Option<String>>,
-    /// Whether one of them was dropped for lack of memory.
-    lacking: bool,
+    /// Whether one of them was dropped for what is no property of the device.
+    passing: bool,
 }
 
 /// Why no times were measured.
@@ -96,7 +125,7 @@ impl<E: Into<Error>> From<E> for Stopped {
 ///
 /// # Errors
 /// If the call itself cannot be traced, or the device has no memory for its operands.
-pub(super) fn measure(question: &Question<'_>, means: &mut Means<'_>) -> Result<Ended> {
+pub(super) fn measure(question: &Question<'_>, means: &Means<'_>) -> Result<Ended> {
     match measured(question, means) {
         Ok(ended) => Ok(ended),
         Err(Stopped::OutOfTime) => Ok(Ended::OutOfTime),
@@ -106,20 +135,21 @@ pub(super) fn measure(question: &Question<'_>, means: &mut Means<'_>) -> Result<
     }
 }
 
-fn measured(question: &Question<'_>, means: &mut Means<'_>) -> Result<Ended, Stopped> {
+fn measured(question: &Question<'_>, means: &Means<'_>) -> Result<Ended, Stopped> {
     let names = candidates(question);
     if names.len() < 2 {
         return Ok(Ended::Nothing);
     }
-    let blamed = |name: &&'static str| {
-        let blames = means.journal.as_ref().is_some_and(|journal| journal.blames(means.record, name));
-        blames.then(|| "ended the process that measured it".to_owned())
-    };
-    let dropped = names.iter().map(blamed).collect();
+    let call = question.call().to_string();
+    let blames: Vec<Option<Blame>> = names.iter().map(|name| means.blame(name)).collect();
+    for (name, _) in names.iter().zip(&blames).filter(|(_, blame)| blame.is_some_and(|blame| !blame.is_for_good())) {
+        means.journal.and_then(|journal| written(journal.skip(means.record, &call, name)));
+    }
+    let passing = blames.iter().flatten().any(|blame| !blame.is_for_good());
+    let dropped = blames.into_iter().map(|blame| blame.map(|blame| blame.to_string())).collect();
     let mut clock = Clock::new(means.device)?;
     let opens = names.contains(&DECOMPOSED);
-    let call = question.call().to_string();
-    let mut candidates = Candidates { question, call, dropped, names, lacking: false };
+    let mut candidates = Candidates { question, call, dropped, names, passing };
     let all: Vec<usize> = (0..candidates.names.len()).collect();
     let alone = candidates.medians(&mut clock, means, false, &all)?;
     // Whoever is not faster alone does not win, whatever the neighbours: the list's and those that may win are left.
@@ -133,7 +163,7 @@ fn measured(question: &Question<'_>, means: &mut Means<'_>) -> Result<Ended, Sto
         }
         false => vec![None; alone.len()],
     };
-    let Candidates { names, mut dropped, lacking, .. } = candidates;
+    let Candidates { names, mut dropped, passing, .. } = candidates;
     let tried = |(at, name): (usize, &&'static str)| {
         let outcome = match (dropped[at].take(), alone[at]) {
             (None, Some(alone)) => Ok(Times { alone, beside: beside[at] }),
@@ -143,7 +173,7 @@ fn measured(question: &Question<'_>, means: &mut Means<'_>) -> Result<Ended, Sto
     };
     let tried: Vec<Tried> = names.iter().enumerate().map(tried).collect();
     Ok(match winner(&tried) {
-        Some(winner) => Ended::Chosen(Measured { winner, tried, lasting: !lacking }),
+        Some(winner) => Ended::Chosen(Measured { winner, tried, lasting: !passing }),
         None => Ended::Nothing,
     })
 }
@@ -165,7 +195,7 @@ impl Candidates<'_> {
     fn medians(
         &mut self,
         clock: &mut Clock,
-        means: &mut Means<'_>,
+        means: &Means<'_>,
         neighbour: bool,
         some: &[usize],
     ) -> Result<Vec<Option<f64>>, Stopped> {
@@ -178,7 +208,12 @@ impl Candidates<'_> {
             if self.dropped[at].is_some() {
                 continue;
             }
-            match program::compiled(self.question, &trace, self.names[at]) {
+            if (means.late)() {
+                return Err(Stopped::OutOfTime);
+            }
+            let name = self.names[at];
+            let compiled = || program::compiled(self.question, &trace, name);
+            match means.noted(&self.call, name, What::Compiling, compiled) {
                 Ok(program) => match running.iter().find(|other| runs_the_same(&other.trace, program.trace())) {
                     Some(other) => same.push((at, other.at)),
                     None => {
@@ -194,7 +229,7 @@ impl Candidates<'_> {
         let Residency { lacking, one_at_a_time } = residency(&needs, room, means.peak);
         for (i, reason) in lacking {
             self.dropped[running[i].at] = Some(reason);
-            self.lacking = true;
+            self.passing = true;
         }
         running.retain(|one| self.dropped[one.at].is_none());
         let Some(first) = running.first().and_then(|one| one.program.as_ref()) else {
@@ -210,20 +245,23 @@ impl Candidates<'_> {
             if stopped.is_some() {
                 return Err(NOT_RUN.into());
             }
-            written(means.journal.as_mut().map(|journal| journal.begin(means.record, &self.call, name)));
             if one_at_a_time {
                 running.iter_mut().enumerate().filter(|(other, _)| *other != i).for_each(|(_, other)| other.leave());
                 Clock::release(means.device);
             }
-            let time = running[i].time(clock, &inputs);
+            let one = &mut running[i];
+            let loaded = match one.warm {
+                true => Ok(()),
+                false => means.noted(&self.call, name, What::Compiling, || one.load()),
+            };
+            let time = loaded
+                .map_err(Untimed::Failed)
+                .and_then(|()| means.noted(&self.call, name, What::Running, || one.time(clock, &inputs)));
             if let Err(Untimed::Failed(error)) = &time
                 && Clock::is_lost(means.device)
             {
                 tracing::error!("{}: {name} ended the work of the device: {error}", self.call);
-                written(means.journal.as_mut().map(|journal| journal.blame()));
                 stopped = Some(Stopped::Lost(name));
-            } else {
-                written(means.journal.as_mut().map(|journal| journal.end()));
             }
             match time {
                 Ok(time) => Ok(time),
@@ -232,7 +270,7 @@ impl Candidates<'_> {
                     Err(NOT_RUN.into())
                 }
                 Err(Untimed::Failed(error)) => {
-                    self.lacking |= is_lack_of_memory(&error);
+                    self.passing |= is_lack_of_memory(&error);
                     Err(reason(&error))
                 }
             }
@@ -257,13 +295,17 @@ impl Candidates<'_> {
 }
 
 impl Running {
-    /// The time of one run in microseconds.
+    /// Makes the program ready, if it is not.
+    fn load(&mut self) -> Result<()> {
+        match &self.program {
+            Some(program) => program.load(),
+            None => self.program.insert(Program::trusted(self.trace.clone(), None)?).load(),
+        }
+    }
+
+    /// The time of one run in microseconds. The program was loaded.
     fn time(&mut self, clock: &mut Clock, inputs: &[Array]) -> Result<f64, Untimed> {
-        let program = match self.program.take() {
-            Some(program) => program,
-            None => Program::trusted(self.trace.clone(), None)?,
-        };
-        let program = self.program.insert(program);
+        let Some(program) = &self.program else { unreachable!("it was loaded") };
         if !self.warm {
             (0..WARM_UP).try_for_each(|_| clock.run(program, inputs))?;
             self.warm = true;
@@ -284,10 +326,8 @@ fn runs_the_same(a: &Trace, b: &Trace) -> bool {
 }
 
 /// A journal that cannot be written is a warning: measuring goes on without it.
-fn written(done: Option<io::Result<()>>) {
-    if let Some(Err(error)) = done {
-        tracing::warn!("what is measured cannot be written down: {error}");
-    }
+pub(super) fn written<T>(done: io::Result<T>) -> Option<T> {
+    done.inspect_err(|error| tracing::warn!("what is measured cannot be written down: {error}")).ok()
 }
 
 /// Whether another process, or another size, may be why it failed.

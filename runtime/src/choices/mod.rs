@@ -30,6 +30,6 @@ pub use entry::{DECOMPOSED, Entry, Times, Tried};
 pub use file::ChoicesFile;
 pub use machine::{Machine, VERSION};
 pub use ranking::{Choices, Found, Question, Ranked, Ranking, Told, Wanted};
-pub use records::{CHOOSE_VARIABLE, Kept, Records};
+pub use records::{Blamed, CHOOSE_VARIABLE, Kept, Records};
 pub(crate) use session::Bounded;
 pub use text::{TextError, parse, print};

@@ -18,9 +18,9 @@ use super::candidates::candidates;
 use super::clock::Clock;
 use super::entry::{Entry, Tried};
 use super::floor::floor;
-use super::journal::Journal;
+use super::journal::{Blame, Journal};
 use super::machine::{Machine, VERSION};
-use super::measure::Measured;
+use super::measure::{Measured, written};
 use super::program;
 use super::ranking::{Found, Question};
 use super::text::{parse, print};
@@ -55,7 +55,7 @@ enum Known {
     Nothing,
     /// A record that is kept.
     Entry(Arc<Entry>),
-    /// What was measured without all candidates: it is no property of the device.
+    /// What was measured without all candidates, for a reason that may pass: it is no property of the device.
     Passing(Arc<Entry>),
     /// Why it was not measured.
     Left(String),
@@ -85,6 +85,19 @@ pub struct Kept {
     pub path: PathBuf,
     /// Its record, or what is wrong with it.
     pub entry: Result<Entry, String>,
+}
+
+/// A candidate that ended the process that compiled or ran it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blamed {
+    /// The call that was measured.
+    pub call: String,
+    /// The candidate.
+    pub candidate: String,
+    /// What it did, and how often.
+    pub reason: String,
+    /// Whether the next process that measures the call skips it. Otherwise that process tries it again.
+    pub skipped: bool,
 }
 
 impl Records {
@@ -141,7 +154,8 @@ impl Records {
         self.all_known().values().filter_map(Known::entry).cloned().collect()
     }
 
-    /// Whether the record of a call is no property of the device, and is not kept: a candidate lacked memory.
+    /// Whether the record of a call is no property of the device, and is not kept: a candidate lacked memory, or was
+    /// skipped since a process ended in the middle of it.
     pub fn is_passing(&self, call: &Call) -> bool {
         matches!(self.all_known().get(call), Some(Known::Passing(_)))
     }
@@ -160,10 +174,13 @@ impl Records {
         files.into_iter().map(read).collect()
     }
 
-    /// Calls in a folder with the candidates that ended the process that measured them: the next one that measures the
-    /// call skips them.
-    pub fn ended(folder: &Path) -> Vec<(String, String)> {
-        Journal::left(folder)
+    /// The candidates that ended a process of this user which kept records in a folder. None while a process measures.
+    pub fn ended(folder: &Path) -> Vec<Blamed> {
+        let of = |(call, candidate, blame): (String, String, Blame)| {
+            let skipped = !blame.is_tried_again();
+            Blamed { call, candidate, reason: blame.to_string(), skipped }
+        };
+        Journal::left(folder).into_iter().map(of).collect()
     }
 
     /// The device.
@@ -252,7 +269,7 @@ impl Records {
     }
 
     /// Keeps what was measured of a call; the record that another process wrote first is followed.
-    pub(super) fn keep(&self, call: &Call, measured: Measured, journal: Option<&mut Journal>) -> Done {
+    pub(super) fn keep(&self, call: &Call, measured: Measured, journal: Option<&Journal>) -> Done {
         let lasting = measured.lasting;
         let entry = self.entry(call, measured);
         tracing::info!("{call}: {entry}");
@@ -269,9 +286,7 @@ impl Records {
         let good = |content: &[u8]| self.good(content, call).ok();
         let text = print(std::slice::from_ref(&entry));
         let first = self.folder.as_ref().and_then(|folder| folder.keep_first(&file, text.as_bytes(), good));
-        if let Some(Err(error)) = journal.map(|journal| journal.forget(&file)) {
-            tracing::warn!("what was measured cannot be written down: {error}");
-        }
+        journal.and_then(|journal| written(journal.forget(&file)));
         self.all_known().insert(call.clone(), Known::Entry(Arc::new(first.unwrap_or(entry))));
         Done::Known
     }

@@ -12,8 +12,8 @@ use super::candidates::candidates;
 use super::clock::Clock;
 use super::entry::DECOMPOSED;
 use super::floor::floor;
-use super::journal::Journal;
-use super::measure::{Ended, Means, measure};
+use super::journal::{Journal, What};
+use super::measure::{Ended, Means, measure, written};
 use super::program;
 use super::ranking::{Choices, Found, Question, Wanted};
 use super::records::Records;
@@ -106,7 +106,7 @@ impl Session<'_> {
         let turn = if late() { Turn::Ours(None) } else { Turn::of(self.records, self.most.unwrap_or(PATIENCE)) };
         // Others may have measured meanwhile.
         let open: Vec<&Wanted> = wanted.iter().filter(|one| !self.records.is_known(&one.question())).collect();
-        let mut journal = match turn {
+        let journal = match turn {
             Turn::Ours(journal) => journal,
             Turn::Others => {
                 self.leave(&open, "another process measures");
@@ -127,11 +127,11 @@ impl Session<'_> {
                 return;
             }
         };
-        pool.install(move || self.run_open(&open, journal.as_mut(), start));
+        pool.install(move || self.run_open(&open, journal.as_ref(), start));
     }
 
     /// Measures calls, on a thread of a pool of its own.
-    fn run_open(self, open: &[&Wanted], mut journal: Option<&mut Journal>, start: Instant) {
+    fn run_open(self, open: &[&Wanted], journal: Option<&Journal>, start: Instant) {
         let late = || self.most.is_some_and(|most| start.elapsed() >= most);
         let worth: Vec<Worth> = open.iter().map(|one| worth(one)).collect();
         let (stop, records) = (AtomicBool::new(false), self.records);
@@ -140,13 +140,15 @@ impl Session<'_> {
         let left = std::thread::scope(|scope| {
             let _stops = Stops(&stop);
             let order = order(&worth);
-            if !self.device.is_cpu() && !late() {
-                let (device, stop) = (self.device, &stop);
+            // Where a candidate is blamed, nothing else is compiled beside it, so that a second line is its own.
+            let blames = |journal: &Journal| open.iter().any(|one| journal.blames(&records.file(&one.call)));
+            if !self.device.is_cpu() && !late() && !journal.is_some_and(blames) {
+                let ahead = Ahead { records, device: self.device, journal, stop: &stop };
                 // The first call compiles its own. Few candidates are run with neighbours.
                 scope.spawn(move || {
                     let all = || {
                         for neighbour in [false, true] {
-                            order.iter().skip(1).for_each(|at| compile_ahead(open[*at], device, neighbour, stop));
+                            order.iter().skip(1).for_each(|at| ahead.compile(open[*at], neighbour));
                         }
                     };
                     // Without them, whoever runs a candidate compiles it.
@@ -162,15 +164,10 @@ impl Session<'_> {
                     return Done::Over;
                 }
                 let record = records.file(&one.call);
-                let mut means = Means {
-                    device: self.device,
-                    peak: self.peak,
-                    late: &late,
-                    journal: journal.as_deref_mut(),
-                    record: &record,
-                };
-                let done = match measure(&one.question(), &mut means) {
-                    Ok(Ended::Chosen(measured)) => records.keep(&one.call, measured, journal.as_deref_mut()),
+                let (device, peak) = (self.device, self.peak);
+                let means = Means { device, peak, late: &late, journal, record: &record };
+                let done = match measure(&one.question(), &means) {
+                    Ok(Ended::Chosen(measured)) => records.keep(&one.call, measured, journal),
                     Ok(Ended::Nothing) => records.leave(&one.call, "no two candidates could be run".into()),
                     Ok(Ended::OutOfTime) => return Done::OutOfTime,
                     Ok(Ended::Disturbed) => {
@@ -267,27 +264,46 @@ fn worth(wanted: &Wanted) -> Worth {
     Worth { floor: floor.unwrap_or_default(), count: wanted.count, candidates: candidates(&question).len() }
 }
 
-/// Has the kernels of a call's candidates compiled, alone or with neighbours, so that they are in the cache when the
-/// candidates are run. Errors are those of whoever compiles them then.
-fn compile_ahead(wanted: &Wanted, device: Device, neighbour: bool, stop: &AtomicBool) {
-    use rayon::prelude::*;
-    if stop.load(Ordering::Relaxed) {
-        return;
-    }
-    let question = wanted.question();
-    let names = candidates(&question);
-    if neighbour && !names.contains(&DECOMPOSED) {
-        return;
-    }
-    let Ok(trace) = program::trace(&question, neighbour) else { return };
-    let Ok(kind) = find_kind(device.kind()) else { return };
-    let Some(architecture) = question.target.architecture() else { return };
-    let programs = names.iter().filter_map(|name| program::compiled(&question, &trace, name).ok());
-    let sources: Vec<_> = programs.flat_map(|program| program.sources()).collect();
-    let compile = |source: &Arc<crate::device::Source>| {
-        if !stop.load(Ordering::Relaxed) {
-            let _ = kind.entries(architecture, source);
+/// Compiles the kernels of calls that are measured later.
+struct Ahead<'a> {
+    records: &'a Records,
+    device: Device,
+    journal: Option<&'a Journal>,
+    stop: &'a AtomicBool,
+}
+
+impl Ahead<'_> {
+    /// Has the kernels of a call's candidates compiled, alone or with neighbours, so that they are in the cache when
+    /// the candidates are run. Errors are those of whoever compiles them then.
+    fn compile(&self, wanted: &Wanted, neighbour: bool) {
+        use rayon::prelude::*;
+        if self.stop.load(Ordering::Relaxed) {
+            return;
         }
-    };
-    sources.par_iter().for_each(compile);
+        let question = wanted.question();
+        let names = candidates(&question);
+        if neighbour && !names.contains(&DECOMPOSED) {
+            return;
+        }
+        let Ok(trace) = program::trace(&question, neighbour) else { return };
+        let Ok(kind) = find_kind(self.device.kind()) else { return };
+        let Some(architecture) = question.target.architecture() else { return };
+        let (record, call) = (self.records.file(&wanted.call), wanted.call.to_string());
+        names.par_iter().for_each(|name| {
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let begin = |journal: &Journal| written(journal.begin(&record, &call, name, What::Compiling));
+            let number = self.journal.and_then(begin);
+            let sources = program::compiled(&question, &trace, name).map(|program| program.sources());
+            sources.unwrap_or_default().par_iter().for_each(|source| {
+                if !self.stop.load(Ordering::Relaxed) {
+                    let _ = kind.entries(architecture, source);
+                }
+            });
+            if let Some((journal, number)) = self.journal.zip(number) {
+                written(journal.end(number));
+            }
+        });
+    }
 }

@@ -86,7 +86,7 @@ enum Edge {
 }
 
 /// The program, loaded; held as long as work is enqueued.
-struct Held<'a>(MutexGuard<'a, Option<Loaded>>);
+pub(super) struct Held<'a>(MutexGuard<'a, Option<Loaded>>);
 
 impl Held<'_> {
     fn get(&mut self) -> &mut Loaded {
@@ -281,7 +281,7 @@ impl DeviceProgram {
     }
 
     /// The program on its device, which is opened and loaded where it is first needed.
-    fn hold(&self) -> Result<Held<'_>> {
+    pub(super) fn hold(&self) -> Result<Held<'_>> {
         let mut guard = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if guard.is_none() {
             *guard = Some(self.load()?);

@@ -108,6 +108,14 @@ impl Program {
         }
     }
 
+    /// Has the program loaded on its device, with its kernels compiled, as its first run does otherwise.
+    pub(crate) fn load(&self) -> Result<()> {
+        match &self.ready {
+            Ready::Host(_) => Ok(()),
+            Ready::Device(program) => program.hold().map(drop),
+        }
+    }
+
     /// Runs the program. Donated inputs that are updated in place must not be shared. On a device the work is enqueued:
     /// what goes wrong there is told when an output is read.
     pub fn run(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {

@@ -1,11 +1,12 @@
-//! A candidate that ends its process is named and skipped by the next one.
+//! A candidate that ends its process is skipped by the next one, tried again by the one after that, and then skipped
+//! for good: who ended the process may have been somebody who pressed Ctrl-C.
 
 use std::path::Path;
 use std::process::Command;
 
 use fulgurite_ops::prelude::*;
 use fulgurite_ops_macros::{executor, implementation, operator};
-use fulgurite_runtime::choices::{DECOMPOSED, Kept, Records};
+use fulgurite_runtime::choices::{Blamed, DECOMPOSED, Kept, Records};
 use fulgurite_runtime::compile::{explain, stages};
 use fulgurite_runtime::jit::{Names, trace};
 use fulgurite_runtime::{DType, Device, Target, TensorMeta};
@@ -14,10 +15,16 @@ use super::measured::{options, records};
 
 /// Set in the process that is ended: the folder of its records.
 const CHILD: &str = "CHOICES_OF_A_CHILD";
+/// Set in the process that is ended: what ends it.
+const BY: &str = "CHOICES_THAT_END";
 
-/// Ends the process.
+/// Ends the process that runs it, if that is asked for.
 #[executor(device = "cpu")]
 pub mod fatal {}
+
+/// Ends the process that compiles it, if that is asked for.
+#[executor(device = "cpu")]
+pub mod fatally_compiled {}
 
 /// `input + 2`.
 #[operator(name = "choices::risky")]
@@ -37,6 +44,12 @@ pub mod risky {
     }
 }
 
+fn end_if(what: &str) {
+    if std::env::var(BY).is_ok_and(|by| by == what) {
+        std::process::abort();
+    }
+}
+
 #[implementation(of = risky, by = fatal)]
 mod risky_by_fatal {
     fn checker(input: &TensorMeta) -> Claim {
@@ -45,9 +58,25 @@ mod risky_by_fatal {
     }
 
     fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
-        assert!(std::env::var_os(super::CHILD).is_some(), "it is run by the process that it ends alone");
-        let _ = (input, out);
-        std::process::abort()
+        super::end_if("running");
+        let layout = || Failure::new("KernelLayout", "operands and results are contiguous f32");
+        let input: &[f32] = input.as_slice().ok_or_else(layout)?;
+        let out: &mut [f32] = out.as_mut_slice().ok_or_else(layout)?;
+        input.iter().zip(out).for_each(|(x, y)| *y = x + 2.0);
+        Ok(())
+    }
+}
+
+#[implementation(of = risky, by = fatally_compiled)]
+mod risky_by_fatally_compiled {
+    fn checker(input: &TensorMeta) -> Claim {
+        refuse_unless!(input.dtype() == DType::F32, "takes f32, input is {input}");
+        Ok(())
+    }
+
+    fn execution(input: Tensor) -> Tensor {
+        super::end_if("compiling");
+        input + 1.0 + 1.0
     }
 }
 
@@ -57,31 +86,81 @@ fn explained(folder: &Path) -> String {
     explain(&stages(trace, &options(&records(folder), &["cpu"])).unwrap())
 }
 
-#[test]
-fn a_candidate_that_ends_its_process_is_skipped_by_the_next() {
-    if let Some(folder) = std::env::var_os(CHILD) {
-        explained(Path::new(&folder));
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+/// A process that measures, and that a candidate ends.
+fn end_a_process(folder: &Path, by: &str) {
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "ended::a_candidate_that_ends_its_process_is_skipped_by_the_next"])
-        .env(CHILD, folder.path())
+        .args(["--exact", "ended::a_child"])
+        .env(CHILD, folder)
+        .env(BY, by)
         .output()
         .unwrap();
     assert!(!child.status.success(), "{child:?}");
-    let journal = || std::fs::read_to_string(folder.path().join("measuring.log")).unwrap();
-    assert!(journal().contains("\"candidate\":\"fatal\"") && journal().contains("choices::risky"), "{}", journal());
-    assert_eq!(Records::kept(folder.path()), []);
-    let ended = Records::ended(folder.path());
-    assert_eq!(ended, [("choices::risky(input: f32[100]), forward".to_owned(), "fatal".to_owned())]);
+}
 
-    let said = explained(folder.path());
-    assert!(said.contains("fatal dropped: ended the process that measured it"), "{said}");
-    let all = Records::kept(folder.path());
+/// What [`end_a_process`] runs.
+#[test]
+fn a_child() {
+    if let Some(folder) = std::env::var_os(CHILD) {
+        explained(Path::new(&folder));
+    }
+}
+
+/// The lines of the journal.
+pub(super) fn journal(folder: &Path) -> String {
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let logs: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "log")).collect();
+    let [log] = &logs[..] else { panic!("{logs:?}") };
+    std::fs::read_to_string(log).unwrap()
+}
+
+fn blamed(candidate: &str, reason: &str, skipped: bool) -> Blamed {
+    let call = "choices::risky(input: f32[100]), forward".to_owned();
+    Blamed { call, candidate: candidate.into(), reason: reason.into(), skipped }
+}
+
+#[test]
+fn a_candidate_that_ends_its_process_twice_is_skipped_for_good() {
+    for (by, candidate, what) in [("running", "fatal", "ran"), ("compiling", "fatally_compiled", "compiled")] {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path();
+        end_a_process(folder, by);
+        assert!(journal(folder).contains(&format!("\"what\":\"{by}\"")), "{}", journal(folder));
+        assert_eq!(Records::kept(folder), []);
+        let reason = format!("ended the process that {what} it");
+        assert_eq!(Records::ended(folder), [blamed(candidate, &reason, true)]);
+
+        // The next process skips it, and nothing lasts.
+        let said = explained(folder);
+        assert!(said.contains(&format!("{candidate} dropped: {reason}")), "{said}");
+        assert_eq!(Records::kept(folder), [], "it may have been Ctrl-C");
+        assert_eq!(Records::ended(folder), [blamed(candidate, &reason, false)]);
+
+        // The one after that tries it again, and ends as well.
+        end_a_process(folder, by);
+        let reason = format!("{reason}, twice");
+        assert_eq!(Records::ended(folder), [blamed(candidate, &reason, true)]);
+        let said = explained(folder);
+        assert!(said.contains(&format!("{candidate} dropped: {reason}")), "{said}");
+        let all = Records::kept(folder);
+        let [Kept { entry: Ok(entry), .. }] = &all[..] else { panic!("{all:?}") };
+        assert_eq!(entry.tried.len(), 3, "{entry}");
+        // The record says it from now on.
+        assert_eq!((journal(folder).as_str(), Records::ended(folder).len()), ("", 0));
+        assert_eq!(explained(folder), said);
+    }
+}
+
+#[test]
+fn a_candidate_that_somebody_interrupted_is_measured_after_all() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path();
+    end_a_process(folder, "running");
+    assert!(explained(folder).contains("fatal dropped: "));
+    assert!(!explained(folder).contains("dropped"), "it is tried again");
+    let all = Records::kept(folder);
     let [Kept { entry: Ok(entry), .. }] = &all[..] else { panic!("{all:?}") };
-    assert_eq!((entry.winner.as_str(), entry.tried.len()), (DECOMPOSED, 2));
-    // The record says it from now on.
-    assert_eq!(journal(), "");
-    assert_eq!(explained(folder.path()), said);
+    let names: Vec<&str> = entry.tried.iter().map(|tried| tried.by.as_str()).collect();
+    assert_eq!(names, [DECOMPOSED, "fatal", "fatally_compiled"]);
+    assert!(entry.tried.iter().all(|tried| tried.outcome.is_ok()), "{entry}");
+    assert_eq!(journal(folder), "");
 }
