@@ -53,7 +53,7 @@ pub struct Arguments {
     /// Prints calls and their candidates for --target, and measures nothing: no device is needed.
     #[arg(long, conflicts_with_all = ["out", "again", "no_confirm", "device"])]
     list: bool,
-    /// Measures again what is recorded.
+    /// Measures again what is recorded, with candidates that ended a process.
     #[arg(long)]
     again: bool,
     /// Keeps the winners of single calls without running whole programs with and without them.
@@ -80,9 +80,11 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     options.device = Some(device).filter(|device| !device.is_cpu());
     let mut records = Records::new(device)?.from(Duration::from_micros(arguments.from));
     match Records::cache() {
-        Some(folder) if !arguments.again => records = records.keep_in(folder),
-        Some(_) => {}
+        Some(folder) => records = records.keep_in(folder),
         None => warn("no folder for caches is known on this system; the records are kept in --out only"),
+    }
+    if arguments.again {
+        records = records.again();
     }
     if let Some(out) = &arguments.out {
         arguments.programs.iter().try_for_each(|name| files::differ(Path::new(name), out))?;

@@ -61,6 +61,35 @@ fn what_is_measured_is_written_and_followed() {
 }
 
 #[test]
+fn measuring_again_clears_candidates_that_ended_a_process() {
+    let home = tempfile::tempdir().unwrap();
+    let tune = |more: &[&str]| {
+        let arguments = ["tune", "softmax", "--device", "cpu", "--executors", "reference,cpu", "--from", "0"];
+        run_in(home.path(), &[&arguments[..], &["--no-confirm"], more].concat()).ok()
+    };
+    tune(&[]);
+    let files = || {
+        let entries = std::fs::read_dir(home.path().join("cache/choices")).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+    };
+    let ending = |end: &str| files().into_iter().find(|path| path.extension().is_some_and(|own| own == end)).unwrap();
+    // As a process leaves it that ends while it measures.
+    let record = ending("jsonl").file_name().unwrap().to_str().unwrap().to_owned();
+    let line = format!(
+        "{{\"record\":\"{record}\",\"candidate\":\"cpu\",\"call\":\"softmax(..)\",\"what\":\"running\",\"number\":1}}\n"
+    );
+    std::fs::write(ending("log"), line).unwrap();
+    let doctor = || run_in(home.path(), &["doctor"]).ok();
+    let said = "cpu of softmax(..): ended the process that ran it; the next process that measures skips it";
+    assert!(doctor().contains(said), "{}", doctor());
+    let before = std::fs::read(ending("jsonl")).unwrap();
+    let table = tune(&["--again"]);
+    assert!(!table.contains("dropped"), "{table}");
+    assert_ne!(std::fs::read(ending("jsonl")).unwrap(), before, "it is measured again");
+    assert!(!doctor().contains("ended the process"), "{}", doctor());
+}
+
+#[test]
 fn whole_programs_confirm_choices() {
     let home = tempfile::tempdir().unwrap();
     let arguments = [&["tune"], &STEP[..], &["--device", "cpu", "--from", "0", "-o", "step.choices"]].concat();

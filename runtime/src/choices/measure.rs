@@ -67,12 +67,14 @@ pub(super) struct Means<'a> {
     pub(super) journal: Option<&'a Journal>,
     /// The name of the call's record.
     pub(super) record: &'a str,
+    /// Whether candidates that ended a process are tried all the same.
+    pub(super) again: bool,
 }
 
 impl Means<'_> {
     /// Why a candidate is not run, if an ended process says so.
     fn blame(&self, candidate: &str) -> Option<Blame> {
-        let blame = self.journal?.blame(self.record, candidate)?;
+        let blame = self.journal.filter(|_| !self.again)?.blame(self.record, candidate)?;
         (!blame.is_tried_again()).then_some(blame)
     }
 

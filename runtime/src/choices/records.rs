@@ -32,6 +32,8 @@ pub const CHOOSE_VARIABLE: &str = "FULGURITE_CHOOSE";
 
 /// Calls that take less by their bytes and arithmetic are left to the list: measuring costs more than it wins.
 const SMALLEST: Duration = Duration::from_micros(20);
+/// How long a record that is replaced waits for a process that measures.
+const WAIT: Duration = Duration::from_secs(5);
 /// Maximum size of all records, in bytes; the least recently used ones are removed.
 const MOST_BYTES: u64 = 32 << 20;
 
@@ -43,6 +45,8 @@ pub struct Records {
     machine: Machine,
     smallest: Duration,
     folder: Option<Folder>,
+    /// Whether records of the folder are replaced, and not read.
+    again: bool,
     /// Whether they are those that compilations share, of which nobody knows when they measure.
     of_compilations: bool,
     known: Mutex<FxHashMap<Call, Known>>,
@@ -126,12 +130,19 @@ impl Records {
     pub fn new(device: Device) -> Result<Records> {
         let (target, machine) = (Target::of(device)?, Machine::of(device)?);
         let known = Mutex::default();
-        Ok(Records { device, target, machine, smallest: SMALLEST, folder: None, of_compilations: false, known })
+        let smallest = SMALLEST;
+        Ok(Records { device, target, machine, smallest, folder: None, again: false, of_compilations: false, known })
     }
 
     /// Keeps records in this folder.
     pub fn keep_in(self, folder: impl Into<PathBuf>) -> Records {
         Records { folder: Some(Folder::new(folder, MOST_BYTES)), ..self }
+    }
+
+    /// Reads no record of the folder and tries candidates that ended a process: what is measured takes the place of
+    /// what was recorded.
+    pub fn again(self) -> Records {
+        Records { again: true, ..self }
     }
 
     /// Measures what takes at least this long by its bytes and arithmetic.
@@ -188,6 +199,11 @@ impl Records {
         self.device
     }
 
+    /// Whether no record is read.
+    pub(super) fn is_again(&self) -> bool {
+        self.again
+    }
+
     /// Where records are kept, if they are.
     pub(super) fn folder(&self) -> Option<&Path> {
         self.folder.as_ref().map(Folder::path)
@@ -197,10 +213,17 @@ impl Records {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a record in the place of the one that is there.
+    /// Keeps a record in the place of the one that is there. Candidates that ended a process that measured this call
+    /// are forgotten: the record says what is known of them.
     pub fn replace(&self, entry: &Entry) {
         if let Some(folder) = &self.folder {
-            folder.keep(&self.file(&entry.call), &[print(std::slice::from_ref(entry)).as_bytes()]);
+            let file = self.file(&entry.call);
+            folder.keep(&file, &[print(std::slice::from_ref(entry)).as_bytes()]);
+            match Journal::open(folder.path(), WAIT) {
+                Ok(Some(journal)) => drop(written(journal.forget(&file))),
+                Ok(None) => tracing::warn!("another process measures: candidates that ended a process stay blamed"),
+                Err(error) => drop(written::<()>(Err(error))),
+            }
         }
         self.all_known().insert(entry.call.clone(), Known::Entry(Arc::new(entry.clone())));
     }
@@ -222,7 +245,7 @@ impl Records {
         } else if !is_costly(question, self.smallest) {
             Known::Nothing
         } else {
-            match self.read(&call) {
+            match (!self.again).then(|| self.read(&call)).flatten() {
                 Some(entry) => Known::Entry(entry),
                 None => return Found::Unmeasured,
             }
@@ -285,7 +308,14 @@ impl Records {
         let file = self.file(call);
         let good = |content: &[u8]| self.good(content, call).ok();
         let text = print(std::slice::from_ref(&entry));
-        let first = self.folder.as_ref().and_then(|folder| folder.keep_first(&file, text.as_bytes(), good));
+        let first = match &self.folder {
+            Some(folder) if self.again => {
+                folder.keep(&file, &[text.as_bytes()]);
+                None
+            }
+            Some(folder) => folder.keep_first(&file, text.as_bytes(), good),
+            None => None,
+        };
         journal.and_then(|journal| written(journal.forget(&file)));
         self.all_known().insert(call.clone(), Known::Entry(Arc::new(first.unwrap_or(entry))));
         Done::Known

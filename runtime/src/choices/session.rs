@@ -164,8 +164,8 @@ impl Session<'_> {
                     return Done::Over;
                 }
                 let record = records.file(&one.call);
-                let (device, peak) = (self.device, self.peak);
-                let means = Means { device, peak, late: &late, journal, record: &record };
+                let (device, peak, again) = (self.device, self.peak, records.is_again());
+                let means = Means { device, peak, late: &late, journal, record: &record, again };
                 let done = match measure(&one.question(), &means) {
                     Ok(Ended::Chosen(measured)) => records.keep(&one.call, measured, journal),
                     Ok(Ended::Nothing) => records.leave(&one.call, "no two candidates could be run".into()),

@@ -3,10 +3,12 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
 use fulgurite_ops::prelude::*;
 use fulgurite_ops_macros::{executor, implementation, operator};
-use fulgurite_runtime::choices::{Blamed, DECOMPOSED, Kept, Records};
+use fulgurite_runtime::choices::{Blamed, DECOMPOSED, Kept, Records, Times};
 use fulgurite_runtime::compile::{explain, stages};
 use fulgurite_runtime::jit::{Names, trace};
 use fulgurite_runtime::{DType, Device, Target, TensorMeta};
@@ -163,4 +165,43 @@ fn a_candidate_that_somebody_interrupted_is_measured_after_all() {
     assert_eq!(names, [DECOMPOSED, "fatal", "fatally_compiled"]);
     assert!(entry.tried.iter().all(|tried| tried.outcome.is_ok()), "{entry}");
     assert_eq!(journal(folder), "");
+}
+
+#[test]
+fn who_measures_again_reads_no_record_and_tries_all_candidates() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path();
+    let explained = |records: Records| {
+        let meta = TensorMeta::new([100], DType::F32, Device::CPU);
+        let (trace, _) = trace("program", Target::cpu(), &Names::default(), meta, risky).unwrap();
+        let records = Arc::new(records.keep_in(folder).from(Duration::ZERO));
+        explain(&stages(trace, &options(&records, &["cpu"])).unwrap())
+    };
+    let records = || Records::new(Device::CPU).unwrap();
+    let kept = || match &Records::kept(folder)[..] {
+        [Kept { entry: Ok(entry), .. }] => entry.clone(),
+        all => panic!("{all:?}"),
+    };
+    // A record whose winner nobody measured.
+    explained(records());
+    let mut wrong = kept();
+    wrong.tried[0].outcome = Ok(Times { alone: 0.5, beside: None });
+    records().keep_in(folder).replace(&wrong);
+    assert!(explained(records()).contains("decomposed 0.5 us"), "{}", explained(records()));
+    explained(records().again());
+    assert_ne!(kept().tried[0].outcome, wrong.tried[0].outcome, "the record is another");
+
+    // Whoever ended a process is tried, and no longer blamed.
+    std::fs::remove_file(&Records::kept(folder)[0].path).unwrap();
+    end_a_process(folder, "running");
+    assert_eq!(Records::ended(folder).len(), 1);
+    assert!(!explained(records().again()).contains("dropped"));
+    assert_eq!(Records::ended(folder), []);
+
+    // So it is by a record that takes the place of another.
+    let entry = kept();
+    std::fs::remove_file(&Records::kept(folder)[0].path).unwrap();
+    end_a_process(folder, "running");
+    records().keep_in(folder).replace(&entry);
+    assert_eq!(Records::ended(folder), []);
 }
