@@ -52,8 +52,9 @@ pub struct Options {
     pub choices: Option<Arc<dyn Choices>>,
     /// Whether candidates of costly calls are measured where nothing is recorded.
     pub choose: Choose,
-    /// How long a compilation measures at most, where [`Options::choose`] has it measure. What is left follows the
-    /// list, and is measured by the next process that compiles the program.
+    /// After how long a compilation begins to measure nothing more, where [`Options::choose`] has it measure. Waiting
+    /// for others that measure counts, and what has begun is finished. What is left follows the list, and is measured
+    /// by the next process that compiles the program.
     pub choose_for: Duration,
     /// Rewrites in the order they are tried, early and late ones; `None` is every rewrite declared `default`, and those
     /// of the executors in the list.

@@ -30,8 +30,8 @@ pub struct Compile {
     #[arg(long, default_value = "auto", value_parser = ["auto", "always", "never"], value_name = "WHEN",
         conflicts_with = "choices")]
     choose: String,
-    /// How long a compilation measures at most, in seconds. What is left then follows the list of executors, and is
-    /// measured by the next run or by `fulgurite tune`.
+    /// After how many seconds a compilation begins to measure nothing more. What is left then follows the list of
+    /// executors, and is measured by the next run or by `fulgurite tune`.
     #[arg(long, default_value_t = 10.0, value_parser = seconds, value_name = "SECONDS")]
     choose_for: f64,
     /// Maximum number of optimizations, to find the one that breaks a program.

@@ -277,10 +277,11 @@ impl Candidates<'_> {
                 }
             }
         };
-        let times = rounds(count, &mut run);
+        let times = rounds(count, means.late, &mut run);
         if let Some(stopped) = stopped {
             return Err(stopped);
         }
+        let times = times.ok_or(Stopped::OutOfTime)?;
         let mut medians = vec![None; self.names.len()];
         for (one, time) in running.iter().zip(times) {
             match time {

@@ -302,8 +302,7 @@ impl Records {
             }
         }
         if !lasting {
-            self.all_known().insert(call.clone(), Known::Passing(Arc::new(entry)));
-            return Done::Known;
+            return self.know(call, Known::Passing(Arc::new(entry)));
         }
         let file = self.file(call);
         let good = |content: &[u8]| self.good(content, call).ok();
@@ -317,13 +316,17 @@ impl Records {
             None => None,
         };
         journal.and_then(|journal| written(journal.forget(&file)));
-        self.all_known().insert(call.clone(), Known::Entry(Arc::new(first.unwrap_or(entry))));
-        Done::Known
+        self.know(call, Known::Entry(Arc::new(first.unwrap_or(entry))))
     }
 
     /// Leaves a call to the list in this process.
     pub(super) fn leave(&self, call: &Call, reason: String) -> Done {
-        self.all_known().insert(call.clone(), Known::Left(reason));
+        self.know(call, Known::Left(reason))
+    }
+
+    /// What another compilation was told meanwhile stays.
+    fn know(&self, call: &Call, known: Known) -> Done {
+        self.all_known().entry(call.clone()).or_insert(known);
         Done::Known
     }
 

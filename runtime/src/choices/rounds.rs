@@ -21,11 +21,23 @@ const FIRST_HOPELESS: usize = 2;
 const DOUBT: f64 = 0.02;
 
 /// The median time of each of `count` candidates in microseconds, or why it was dropped. `run` runs a candidate once
-/// and gives its time.
-pub(super) fn rounds(count: usize, run: &mut dyn FnMut(usize) -> Result<f64, String>) -> Vec<Result<f64, String>> {
+/// and gives its time. `late` is asked before each round: what was run often enough by then counts; `None` if nothing
+/// was.
+pub(super) fn rounds(
+    count: usize,
+    late: &dyn Fn() -> bool,
+    run: &mut dyn FnMut(usize) -> Result<f64, String>,
+) -> Option<Vec<Result<f64, String>>> {
     let mut runs: Vec<Result<Vec<f64>, String>> = vec![Ok(Vec::new()); count];
     let mut active = vec![true; count];
+    let mut enough = false;
     for round in 1..=MOST {
+        if late() {
+            if !enough {
+                return None;
+            }
+            break;
+        }
         for at in 0..count {
             if !active[at] {
                 continue;
@@ -51,12 +63,13 @@ pub(super) fn rounds(count: usize, run: &mut dyn FnMut(usize) -> Result<f64, Str
         };
         let stopped: Vec<usize> = (0..count).filter(|at| active[*at] && *at != leader && slower(*at)).collect();
         stopped.into_iter().for_each(|at| active[at] = false);
+        enough = round >= first;
         let left = active.iter().filter(|active| **active).count();
         if round >= most || (left <= 1 && round >= first) {
             break;
         }
     }
-    runs.into_iter().map(|times| times.map(|times| median(&times))).collect()
+    Some(runs.into_iter().map(|times| times.map(|times| median(&times))).collect())
 }
 
 /// The median of times; those of an even number have the mean of the two in the middle.
@@ -83,7 +96,7 @@ mod tests {
             ran[at] += 1;
             if time.is_nan() { Err(format!("broke in run {}", ran[at])) } else { Ok(time) }
         };
-        let medians = rounds(script.len(), &mut run);
+        let medians = rounds(script.len(), &|| false, &mut run).unwrap();
         (medians, ran)
     }
 
@@ -132,6 +145,24 @@ mod tests {
         assert_eq!(ran, [2, 3]);
         let (medians, _) = scripted(&[&[f64::NAN], &[f64::NAN]]);
         assert!(medians.iter().all(Result::is_err));
+    }
+
+    #[test]
+    fn no_round_begins_after_the_time() {
+        // Two candidates that are close; time is up before this round.
+        let before = |last: usize| {
+            let ran = std::cell::Cell::new(0);
+            let mut run = |_| {
+                ran.set(ran.get() + 1);
+                Ok(100.0)
+            };
+            (rounds(2, &|| ran.get() >= 2 * (last - 1), &mut run), ran.get())
+        };
+        assert_eq!(before(1), (None, 0));
+        assert_eq!(before(2), (None, 2));
+        assert_eq!(before(3), (None, 4), "who ran twice was not run often enough");
+        assert_eq!(before(4), (Some(vec![Ok(100.0); 2]), 6));
+        assert_eq!(before(9), (Some(vec![Ok(100.0); 2]), 16));
     }
 
     #[test]

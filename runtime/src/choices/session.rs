@@ -1,7 +1,7 @@
 //! Many calls measured one after the other, for a bounded time, while the kernels of those that follow are compiled.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
@@ -98,18 +98,25 @@ impl Session<'_> {
     /// Measures calls that nothing is known of. Afterwards something is known of each, unless another thread begins to
     /// record what the device does.
     fn run(self, wanted: &[Wanted]) {
-        // One at a time: what is measured at once disturbs one another.
-        static MEASURING: Mutex<()> = Mutex::new(());
         let start = Instant::now();
-        let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
-        let late = || self.most.is_some_and(|most| start.elapsed() >= most);
-        let turn = if late() { Turn::Ours(None) } else { Turn::of(self.records, self.most.unwrap_or(PATIENCE)) };
+        let left = || self.most.map(|most| most.saturating_sub(start.elapsed()));
+        let late = || left().is_some_and(|left| left.is_zero());
+        let alone = Alone::wait(left());
+        let turn = match &alone {
+            Some(_) if late() => Turn::Ours(None),
+            Some(_) => Turn::of(self.records, left().unwrap_or(PATIENCE)),
+            None => Turn::Threads,
+        };
         // Others may have measured meanwhile.
         let open: Vec<&Wanted> = wanted.iter().filter(|one| !self.records.is_known(&one.question())).collect();
         let journal = match turn {
             Turn::Ours(journal) => journal,
-            Turn::Others => {
+            Turn::Processes => {
                 self.leave(&open, "another process measures");
+                return;
+            }
+            Turn::Threads => {
+                self.leave(&open, "the time for measuring was up: another thread measured");
                 return;
             }
         };
@@ -230,7 +237,9 @@ enum Turn {
     /// This process's, with the journal if there is a folder for it.
     Ours(Option<Journal>),
     /// Another process's, for all the time there was.
-    Others,
+    Processes,
+    /// Another thread's, for all the time there was.
+    Threads,
 }
 
 impl Turn {
@@ -239,12 +248,42 @@ impl Turn {
         let Some(folder) = records.folder() else { return Turn::Ours(None) };
         match Journal::open(folder, patience) {
             Ok(Some(journal)) => Turn::Ours(Some(journal)),
-            Ok(None) => Turn::Others,
+            Ok(None) => Turn::Processes,
             Err(error) => {
                 tracing::warn!("{}: what is measured cannot be written down: {error}", folder.display());
                 Turn::Ours(None)
             }
         }
+    }
+}
+
+/// One session of this process at a time has it: what is measured at once disturbs one another.
+struct Alone;
+
+static MEASURING: Mutex<bool> = Mutex::new(false);
+static MEASURED: Condvar = Condvar::new();
+
+impl Alone {
+    /// Waits for it, without a bound or so long; `None` if that was not enough.
+    fn wait(patience: Option<Duration>) -> Option<Alone> {
+        let mut measuring = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = Instant::now();
+        while *measuring {
+            let left = patience.map_or(PATIENCE, |patience| patience.saturating_sub(start.elapsed()));
+            if left.is_zero() {
+                return None;
+            }
+            (measuring, _) = MEASURED.wait_timeout(measuring, left).unwrap_or_else(PoisonError::into_inner);
+        }
+        *measuring = true;
+        Some(Alone)
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        *MEASURING.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        MEASURED.notify_one();
     }
 }
 
@@ -305,5 +344,23 @@ impl Ahead<'_> {
                 written(journal.end(number));
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_another_thread_waits_no_longer_than_it_may() {
+        let alone = Alone::wait(None).unwrap();
+        let start = Instant::now();
+        assert!(Alone::wait(Some(Duration::ZERO)).is_none());
+        assert!(Alone::wait(Some(Duration::from_millis(30))).is_none());
+        assert!(start.elapsed() >= Duration::from_millis(30));
+        let next = std::thread::spawn(|| Alone::wait(None).is_some());
+        drop(alone);
+        assert!(next.join().unwrap());
+        assert!(Alone::wait(Some(Duration::ZERO)).is_some());
     }
 }
