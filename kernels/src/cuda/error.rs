@@ -153,6 +153,24 @@ impl CudaError {
         }
     }
 
+    /// Whether the driver or a library had not enough memory, on the device or the host.
+    pub fn is_lack_of_memory(&self) -> bool {
+        const LACKING: [&str; 5] = [
+            "CUDA_ERROR_OUT_OF_MEMORY",
+            "CUBLAS_STATUS_ALLOC_FAILED",
+            "CUDNN_STATUS_ALLOC_FAILED",
+            "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+            "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+        ];
+        match self {
+            CudaError::OutOfMemory { .. } => true,
+            CudaError::Driver { name, .. } | CudaError::Cublaslt { name, .. } | CudaError::Cudnn { name, .. } => {
+                LACKING.contains(&name.as_str())
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the error has put the context out of use, so that every later call in this process fails as well:
     /// a kernel read or wrote outside of memory, hit an illegal instruction, ran too long, or trapped.
     pub fn is_fatal(&self) -> bool {
