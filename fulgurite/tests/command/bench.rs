@@ -25,6 +25,11 @@ fn a_bench_tells_and_writes_what_a_step_takes() {
     assert!(least.unwrap() <= median && median <= most.unwrap(), "{text}");
     assert!((number("tokens_per_second") * median - 32e3).abs() < 1e-3 * 32e3, "{text}");
     assert!(["mfu", "peak_bytes", "host_us", "first_step_s"].iter().all(|name| number(name) > 0.0), "{text}");
+    // On the host the step is launched, and nothing is waited for.
+    let part = |name: &str| file["host_parts_us"][name].as_f64().unwrap_or_else(|| panic!("no part {name} in {text}"));
+    let parts = ["batch", "arguments", "inputs", "launch", "results", "report"].map(part);
+    assert!(parts[3] > 0.0 && (parts[2], parts[4], number("waiting_us")) == (0.0, 0.0, 0.0), "{text}");
+    assert!(ran.out.contains("us a step (batch ") && ran.out.contains("us waiting for the device"), "{}", ran.out);
     let command = file["command"].as_str().unwrap();
     assert!(command.ends_with("--out run --bench 3 --peak-tflops 0.5"), "{command}");
     assert!(!folder.path().join("run/checkpoint.safetensors").exists());

@@ -7,6 +7,7 @@ use fulgurite_runtime::device::DeviceState;
 use serde::Serialize;
 
 use super::failure::TrainError;
+use super::host::{HostParts, Turn};
 use super::log::{in_table, peak_bytes, peak_flops};
 use super::options::TrainOptions;
 use super::programs::Programs;
@@ -44,9 +45,14 @@ pub struct Bench {
     pub range_ms: [f64; 2],
     /// By the median.
     pub tokens_per_second: f64,
-    /// The host's time for a step, the median, in microseconds: the batch is made and the step enqueued, and nothing is
-    /// waited for. On the host it is the step itself.
+    /// The time in which the host is busy for a step, the median, in microseconds: it makes the batch, enqueues the
+    /// step, and tells the report of the step before. Waiting for the device is no part of it. On the host it is the
+    /// step itself.
     pub host_us: f64,
+    /// The host's time of `host_us` by part: the median of each, so that their sum need not be `host_us`.
+    pub host_parts_us: HostParts,
+    /// For how long the host waits for the device in a step, the median, in microseconds.
+    pub waiting_us: f64,
     /// The model's arithmetic in the median step, as a share of what the device does at most; none where that is not
     /// known.
     pub mfu: Option<f64>,
@@ -121,6 +127,7 @@ pub fn bench(
     let (_, taken) = taken?;
     let counted =
         |times: &[Duration]| -> Vec<f64> { times.iter().skip(WARM_UP as usize).map(Duration::as_secs_f64).collect() };
+    let turns: Vec<Turn> = taken.turns.iter().skip(WARM_UP as usize).copied().collect();
     let milliseconds: Vec<f64> = counted(&taken.laps).into_iter().map(|seconds| seconds * 1e3).collect();
     if milliseconds.is_empty() {
         return Err(wrong("bench", "was stopped before a step was timed").into());
@@ -129,7 +136,10 @@ pub fn bench(
         numbers.sort_by(f64::total_cmp);
         numbers
     };
-    let (times, host) = (sorted(milliseconds.clone()), sorted(counted(&taken.enqueuing)));
+    let times = sorted(milliseconds.clone());
+    let microseconds = |of: fn(&Turn) -> Duration| {
+        quantile(&sorted(turns.iter().map(|turn| of(turn).as_secs_f64() * 1e6).collect()), 0.5)
+    };
     let median_ms = quantile(&times, 0.5);
     let tokens_per_second = tokens as f64 / (median_ms * 1e-3);
     let peak = peak_flops(options)?;
@@ -142,7 +152,9 @@ pub fn bench(
         milliseconds,
         median_ms,
         tokens_per_second,
-        host_us: quantile(&host, 0.5) * 1e6,
+        host_us: microseconds(Turn::busy),
+        host_parts_us: HostParts::of(microseconds),
+        waiting_us: microseconds(|turn| turn.waiting),
         mfu: peak.map(|peak| tokens_per_second * flops::of_token(&config, context) / peak),
         peak_flops: peak,
         peak_bytes: peak_bytes(options)?,

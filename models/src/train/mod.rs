@@ -3,6 +3,7 @@
 mod arrays;
 mod bench;
 mod failure;
+mod host;
 mod log;
 pub mod notes;
 mod options;
@@ -24,6 +25,7 @@ pub use crate::parameters::{initial_parameters, parameters_from, zeros};
 pub use arrays::{batch_arrays, generator, step_scalars};
 pub use bench::{Bench, FOLDER as BENCH_FOLDER, WARM_UP, bench};
 pub use failure::{Cause, Divergence, TrainError};
+pub use host::HostParts;
 pub use notes::{DROPOUT_STREAMS, PRECISION};
 pub use options::{OnNonFinite, TrainOptions, TrainReport};
 pub use record::write_stages;

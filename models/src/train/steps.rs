@@ -10,6 +10,7 @@ use fulgurite_runtime::{Array, Error, Result};
 
 use super::arrays::{generator, next_arrays, step_scalars};
 use super::failure::{Cause, Divergence, TrainError, cause_of};
+use super::host::{Meter, Turn};
 use super::log::{Log, Report};
 use super::options::{OnNonFinite, TrainOptions};
 use super::programs::{Programs, no_report};
@@ -43,8 +44,8 @@ pub(super) struct Taken {
     pub(super) losses: Vec<f64>,
     /// How long each step took: from the report of the step before it to its own.
     pub(super) laps: Vec<Duration>,
-    /// For how long the host made the batch of each step and enqueued the step.
-    pub(super) enqueuing: Vec<Duration>,
+    /// What the host did for each step.
+    pub(super) turns: Vec<Turn>,
     /// Steps whose update was left out.
     pub(super) skipped: u64,
     pub(super) tokens_per_second: f64,
@@ -110,7 +111,7 @@ impl Steps<'_> {
         let mut log = Log::open(options, self.schedule, self.programs.config, at, self.progress, (line, report))?;
         let mut skipped = Skipped::default();
         let mut unread: Option<Enqueued> = None;
-        let mut enqueuing = Vec::new();
+        let mut turns = Vec::new();
         let mut recording = None;
         while run.done < options.steps {
             let number = run.done + 1;
@@ -119,7 +120,7 @@ impl Steps<'_> {
                 device.begin_timeline()?;
                 recording = Some(Recording(device));
             }
-            let begun = Instant::now();
+            let mut meter = Meter::start();
             let batch = match (options.accumulate == 1).then(|| next_arrays(&mut run.batches)).transpose() {
                 Ok(batch) => batch,
                 Err(error) => {
@@ -128,6 +129,7 @@ impl Steps<'_> {
                     return Err(error.into());
                 }
             };
+            meter.batch();
             let previous = unread.as_ref().map(|step| step.report.clone());
             let step = match self.step(number, run.state, batch, previous, &mut run.batches, number > first) {
                 Ok(Step::Taken(state, step)) => {
@@ -147,16 +149,20 @@ impl Steps<'_> {
                     });
                 }
             };
-            enqueuing.push(begun.elapsed());
+            meter.step();
             run.done = number;
             if let Some(before) = unread.take() {
                 self.read(&run, before, &mut skipped, &mut log)?;
             }
             if self.goes_on(number) && !options.asked_to_stop() {
                 unread = Some(step);
+                meter.report();
+                turns.push(meter.end());
                 continue;
             }
             self.read(&run, step, &mut skipped, &mut log)?;
+            meter.report();
+            turns.push(meter.end());
             if options.asked_to_stop() {
                 break;
             }
@@ -173,7 +179,7 @@ impl Steps<'_> {
         let tokens_per_second = log.tokens_per_second();
         let Log { losses, laps, .. } = log;
         let timeline = Vec::new();
-        let mut taken = Taken { losses, laps, enqueuing, skipped: skipped.all, tokens_per_second, timeline };
+        let mut taken = Taken { losses, laps, turns, skipped: skipped.all, tokens_per_second, timeline };
         if let Some(Recording(device)) = &recording {
             taken.timeline = device.end_timeline()?;
         }

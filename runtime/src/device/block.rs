@@ -5,6 +5,7 @@ use std::ops::Range;
 use fulgurite_kernels::launch::DeviceAddress;
 
 use super::error::{Category, DeviceError};
+use super::host_time::waiting;
 use super::stream::{DeviceMemory, DeviceStream};
 
 /// A block of device memory.
@@ -33,7 +34,7 @@ impl Block {
         let range = self.range(offset, from.len())?;
         // SAFETY: the range lies in this memory, which is not freed before the copy is done: it is waited for.
         unsafe { stream.copy_in(self.address().offset(range.start), from) }?;
-        stream.synchronize()
+        waiting(|| stream.synchronize())
     }
 
     /// Reads the bytes at `offset` into `to`, behind what is enqueued on `stream`, and waits for them.
@@ -41,7 +42,7 @@ impl Block {
         let range = self.range(offset, to.len())?;
         // SAFETY: as in `write`.
         unsafe { stream.copy_out(to, self.address().offset(range.start)) }?;
-        stream.synchronize()
+        waiting(|| stream.synchronize())
     }
 
     /// Bytes of this memory; an error where they are outside of it.

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use super::code::RECORD_BYTES;
 use super::context::DeviceContext;
+use super::host_time::waiting;
 use super::stream::{DeviceEvent, DeviceStream, HostMemory};
 use crate::error::{Error, Result};
 
@@ -129,7 +130,7 @@ impl FaultLog {
         let slot = (*issued % SLOTS as u64) as usize;
         let earlier = slots.runs[slot].take();
         if let Some(earlier) = &earlier {
-            slots.copied[slot].synchronize()?;
+            waiting(|| slots.copied[slot].synchronize())?;
             let _ = earlier.record.set(slots.read(slot));
         }
         // SAFETY: the slot lies in pinned memory that lives as long as the stream's state, and is read after the event

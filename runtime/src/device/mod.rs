@@ -68,6 +68,7 @@ pub mod context;
 pub mod error;
 pub(crate) mod faults;
 pub(crate) mod fences;
+pub mod host_time;
 pub(crate) mod host_work;
 pub mod kind;
 pub mod memory;
@@ -86,6 +87,7 @@ pub use code::{
 pub use command::{Address, Command, LibraryCall, Parameter, Payload, Place, Report, Source};
 pub use context::{DeviceContext, MemoryHeld};
 pub use error::{BackendError, Category, DeviceError};
+pub use host_time::HostTime;
 pub use kind::{DEVICE_KINDS, DeviceKind, device_kinds, find_kind};
 pub use memory::DeviceBuffer;
 pub use plan::{Plan, PlanRule, SourceText};

@@ -8,6 +8,7 @@ use super::context::DeviceContext;
 use super::error::{Category, DeviceError};
 use super::faults::FaultLog;
 use super::fences::Streams;
+use super::host_time::waiting;
 use super::kind::find_kind;
 use super::stream::{DeviceEvent, DeviceStream, HostMemory};
 use super::timeline::{Activity, Marks, Timeline};
@@ -59,7 +60,7 @@ impl Written {
     /// # Errors
     /// A fault of the device.
     pub(crate) fn wait(&self, state: &DeviceState) -> Result<()> {
-        self.event.synchronize().map_err(|error| state.faulted(error))
+        waiting(|| self.event.synchronize()).map_err(|error| state.faulted(error))
     }
 }
 
@@ -208,7 +209,7 @@ impl DeviceState {
         if blocks.is_empty() {
             return;
         }
-        if let Err(error) = self.compute.synchronize() {
+        if let Err(error) = waiting(|| self.compute.synchronize()) {
             tracing::error!(%error, "waiting for work before memory is freed");
         }
         drop(blocks);
@@ -396,7 +397,7 @@ impl DeviceState {
         let before = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner).enqueued;
         let streams = std::iter::once(&self.compute).chain(&self.inputs).chain(self.streams.iter().flatten());
         for stream in streams {
-            stream.synchronize().map_err(|error| self.faulted(error))?;
+            waiting(|| stream.synchronize()).map_err(|error| self.faulted(error))?;
         }
         self.finished(before);
         Ok(())

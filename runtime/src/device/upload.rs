@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use super::block::Block;
 use super::context::DeviceContext;
 use super::error::DeviceError;
+use super::host_time::waiting;
 use super::stream::{DeviceEvent, DeviceStream, HostMemory};
 
 /// What is smaller crosses faster than other cores wake up.
@@ -88,7 +89,7 @@ impl Staging {
             .chunks(PIECE_BYTES)
             .enumerate()
             .try_for_each(|(number, part)| self.enqueue(stream, to, number * PIECE_BYTES, part));
-        let waited = stream.synchronize();
+        let waited = waiting(|| stream.synchronize());
         enqueued.and(waited)
     }
 
@@ -101,7 +102,7 @@ impl Staging {
     ) -> Result<(), DeviceError> {
         let Piece { memory, copied } = &self.pieces[self.next];
         self.next = (self.next + 1) % self.pieces.len();
-        copied.synchronize()?;
+        waiting(|| copied.synchronize())?;
         // SAFETY: the piece has as many initialized bytes, nobody else has it, since `self` is borrowed mutably, and
         // the copy that read it last has ended.
         let piece = unsafe { std::slice::from_raw_parts_mut(memory.pointer(), part.len()) };

@@ -11,6 +11,8 @@ use fulgurite_kernels::launch::{CopyRange, DeviceAddress};
 
 use super::placement::{Base, Placement, Source as OutputSource};
 use crate::array::{Array, Memory};
+use crate::device::faults::Origins;
+use crate::device::host_time::counted;
 use crate::device::memory::Content;
 use crate::device::{
     Address, Addresses, CodeError, CodeStep, DeviceBuffer, DeviceCode, DeviceError, DeviceState, DeviceStream,
@@ -83,6 +85,18 @@ pub(super) struct DeviceProgram {
 enum Edge {
     Begin,
     End,
+}
+
+/// A run that is enqueued.
+struct Enqueued {
+    /// As the run used them, in order.
+    inputs: Vec<Array>,
+    /// Memory of fresh outputs, in order.
+    fresh: Vec<DeviceBuffer>,
+    /// What its results come from, itself left out.
+    origins: Origins,
+    /// Its number among the device's.
+    number: u64,
 }
 
 /// The program, loaded; held as long as work is enqueued.
@@ -335,8 +349,8 @@ impl DeviceProgram {
         let _entered = state.context().enter()?;
         let device = steps::device_of(&self.trace);
         let own = loaded.own();
-        let mut origins = inputs::origins_of(&inputs, device);
-        self.stage(loaded, &inputs)?;
+        let origins = inputs::origins_of(&inputs, device);
+        counted(|spent| &mut spent.inputs, || self.stage(loaded, &inputs))?;
         let mut placed: Vec<Array> = Vec::with_capacity(inputs.len());
         let mut starts: Vec<DeviceAddress> = Vec::with_capacity(inputs.len());
         for (array, staged) in inputs.into_iter().zip(&self.regions.staging) {
@@ -355,7 +369,15 @@ impl DeviceProgram {
         }
         let number = loaded.state.enqueued(&self.code.name);
         tracing::trace!(function = %self.code.name, "inputs are on the device");
-        work(loaded, &starts)?;
+        counted(|spent| &mut spent.launching, || work(loaded, &starts))?;
+        let run = Enqueued { inputs: placed, fresh, origins, number };
+        counted(|spent| &mut spent.results, || self.hand_out(loaded, run))
+    }
+
+    /// What callers get of a run that is enqueued.
+    fn hand_out(&self, loaded: &mut Loaded, run: Enqueued) -> Result<Vec<Array>> {
+        let Enqueued { inputs, fresh, mut origins, number } = run;
+        let own = loaded.own();
         if let Some(fault) = &loaded.fault {
             origins = fault.fetch(&loaded.state, origins)?;
         }
@@ -371,7 +393,7 @@ impl DeviceProgram {
         loaded.last = Some(written.clone());
         let fresh = fresh.into_iter().map(|buffer| Memory::Device(Arc::new(buffer))).collect();
         self.runs.fetch_add(1, Ordering::Relaxed);
-        let outputs = self.placement.collect(placed, fresh);
+        let outputs = self.placement.collect(inputs, fresh);
         let content = Content::of_run(origins, written);
         for (array, source) in outputs.iter().zip(&self.placement.outputs) {
             // An input that is given back as it came keeps the origins that it has.

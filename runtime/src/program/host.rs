@@ -14,6 +14,7 @@ use super::placement::{Base, Placement};
 use super::profile::SymbolTime;
 use crate::argument::{Arg, map_arguments};
 use crate::array::{Array, Memory};
+use crate::device::host_time::counted;
 use crate::error::{Error, Failure, Result};
 use crate::executor::{HostKernel, JOIN, VIEW, find_executor, find_implementation};
 use crate::host_kernel::of_rule;
@@ -110,7 +111,7 @@ impl HostProgram {
 
     /// Runs the program. Donated inputs that are updated in place must not be shared.
     pub(super) fn run(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
-        self.run_with(inputs, |step, bases| self.step(step, bases))
+        counted(|spent| &mut spent.launching, || self.run_with(inputs, |step, bases| self.step(step, bases)))
     }
 
     /// Runs the program and says how long each symbol took: indices into the trace's symbols, in the order of the run.

@@ -109,6 +109,7 @@ fn measured(training: &Training<'_>, on: (Device, Option<&str>), first: bool) ->
         // On the host it is the step itself.
         if !on.0.is_cpu() {
             figures.push(Figure::one("host", "us", number(&file, "host_us")?));
+            figures.push(Figure::one("host waits", "us", number(&file, "waiting_us")?));
         }
         figures
     };

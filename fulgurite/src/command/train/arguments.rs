@@ -170,8 +170,8 @@ pub(super) struct Run {
     #[arg(long, default_value = "\n")]
     pub(super) prompt: String,
     /// Times this many steps after a warm-up, with the options and the data of the run, and ends: prints the median,
-    /// the spread, tokens/s, peak memory, the host's time and MFU, and writes bench/bench.json in the folder. No
-    /// checkpoint is read or written.
+    /// the spread, tokens/s, peak memory, the host's time by part, its time of waiting and MFU, and writes
+    /// bench/bench.json in the folder. No checkpoint is read or written.
     #[arg(long, value_name = "STEPS", conflicts_with_all = [
         "resume", "overwrite", "profile", "steps", "save_every", "evaluate_every", "sample_every"
     ])]

@@ -91,7 +91,8 @@ pub(super) fn run(options: &TrainOptions, steps: u64) -> Outcome {
         _ => say!("model FLOPs: no share, since what the device does at most is not known (--peak-tflops)")?,
     }
     say!("memory: {:.1} MiB at most", bench.peak_bytes as f64 / f64::from(1 << 20))?;
-    say!("host: {:.1} us a step", bench.host_us)?;
+    let parts = bench.host_parts_us.named().map(|(name, us)| format!("{name} {us:.1}")).join(", ");
+    say!("host: {:.1} us a step ({parts}), {:.1} us waiting for the device", bench.host_us, bench.waiting_us)?;
     say!("first step: {:.2} s after the start, {} compilation(s)", bench.first_step_s, bench.compiles)?;
     say!("bench: {}", path.display())?;
     broken.map_or(Ok(ExitCode::SUCCESS), Err)

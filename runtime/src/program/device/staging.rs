@@ -3,6 +3,7 @@
 
 use fulgurite_kernels::launch::{CopyRange, DeviceAddress};
 
+use crate::device::host_time::waiting;
 use crate::device::timeline::INPUTS;
 use crate::device::{DeviceEvent, DeviceState, DeviceStream, HostMemory};
 use crate::error::Result;
@@ -70,7 +71,7 @@ impl Staging {
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<()> {
         let Some(sent) = self.sent.get(self.next) else { return Ok(()) };
-        sent.synchronize().map_err(|error| state.faulted(error))?;
+        waiting(|| sent.synchronize()).map_err(|error| state.faulted(error))?;
         // SAFETY: the slot lies in this memory, which nobody else uses; the copy from it that was enqueued last is
         // done.
         let slot =
@@ -92,7 +93,7 @@ impl Staging {
         match beside {
             Some(stream) if landing.taken.is_reached().map_err(|error| state.faulted(error))? => {
                 copy(stream, StreamKind::Copy, landing.address)?;
-                sent.synchronize().map_err(|error| state.faulted(error))?;
+                waiting(|| sent.synchronize()).map_err(|error| state.faulted(error))?;
                 let range = CopyRange { from: landing.address, to: place, bytes: end };
                 // SAFETY: both ranges are the program's own; the copy to the first is done, and the second is used as
                 // above.
