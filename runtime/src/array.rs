@@ -34,10 +34,25 @@ pub struct Array(Box<Parts>);
 #[derive(Clone)]
 struct Parts {
     memory: Memory,
-    meta: TensorMeta,
-    strides: Strides,
+    /// Shared by arrays that are made of one another: two with one form need not be compared.
+    form: Arc<Form>,
     /// In elements, from the start of the buffer.
     offset: usize,
+}
+
+/// What a program is compiled for, of an array.
+#[derive(Debug)]
+pub(crate) struct Form {
+    meta: TensorMeta,
+    strides: Strides,
+    contiguous: bool,
+}
+
+impl Form {
+    fn new(meta: TensorMeta, strides: Strides) -> Arc<Form> {
+        let contiguous = is_contiguous(meta.shape(), &strides);
+        Arc::new(Form { meta, strides, contiguous })
+    }
 }
 
 /// From the lowest place that an element has: how many elements further the first one is, and the highest. `None` if
@@ -89,7 +104,7 @@ impl Array {
             DType::Bool => {
                 let bytes: Vec<u8> = values.iter().map(|v| u8::from(*v != 0.0)).collect();
                 let mut array = Array::new(shape, &bytes)?;
-                array.0.meta = array.0.meta.with_dtype(DType::Bool);
+                array.0.form = Form::new(array.0.form.meta.with_dtype(DType::Bool), array.0.form.strides.clone());
                 Ok(array)
             }
             DType::U8 => convert::<u8>(shape, values),
@@ -180,15 +195,15 @@ impl Array {
 
     pub(crate) fn from_buffer(buffer: Buffer, meta: TensorMeta) -> Array {
         let strides = contiguous_strides(meta.shape()).into();
-        Array(Box::new(Parts { memory: Memory::Host(Arc::new(buffer)), meta, strides, offset: 0 }))
+        Array::from_memory(Memory::Host(Arc::new(buffer)), meta, strides, 0)
     }
 
     pub(crate) fn from_shared(buffer: Arc<Buffer>, meta: TensorMeta, strides: Strides, offset: usize) -> Array {
-        Array(Box::new(Parts { memory: Memory::Host(buffer), meta, strides, offset }))
+        Array::from_memory(Memory::Host(buffer), meta, strides, offset)
     }
 
     pub(crate) fn from_memory(memory: Memory, meta: TensorMeta, strides: Strides, offset: usize) -> Array {
-        Array(Box::new(Parts { memory, meta, strides, offset }))
+        Array(Box::new(Parts { memory, form: Form::new(meta, strides), offset }))
     }
 
     /// The same values on `device`; the same data if they are there already.
@@ -199,7 +214,7 @@ impl Array {
         if self.device() == device {
             return Ok(self.clone());
         }
-        let meta = self.0.meta.with_device(device);
+        let meta = self.0.form.meta.with_device(device);
         if device.is_cpu() {
             return Array::from_bytes(self.shape(), self.dtype(), &self.to_bytes()?);
         }
@@ -209,7 +224,7 @@ impl Array {
             Memory::Device(buffer) => DeviceBuffer::from_bytes(device, &buffer.to_bytes()?)?,
         };
         let memory = Memory::Device(Arc::new(buffer));
-        Ok(Array(Box::new(Parts { memory, meta, strides: self.0.strides.clone(), offset: self.0.offset })))
+        Ok(Array::from_memory(memory, meta, self.0.form.strides.clone(), self.0.offset))
     }
 
     /// The same values on the host.
@@ -221,40 +236,40 @@ impl Array {
                 let mut host = Buffer::uninitialized(bytes.len())?;
                 host.as_bytes_mut().copy_from_slice(&bytes);
                 let memory = Memory::Host(Arc::new(host));
-                let meta = self.0.meta.with_device(Device::CPU);
-                Ok(Array(Box::new(Parts { memory, meta, strides: self.0.strides.clone(), offset: self.0.offset })))
+                let meta = self.0.form.meta.with_device(Device::CPU);
+                Ok(Array::from_memory(memory, meta, self.0.form.strides.clone(), self.0.offset))
             }
         }
     }
 
     /// The device that it is on.
     pub fn device(&self) -> Device {
-        self.0.meta.device()
+        self.0.form.meta.device()
     }
 
     /// Shape, element type, device.
     pub fn meta(&self) -> &TensorMeta {
-        &self.0.meta
+        &self.0.form.meta
     }
 
     /// Extents.
     pub fn shape(&self) -> &[usize] {
-        self.0.meta.shape()
+        self.0.form.meta.shape()
     }
 
     /// Element type.
     pub fn dtype(&self) -> DType {
-        self.0.meta.dtype()
+        self.0.form.meta.dtype()
     }
 
     /// Strides in elements.
     pub fn strides(&self) -> &[isize] {
-        &self.0.strides
+        &self.0.form.strides
     }
 
     /// Whether the elements are in row-major order without gaps.
     pub fn is_contiguous(&self) -> bool {
-        is_contiguous(self.shape(), &self.0.strides)
+        self.0.form.contiguous
     }
 
     /// Whether no other array holds the data. [Memory of others](Array::from_external) is never unique.
@@ -283,6 +298,15 @@ impl Array {
         }
     }
 
+    pub(crate) fn form(&self) -> &Arc<Form> {
+        &self.0.form
+    }
+
+    /// To look at memory that nobody else holds without its lock.
+    pub(crate) fn memory_mut(&mut self) -> &mut Memory {
+        &mut self.0.memory
+    }
+
     pub(crate) fn memory(&self) -> &Memory {
         &self.0.memory
     }
@@ -296,7 +320,8 @@ impl Array {
     }
 
     pub(crate) fn byte_offset(&self) -> usize {
-        self.0.offset * self.dtype().size()
+        // Most arrays are whole, and their form is not looked at.
+        if self.0.offset == 0 { 0 } else { self.0.offset * self.dtype().size() }
     }
 
     /// The data, for host kernels to read.
@@ -307,77 +332,73 @@ impl Array {
         let first = self.buffer()?.as_ptr().wrapping_add(self.byte_offset());
         // SAFETY: every constructor keeps the elements that shape and strides reach within the buffer, whose start is
         // aligned for every element type; shared data is never written.
-        Ok(unsafe { TensorRef::new(self.dtype(), self.shape(), &self.0.strides, first) })
+        Ok(unsafe { TensorRef::new(self.dtype(), self.shape(), &self.0.form.strides, first) })
     }
 
     /// The same data with the dimensions in another order.
     pub fn permute(&self, dims: &[usize]) -> Result<Array> {
-        let rank = self.0.meta.rank();
+        let rank = self.0.form.meta.rank();
         let mut seen = vec![false; rank];
         if dims.len() != rank || !dims.iter().all(|d| *d < rank && !std::mem::replace(&mut seen[*d], true)) {
             return Err(wrong("dims", format!("{dims:?} is not a permutation of {rank} dimensions")));
         }
         let shape: Vec<usize> = dims.iter().map(|d| self.shape()[*d]).collect();
-        let strides = dims.iter().map(|d| self.0.strides[*d]).collect();
-        Ok(Array(Box::new(Parts {
-            memory: self.0.memory.clone(),
-            meta: self.0.meta.with_shape(shape),
-            strides,
-            offset: self.0.offset,
-        })))
+        let strides = dims.iter().map(|d| self.0.form.strides[*d]).collect();
+        Ok(Array::from_memory(self.0.memory.clone(), self.0.form.meta.with_shape(shape), strides, self.0.offset))
     }
 
     /// The elements `start`, `start + step`, ... below `end` of dimension `dim`.
     pub fn slice(&self, dim: usize, start: usize, end: usize, step: usize) -> Result<Array> {
-        let extent =
-            *self.shape().get(dim).ok_or_else(|| wrong("dim", format!("{dim} is out of range for {}", self.0.meta)))?;
+        let extent = *self
+            .shape()
+            .get(dim)
+            .ok_or_else(|| wrong("dim", format!("{dim} is out of range for {}", self.0.form.meta)))?;
         if start > end || end > extent || step == 0 {
-            let message = format!("{start}..{end} step {step} does not lie in dimension {dim} of {}", self.0.meta);
+            let message = format!("{start}..{end} step {step} does not lie in dimension {dim} of {}", self.0.form.meta);
             return Err(Error::Array { method: "slice", message });
         }
         let mut shape = self.shape().to_vec();
         shape[dim] = (end - start).div_ceil(step);
-        let mut strides = self.0.strides.clone();
+        let mut strides = self.0.form.strides.clone();
         strides[dim] *= step as isize;
         let offset = (self.0.offset as isize
-            + if shape.contains(&0) { 0 } else { start as isize * self.0.strides[dim] }) as usize;
-        Ok(Array(Box::new(Parts {
-            memory: self.0.memory.clone(),
-            meta: self.0.meta.with_shape(shape),
-            strides,
-            offset,
-        })))
+            + if shape.contains(&0) { 0 } else { start as isize * self.0.form.strides[dim] })
+            as usize;
+        Ok(Array::from_memory(self.0.memory.clone(), self.0.form.meta.with_shape(shape), strides, offset))
     }
 
     /// The same data broadcast to a larger shape: missing leading dimensions and extents of one are repeated (stride
     /// 0).
     pub fn expand(&self, shape: &[usize]) -> Result<Array> {
-        let missing = shape.len().checked_sub(self.0.meta.rank());
+        let missing = shape.len().checked_sub(self.0.form.meta.rank());
         let fits =
             missing.is_some_and(|m| self.shape().iter().zip(&shape[m..]).all(|(own, new)| own == new || *own == 1));
         let Some(missing) = missing.filter(|_| fits) else {
-            return Err(wrong("shape", format!("{} does not expand to {shape:?}", self.0.meta)));
+            return Err(wrong("shape", format!("{} does not expand to {shape:?}", self.0.form.meta)));
         };
         let elements = shape.iter().try_fold(1usize, |elements, extent| elements.checked_mul(*extent));
         let bytes = elements.and_then(|elements| elements.checked_mul(self.dtype().size()));
         if !shape.contains(&0) && bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
-            return Err(wrong("shape", format!("{} expanded to {shape:?} is larger than any memory", self.0.meta)));
+            return Err(wrong(
+                "shape",
+                format!("{} expanded to {shape:?} is larger than any memory", self.0.form.meta),
+            ));
         }
         let strides = (0..shape.len())
-            .map(|i| if i < missing || self.shape()[i - missing] != shape[i] { 0 } else { self.0.strides[i - missing] })
+            .map(|i| {
+                if i < missing || self.shape()[i - missing] != shape[i] { 0 } else { self.0.form.strides[i - missing] }
+            })
             .collect();
-        Ok(Array(Box::new(Parts {
-            memory: self.0.memory.clone(),
-            meta: self.0.meta.with_shape(shape),
-            strides,
-            offset: self.0.offset,
-        })))
+        Ok(Array::from_memory(self.0.memory.clone(), self.0.form.meta.with_shape(shape), strides, self.0.offset))
     }
 
     /// The values in row-major order. The element type must be `T`'s.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype() {
-            return Err(Error::Array { method: "to_vec", message: format!("{} holds no {}", self.0.meta, T::DTYPE) });
+            return Err(Error::Array {
+                method: "to_vec",
+                message: format!("{} holds no {}", self.0.form.meta, T::DTYPE),
+            });
         }
         self.gather_elements()
     }
@@ -394,13 +415,13 @@ impl Array {
     /// Room for the elements; a view may show more of them than memory holds.
     fn room<T>(&self) -> Result<Vec<T>> {
         let mut values = Vec::new();
-        let room = values.try_reserve_exact(self.0.meta.len());
-        room.map_err(|error| wrong("array", format!("{} cannot be laid out in memory: {error}", self.0.meta)))?;
+        let room = values.try_reserve_exact(self.0.form.meta.len());
+        room.map_err(|error| wrong("array", format!("{} cannot be laid out in memory: {error}", self.0.form.meta)))?;
         Ok(values)
     }
 
     fn for_each_offset(&self, mut f: impl FnMut(usize)) {
-        if self.0.meta.is_empty() {
+        if self.0.form.meta.is_empty() {
             return;
         }
         let shape = self.shape();
@@ -415,11 +436,11 @@ impl Array {
                 }
                 axis -= 1;
                 index[axis] += 1;
-                offset += self.0.strides[axis];
+                offset += self.0.form.strides[axis];
                 if index[axis] < shape[axis] {
                     break;
                 }
-                offset -= self.0.strides[axis] * shape[axis] as isize;
+                offset -= self.0.form.strides[axis] * shape[axis] as isize;
                 index[axis] = 0;
             }
         }
@@ -445,7 +466,10 @@ impl Array {
     pub fn item(&self) -> Result<f64> {
         match self.to_f64()?[..] {
             [value] => Ok(value),
-            _ => Err(Error::Array { method: "item", message: format!("{} has not exactly one element", self.0.meta) }),
+            _ => Err(Error::Array {
+                method: "item",
+                message: format!("{} has not exactly one element", self.0.form.meta),
+            }),
         }
     }
 
@@ -455,12 +479,12 @@ impl Array {
         let data = host.buffer()?.as_bytes();
         if self.is_contiguous() {
             let start = self.byte_offset();
-            return Ok(data[start..start + self.0.meta.bytes()].to_vec());
+            return Ok(data[start..start + self.0.form.meta.bytes()].to_vec());
         }
         let size = self.dtype().size();
         let mut bytes = Vec::new();
-        let room = bytes.try_reserve_exact(self.0.meta.bytes());
-        room.map_err(|error| wrong("array", format!("{} cannot be laid out in memory: {error}", self.0.meta)))?;
+        let room = bytes.try_reserve_exact(self.0.form.meta.bytes());
+        room.map_err(|error| wrong("array", format!("{} cannot be laid out in memory: {error}", self.0.form.meta)))?;
         self.for_each_offset(|offset| bytes.extend_from_slice(&data[offset * size..(offset + 1) * size]));
         Ok(bytes)
     }
@@ -488,11 +512,11 @@ impl Array {
 impl fmt::Debug for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.device().is_cpu() {
-            return write!(f, "{}", self.0.meta);
+            return write!(f, "{}", self.0.form.meta);
         }
         let values = self.to_f64().unwrap_or_default();
         let shown = values.len().min(8);
-        write!(f, "{}{:?}{}", self.0.meta, &values[..shown], if shown < values.len() { "..." } else { "" })
+        write!(f, "{}{:?}{}", self.0.form.meta, &values[..shown], if shown < values.len() { "..." } else { "" })
     }
 }
 

@@ -1,12 +1,13 @@
 //! Functions that are traced and compiled when they are first called, and again when their arguments change form.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fulgurite_kernels::DType;
 
 use crate::argument::Attribute;
-use crate::array::{Array, Strides};
+use crate::array::{Array, Form, Strides};
 use crate::compile::{Options, Stage, compile_traced, explain};
 use crate::error::{Error, Result};
 use crate::meta::{Device, LARGEST_TENSOR, Target, TensorMeta};
@@ -157,8 +158,25 @@ fn results<O: Tree<Leaf = Tensor> + Clone>(structure: &O, outputs: Vec<Array>) -
     structure.clone().map(&mut |_| outputs.next().unwrap_or_else(|| unreachable!("one output for each leaf")))
 }
 
+/// The forms of the arrays that a key was made of: what has one of them has its meta and strides. A key is the same
+/// with others.
+struct Forms(Vec<Arc<Form>>);
+
+impl PartialEq for Forms {
+    fn eq(&self, _: &Forms) -> bool {
+        true
+    }
+}
+
+impl Eq for Forms {}
+
+impl Hash for Forms {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
+    forms: Forms,
     /// Strides where they are not those of a contiguous array.
     leaves: Vec<(TensorMeta, Option<Strides>)>,
     attributes: Vec<Attribute>,
@@ -352,6 +370,7 @@ where
             (array.meta().with_device(self.device(array)), strides)
         };
         Key {
+            forms: Forms(inputs.iter().map(|array| array.form().clone()).collect()),
             leaves: inputs.iter().map(leaf).collect(),
             attributes,
             autocast: self.options.autocast,
@@ -365,7 +384,11 @@ where
             && key.attributes == attributes
             && key.autocast == self.options.autocast
             && key.registrations == registered::epoch()
-            && key.leaves.iter().zip(inputs).all(|((meta, strides), array)| {
+            && key.leaves.iter().zip(&key.forms.0).zip(inputs).all(|(((meta, strides), form), array)| {
+                // What a donated argument is updated to comes back in the form that it had.
+                if Arc::ptr_eq(form, array.form()) {
+                    return true;
+                }
                 meta.shape() == array.shape()
                     && meta.dtype() == array.dtype()
                     && meta.device() == self.device(array)

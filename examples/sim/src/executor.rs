@@ -18,7 +18,7 @@ pub(crate) fn takes(input: &TensorMeta) -> Claim {
 /// Declares elementwise kernels: the operator, the implementation's name, the function.
 macro_rules! unary_kernels {
     ($($of:ident, $name:ident, $f:expr;)*) => {$(
-        #[implementation(of = fulgurite::ops::prims::$of, by = sim)]
+        #[implementation(of = fulgurite::ops::prims::$of, by = sim, in_place)]
         mod $name {
             fn checker(input: &TensorMeta) -> Claim {
                 super::takes(input)
@@ -49,7 +49,7 @@ unary_kernels! {
 /// As [`unary_kernels!`], of two operands, of which one may be a number.
 macro_rules! binary_kernels {
     ($($of:ident, $name:ident, $f:expr;)*) => {$(
-        #[implementation(of = fulgurite::ops::prims::$of, by = sim)]
+        #[implementation(of = fulgurite::ops::prims::$of, by = sim, in_place)]
         mod $name {
             fn checker(input: &Operand<TensorMeta>, other: &Operand<TensorMeta>) -> Claim {
                 [input, other].into_iter().filter_map(Operand::tensor).try_for_each(super::takes)

@@ -1,6 +1,7 @@
 //! The kind `sim`, and a device of it that was opened.
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use fulgurite::device::{
@@ -16,6 +17,9 @@ use crate::stream::{Shared, SimEvent, SimStream};
 
 /// Devices of the kind.
 pub const DEVICES: u32 = 2;
+
+/// Events that were made, of all devices.
+pub static EVENTS: AtomicUsize = AtomicUsize::new(0);
 
 /// The device type that DLPack has for kinds that it does not list: `kDLExtDev`.
 const EXTENSION: i32 = 12;
@@ -151,6 +155,7 @@ impl DeviceContext for SimContext {
     }
 
     fn event(&self, _timed: bool) -> Result<Box<dyn DeviceEvent>, DeviceError> {
+        EVENTS.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(SimEvent::default()))
     }
 
@@ -202,7 +207,7 @@ impl DeviceContext for SimContext {
             // SAFETY: the memory is the program's, which the runtime keeps until work of a failed load is done.
             unsafe { stream.fill(room.own, 0xff, room.bytes) }?;
         }
-        let loaded = SimCode::load(code)?;
+        let loaded = SimCode::load(code, room)?;
         // Other streams write to it too.
         stream.synchronize()?;
         Ok(Box::new(loaded))

@@ -50,10 +50,11 @@ impl Gather {
     pub unsafe fn copy(&self, stream: &Stream, copies: &[CopyRange]) -> Result<()> {
         let copies: Vec<&CopyRange> = copies.iter().filter(|copy| copy.bytes > 0).collect();
         for copies in copies.chunks(LIMIT) {
-            let mut table = vec![0u8; LIMIT * 24];
+            let mut table = [0u8; LIMIT * 24];
             for (entry, copy) in table.chunks_exact_mut(24).zip(copies) {
                 let fields = [copy.from.0, copy.to.0, copy.bytes as u64];
-                entry.copy_from_slice(&fields.map(u64::to_le_bytes).concat());
+                let places = entry.chunks_exact_mut(8).zip(fields);
+                places.for_each(|(place, field)| place.copy_from_slice(&field.to_le_bytes()));
             }
             let largest = copies.iter().map(|copy| copy.bytes).max().unwrap_or(0);
             let blocks = largest.div_ceil(BYTES_OF_BLOCK).clamp(1, MOST_BLOCKS) as u32;

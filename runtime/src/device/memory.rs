@@ -15,36 +15,71 @@ use crate::meta::Device;
 /// Device memory owned by arrays. When the last of them is gone it is kept for the next array of its size.
 #[derive(Debug)]
 pub struct DeviceBuffer {
+    /// That of the memory, which is looked at in each run.
+    address: DeviceAddress,
     state: Arc<DeviceState>,
     memory: Option<Block>,
-    /// What keeps memory alive that was allocated elsewhere.
-    owner: Option<Owner>,
+    /// Where the memory goes in the end, if it is not kept for the next array.
+    origin: Option<Box<Origin>>,
     /// `None` if it was not written by a run, and depends on none.
     content: Mutex<Option<Arc<Content>>>,
 }
 
-/// Where the content of a block comes from. All that one run writes share it: a training step has hundreds of results.
-#[derive(Debug, Default)]
-pub(crate) struct Content {
+/// Whose memory it is that was not allocated for arrays in general.
+#[derive(Debug)]
+enum Origin {
+    /// Memory that was allocated elsewhere; what keeps it alive.
+    External(Owner),
+}
+
+/// Where the content of blocks comes from. All that one run writes share it: a training step has hundreds of results.
+/// If the next run writes all of them again, and no other array shares it, it is changed for all of them at once.
+#[derive(Debug)]
+pub(crate) struct Content(Mutex<Known>);
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Known {
     /// The runs that it depends on.
-    origins: Origins,
+    pub(crate) origins: Origins,
     /// A mark behind the last of them; `None` if it was not written by a run.
-    written: Option<Arc<Written>>,
+    pub(crate) written: Option<Arc<Written>>,
 }
 
 impl Content {
-    /// That of a run: which runs it comes from, and what is behind the last of them.
-    pub(crate) fn of_run(origins: Origins, written: Arc<Written>) -> Arc<Content> {
-        Arc::new(Content { origins, written: Some(written) })
+    pub(crate) fn new(known: Known) -> Arc<Content> {
+        Arc::new(Content(Mutex::new(known)))
+    }
+
+    /// What is known of it.
+    fn known(&self) -> Known {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Adds the runs that it comes from.
+    pub(crate) fn add_origins(&self, to: &mut Origins) {
+        to.add(&self.0.lock().unwrap_or_else(PoisonError::into_inner).origins);
+    }
+
+    /// A run has written all that shares it.
+    pub(crate) fn replace(&self, known: Known) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = known;
     }
 }
 
 impl DeviceBuffer {
     /// `bytes` bytes of unspecified content on `device`.
     pub fn new(device: Device, bytes: usize) -> Result<DeviceBuffer> {
-        let state = DeviceState::of(device)?;
-        let memory = Some(state.take(bytes)?);
-        Ok(DeviceBuffer { state, memory, owner: None, content: Mutex::default() })
+        DeviceBuffer::on(&DeviceState::of(device)?, bytes)
+    }
+
+    /// As [`DeviceBuffer::new`], on a device that is open.
+    pub(crate) fn on(state: &Arc<DeviceState>, bytes: usize) -> Result<DeviceBuffer> {
+        Ok(DeviceBuffer::of(state.clone(), state.take(bytes)?, None))
+    }
+
+    fn of(state: Arc<DeviceState>, memory: Block, origin: Option<Origin>) -> DeviceBuffer {
+        let (address, origin) = (memory.address(), origin.map(Box::new));
+        DeviceBuffer { address, state, memory: Some(memory), origin, content: Mutex::default() }
     }
 
     /// Memory of `device` that was allocated elsewhere. When the last array that uses it is gone, the host waits for
@@ -62,12 +97,12 @@ impl DeviceBuffer {
             state.context().check_address(address)?;
         }
         let memory: Box<dyn DeviceMemory> = Box::new(External { address, bytes });
-        Ok(DeviceBuffer { state, memory: Some(memory.into()), owner: Some(owner), content: Mutex::default() })
+        Ok(DeviceBuffer::of(state, memory.into(), Some(Origin::External(owner))))
     }
 
     /// Whether the memory was allocated elsewhere.
     pub fn is_external(&self) -> bool {
-        self.owner.is_some()
+        matches!(self.origin.as_deref(), Some(Origin::External(_)))
     }
 
     /// `bytes` zero bytes.
@@ -89,7 +124,7 @@ impl DeviceBuffer {
 
     /// Where it starts.
     pub fn address(&self) -> DeviceAddress {
-        self.memory.as_ref().map_or(DeviceAddress::NULL, Block::address)
+        self.address
     }
 
     /// Size in bytes.
@@ -107,11 +142,14 @@ impl DeviceBuffer {
         &self.state
     }
 
-    /// Adds the runs that the content comes from.
-    pub(crate) fn add_origins(&self, to: &mut Origins) {
-        if let Some(content) = &*self.locked() {
-            to.add(&content.origins);
-        }
+    /// What is known of the content, shared with other arrays; `None` if it was not written by a run.
+    pub(crate) fn shared_content(&self) -> Option<Arc<Content>> {
+        self.locked().clone()
+    }
+
+    /// As [`DeviceBuffer::shared_content`], of memory that nobody else holds.
+    pub(crate) fn own_content(&mut self) -> Option<&Arc<Content>> {
+        self.content.get_mut().unwrap_or_else(PoisonError::into_inner).as_ref()
     }
 
     /// Says that a run writes the content.
@@ -125,23 +163,23 @@ impl DeviceBuffer {
     /// # Errors
     /// As [`DeviceBuffer::to_bytes`].
     pub(crate) fn check_origins(&self) -> Result<()> {
-        let Some(content) = self.content().filter(|content| !content.origins.is_empty()) else { return Ok(()) };
+        let Some(known) = self.known().filter(|known| !known.origins.is_empty()) else { return Ok(()) };
         self.state.synchronize()?;
-        self.state.faults().check(&content.origins)
+        self.state.faults().check(&known.origins)
     }
 
     /// Says that the content is copied from `other`, on the compute stream.
     pub(crate) fn set_copied(&self, other: &DeviceBuffer) {
-        let of = |content: Arc<Content>| Arc::new(Content { origins: content.origins.clone(), written: None });
-        *self.locked() = other.content().map(of);
+        let of = |known: Known| Content::new(Known { written: None, ..known });
+        *self.locked() = other.known().map(of);
     }
 
     fn locked(&self) -> MutexGuard<'_, Option<Arc<Content>>> {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn content(&self) -> Option<Arc<Content>> {
-        self.locked().clone()
+    fn known(&self) -> Option<Known> {
+        self.locked().as_ref().map(|content| content.known())
     }
 
     /// Its content, once the run that wrote it has ended. What is enqueued behind that run goes on meanwhile.
@@ -150,13 +188,13 @@ impl DeviceBuffer {
     /// What a kernel of a run that the content comes from found wrong with its data, such as an index out of range:
     /// each time, whoever reads. The driver's otherwise.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let content = self.content();
+        let known = self.known();
         let mut bytes = vec![0; self.len()];
         if let Some(memory) = &self.memory {
-            let written = content.as_ref().and_then(|content| content.written.as_deref());
+            let written = known.as_ref().and_then(|known| known.written.as_deref());
             self.state.read(memory, written, &mut bytes)?;
         }
-        content.map_or(Ok(()), |content| self.state.faults().check(&content.origins))?;
+        known.map_or(Ok(()), |known| self.state.faults().check(&known.origins))?;
         Ok(bytes)
     }
 }
@@ -164,9 +202,9 @@ impl DeviceBuffer {
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         let Some(memory) = self.memory.take() else { return };
-        match self.owner.take() {
+        match self.origin.take().map(|origin| *origin) {
             None => self.state.give_back(memory),
-            Some(owner) => {
+            Some(Origin::External(owner)) => {
                 if let Err(error) = self.state.synchronize() {
                     tracing::error!(%error, "waiting for work that uses memory of others");
                 }

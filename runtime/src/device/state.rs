@@ -31,6 +31,7 @@ pub struct DeviceState {
     device: Device,
     kept: Mutex<Vec<Block>>,
     faults: FaultLog,
+    spare_events: Arc<SpareEvents>,
     unfinished: Mutex<Unfinished>,
     timeline: Mutex<Option<Timeline>>,
     /// What small reads go through, once there was one.
@@ -49,9 +50,27 @@ pub struct DeviceState {
 /// A mark behind the run that wrote an array.
 #[derive(Debug)]
 pub(crate) struct Written {
-    event: Box<dyn DeviceEvent>,
+    /// Taken where the value is dropped.
+    event: Option<Box<dyn DeviceEvent>>,
+    /// Where the event goes then: making one takes a driver as long as recording it.
+    spare: Arc<SpareEvents>,
     /// The number of that run among those of the device.
     number: u64,
+}
+
+/// Events without timing that nobody waits for any more.
+type SpareEvents = Mutex<Vec<Box<dyn DeviceEvent>>>;
+
+/// Events that are kept for the next runs.
+const MOST_SPARE_EVENTS: usize = 64;
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < MOST_SPARE_EVENTS {
+            spare.extend(self.event.take());
+        }
+    }
 }
 
 impl Written {
@@ -60,7 +79,8 @@ impl Written {
     /// # Errors
     /// A fault of the device.
     pub(crate) fn wait(&self, state: &DeviceState) -> Result<()> {
-        waiting(|| self.event.synchronize()).map_err(|error| state.faulted(error))
+        let synchronize = || self.event.as_ref().map_or(Ok(()), |event| event.synchronize());
+        waiting(synchronize).map_err(|error| state.faulted(error))
     }
 }
 
@@ -122,6 +142,7 @@ impl DeviceState {
             device,
             kept: Mutex::new(Vec::new()),
             faults: FaultLog::default(),
+            spare_events: Arc::default(),
             unfinished: Mutex::default(),
             timeline: Mutex::default(),
             pinned: Mutex::default(),
@@ -228,9 +249,10 @@ impl DeviceState {
 
     /// A mark behind what is enqueued on the compute stream by now, the end of run `number`.
     pub(crate) fn written(&self, number: u64) -> Result<Arc<Written>> {
-        let event = self.context.event(false)?;
+        let spare = self.spare_events.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let event = spare.map_or_else(|| self.context.event(false), Ok)?;
         self.compute.record(&*event)?;
-        Ok(Arc::new(Written { event, number }))
+        Ok(Arc::new(Written { event: Some(event), spare: self.spare_events.clone(), number }))
     }
 
     /// Reads the first bytes of `memory` on the copy stream, once the run that wrote them has ended, and waits for

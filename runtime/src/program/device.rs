@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use fulgurite_kernels::launch::{CopyRange, DeviceAddress};
 
-use super::placement::{Base, Placement, Source as OutputSource};
+use super::placement::{Base, Placement, Source as OutputSource, not_unique};
 use crate::array::{Array, Memory};
-use crate::device::faults::Origins;
 use crate::device::host_time::counted;
-use crate::device::memory::Content;
+use crate::device::memory::{Content, Known};
 use crate::device::{
     Address, Addresses, CodeError, CodeStep, DeviceBuffer, DeviceCode, DeviceError, DeviceState, DeviceStream,
     Location, RECORD_BYTES, Root, Source,
@@ -34,6 +33,7 @@ mod staging;
 mod steps;
 mod timed;
 
+use inputs::Seen;
 use loaded::{Loaded, Refused};
 use regions::Regions;
 use steps::{Step, Steps};
@@ -88,13 +88,13 @@ enum Edge {
 }
 
 /// A run that is enqueued.
-struct Enqueued {
+struct Enqueued<'a> {
     /// As the run used them, in order.
     inputs: Vec<Array>,
     /// Memory of fresh outputs, in order.
     fresh: Vec<DeviceBuffer>,
-    /// What its results come from, itself left out.
-    origins: Origins,
+    /// What was known of the inputs.
+    seen: &'a Seen,
     /// Its number among the device's.
     number: u64,
 }
@@ -208,7 +208,6 @@ impl DeviceProgram {
 
     /// Enqueues a run of inputs that have the metas and strides that the program takes.
     pub(super) fn run(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
-        self.placement.check_unique(&self.trace, &inputs)?;
         self.run_with(inputs, |loaded, starts| {
             let state = loaded.state.clone();
             state.timed(StreamKind::Compute, || self.trace.name.clone(), |_| self.replay(loaded, starts))
@@ -338,18 +337,21 @@ impl DeviceProgram {
     /// Stages inputs, has `work` done, and gives out outputs.
     fn run_with(
         &self,
-        inputs: Vec<Array>,
+        mut inputs: Vec<Array>,
         work: impl FnOnce(&mut Loaded, &[DeviceAddress]) -> Result<()>,
     ) -> Result<Vec<Array>> {
-        // Dropped after the program is let go of: the deleter of such an array may call this program.
-        let _external: Vec<Array> = inputs.iter().filter(|array| array.is_external()).cloned().collect();
+        // Before the program is held, and so dropped behind it.
+        let seen;
         let mut held = self.hold()?;
         let loaded = held.get();
         let state = loaded.state.clone();
         let _entered = state.context().enter()?;
         let device = steps::device_of(&self.trace);
         let own = loaded.own();
-        let origins = inputs::origins_of(&inputs, device);
+        seen = Seen::look(&mut inputs, &self.placement.overwritten, &state).map_err(|i| {
+            let name = &self.trace.block.value(self.trace.block.parameters[i]).name;
+            not_unique(name, inputs[i].is_external())
+        })?;
         counted(|spent| &mut spent.inputs, || self.stage(loaded, &inputs))?;
         let mut placed: Vec<Array> = Vec::with_capacity(inputs.len());
         let mut starts: Vec<DeviceAddress> = Vec::with_capacity(inputs.len());
@@ -363,20 +365,21 @@ impl DeviceProgram {
         }
         let mut fresh = Vec::with_capacity(self.placement.fresh.len());
         for (meta, offset) in self.placement.fresh.iter().zip(&self.regions.outputs) {
-            let buffer = DeviceBuffer::new(device, meta.bytes())?;
+            let buffer = DeviceBuffer::on(&state, meta.bytes())?;
             starts.push(offset.map_or(buffer.address(), |offset| own.offset(offset as usize)));
             fresh.push(buffer);
         }
         let number = loaded.state.enqueued(&self.code.name);
         tracing::trace!(function = %self.code.name, "inputs are on the device");
         counted(|spent| &mut spent.launching, || work(loaded, &starts))?;
-        let run = Enqueued { inputs: placed, fresh, origins, number };
+        let run = Enqueued { inputs: placed, fresh, seen: &seen, number };
         counted(|spent| &mut spent.results, || self.hand_out(loaded, run))
     }
 
     /// What callers get of a run that is enqueued.
-    fn hand_out(&self, loaded: &mut Loaded, run: Enqueued) -> Result<Vec<Array>> {
-        let Enqueued { inputs, fresh, mut origins, number } = run;
+    fn hand_out(&self, loaded: &mut Loaded, run: Enqueued<'_>) -> Result<Vec<Array>> {
+        let Enqueued { inputs, fresh, seen, number } = run;
+        let mut origins = seen.origins.clone();
         let own = loaded.own();
         if let Some(fault) = &loaded.fault {
             origins = fault.fetch(&loaded.state, origins)?;
@@ -393,12 +396,24 @@ impl DeviceProgram {
         loaded.last = Some(written.clone());
         let fresh = fresh.into_iter().map(|buffer| Memory::Device(Arc::new(buffer))).collect();
         self.runs.fetch_add(1, Ordering::Relaxed);
+        let known = Known { origins, written: Some(written) };
+        // Where a run overwrites all results of the run before, as a training step does, one record says it of all.
+        let shared = seen.shared();
+        if let Some(content) = shared {
+            content.replace(known.clone());
+        }
         let outputs = self.placement.collect(inputs, fresh);
-        let content = Content::of_run(origins, written);
+        // Fresh results have a record of their own: callers may keep them.
+        let (overwritten, fresh) = (Content::new(known.clone()), Content::new(known));
         for (array, source) in outputs.iter().zip(&self.placement.outputs) {
-            // An input that is given back as it came keeps the origins that it has.
-            if let (Memory::Device(buffer), false) = (array.memory(), matches!(source, OutputSource::Passed(_))) {
-                buffer.set_written(&content);
+            let content = match source {
+                OutputSource::Fresh(_) => &fresh,
+                OutputSource::Donated(_) if shared.is_none() => &overwritten,
+                // An input that is given back as it came keeps the origins that it has.
+                OutputSource::Donated(_) | OutputSource::Passed(_) | OutputSource::Same(_) => continue,
+            };
+            if let Memory::Device(buffer) = array.memory() {
+                buffer.set_written(content);
             }
         }
         Ok(outputs)

@@ -48,6 +48,15 @@ pub(super) struct Placement {
     pub(super) fresh: Vec<TensorMeta>,
 }
 
+/// The error of a donated input that is not for the program to overwrite.
+pub(super) fn not_unique(name: &str, is_external: bool) -> Error {
+    let message = match is_external {
+        true => "is donated but its memory belongs to somebody else; donate a copy (`to_contiguous`)",
+        false => "is donated but somebody else still holds it; give the only copy away, or do not donate it",
+    };
+    Error::Argument { argument: name.to_owned(), message: message.into() }
+}
+
 impl Placement {
     /// Reads the plan of a trace.
     pub(super) fn new(trace: &Trace) -> Result<Placement> {
@@ -177,16 +186,7 @@ impl Placement {
     pub(super) fn check_unique(&self, trace: &Trace, inputs: &[Array]) -> Result<()> {
         for ((array, overwritten), id) in inputs.iter().zip(&self.overwritten).zip(&trace.block.parameters) {
             if *overwritten && !array.is_unique() {
-                let message = match array.is_external() {
-                    true => "is donated but its memory belongs to somebody else; donate a copy (`to_contiguous`)",
-                    false => {
-                        "is donated but somebody else still holds it; give the only copy away, or do not donate it"
-                    }
-                };
-                return Err(Error::Argument {
-                    argument: trace.block.value(*id).name.to_string(),
-                    message: message.into(),
-                });
+                return Err(not_unique(&trace.block.value(*id).name, array.is_external()));
             }
         }
         Ok(())

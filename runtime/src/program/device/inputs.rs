@@ -7,13 +7,14 @@ use fulgurite_kernels::launch::{CopyRange, DeviceAddress};
 use super::regions::INPUT_ALIGNMENT;
 use crate::array::{Array, Memory, Strides};
 use crate::device::faults::Origins;
+use crate::device::memory::Content;
 use crate::device::{DeviceBuffer, DeviceState};
 use crate::error::Result;
 use crate::meta::Device;
 
 /// The array on `device`, where kernels expect its first element, and the address of that.
-pub(super) fn placed(mut array: Array, device: Device, state: &DeviceState) -> Result<(Array, DeviceAddress)> {
-    if array.device() != device {
+pub(super) fn placed(mut array: Array, device: Device, state: &Arc<DeviceState>) -> Result<(Array, DeviceAddress)> {
+    if !matches!(array.memory(), Memory::Device(buffer) if Arc::ptr_eq(buffer.state(), state)) {
         array = array.to_device(device)?;
     }
     loop {
@@ -48,14 +49,69 @@ fn aligned(array: &Array, start: DeviceAddress, state: &DeviceState) -> Result<A
     Ok(Array::from_memory(Memory::Device(Arc::new(copy)), meta, strides, first / size))
 }
 
-/// The runs that arrays on a device come from, as far as they may have a fault.
-pub(super) fn origins_of(arrays: &[Array], device: Device) -> Origins {
-    let mut origins = Origins::default();
-    for array in arrays {
-        // What comes from another device is read on its way, which asks its origins.
-        if let (Memory::Device(buffer), true) = (array.memory(), array.device() == device) {
-            buffer.add_origins(&mut origins);
+/// What is known of a run's inputs before it.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// The runs that they come from, as far as they may have a fault.
+    pub(super) origins: Origins,
+    /// Memory of others. It is let go of behind the program: the deleter of such an array may call it.
+    pub(super) external: Vec<Array>,
+    /// What an input that is overwritten says of its content, and how many of them share that.
+    family: Option<(Arc<Content>, usize)>,
+    /// Whether some say something else.
+    mixed: bool,
+}
+
+impl Seen {
+    /// Looks at each input once: a training step has hundreds. The number of one that is to be overwritten and that
+    /// somebody else holds is the error.
+    pub(super) fn look(inputs: &mut [Array], overwritten: &[bool], state: &Arc<DeviceState>) -> Result<Seen, usize> {
+        let mut seen = Seen::default();
+        for (i, (array, overwritten)) in inputs.iter_mut().zip(overwritten).enumerate() {
+            if *overwritten {
+                if !array.is_unique() {
+                    return Err(i);
+                }
+                seen.overwritten(array.memory_mut(), state);
+                continue;
+            }
+            if array.is_external() {
+                seen.external.push(array.clone());
+            }
+            match array.memory() {
+                Memory::Device(buffer) if Arc::ptr_eq(buffer.state(), state) => {
+                    if let Some(content) = buffer.shared_content() {
+                        content.add_origins(&mut seen.origins);
+                    }
+                }
+                // What comes from another device is read on its way, which asks its origins.
+                Memory::Device(_) | Memory::Host(_) => {}
+            }
+        }
+        Ok(seen)
+    }
+
+    fn overwritten(&mut self, memory: &mut Memory, state: &Arc<DeviceState>) {
+        let content = match memory {
+            Memory::Device(buffer) if Arc::ptr_eq(buffer.state(), state) => {
+                Arc::get_mut(buffer).and_then(DeviceBuffer::own_content)
+            }
+            Memory::Device(_) | Memory::Host(_) => None,
+        };
+        match (content, &mut self.family) {
+            (Some(content), Some((family, members))) if Arc::ptr_eq(content, family) => *members += 1,
+            (Some(content), family) => {
+                content.add_origins(&mut self.origins);
+                self.mixed |= family.is_some();
+                family.get_or_insert_with(|| (content.clone(), 1));
+            }
+            (None, _) => self.mixed = true,
         }
     }
-    origins
+
+    /// What all inputs that are overwritten share, if no other array shares it.
+    pub(super) fn shared(&self) -> Option<&Arc<Content>> {
+        let (family, members) = self.family.as_ref().filter(|_| !self.mixed)?;
+        (Arc::strong_count(family) == members + 1).then_some(family)
+    }
 }
