@@ -190,6 +190,14 @@ impl Batches {
 
     /// The next batch; epochs follow each other without end. If the stream cannot be read, the position stays.
     pub fn next_batch(&mut self) -> Result<Batch, TokensError> {
+        let BatchPosition { rows, context, .. } = self.position;
+        let (mut inputs, mut targets) = (vec![0; rows * context], vec![0; rows * context]);
+        self.next_into(&mut inputs, &mut targets)?;
+        Ok(Batch { inputs, targets, rows, context })
+    }
+
+    /// As [`Batches::next_batch`], written to `inputs` and `targets`, which have room for one batch.
+    pub(crate) fn next_into(&mut self, inputs: &mut [i64], targets: &mut [i64]) -> Result<(), TokensError> {
         let BatchPosition { seed, order, epoch, batch, rows, context, .. } = self.position;
         if order == Order::Shuffled && self.permutation.as_ref().is_none_or(|(drawn, _)| *drawn != epoch) {
             self.permutation = Some((epoch, permutation(self.windows, seed, epoch).into()));
@@ -199,14 +207,14 @@ impl Batches {
             Some((_, permutation)) if order == Order::Shuffled => permutation[index] as usize * context,
             _ => index * context,
         });
-        let result = gather(&self.tokens, starts, rows, context)?;
+        gather(&self.tokens, starts, context, inputs, targets)?;
         self.position.batch += 1;
         if self.position.batch == self.batches_per_epoch() {
             self.position.batch = 0;
             // A corrupt position may hold the last epoch there is.
             self.position.epoch = self.position.epoch.wrapping_add(1);
         }
-        Ok(result)
+        Ok(())
     }
 }
 
@@ -228,7 +236,11 @@ pub fn validation_batches(
     let chosen = count * rows;
     // In 128 bits, the product cannot overflow.
     let start = |index: usize| (index as u128 * windows as u128 / chosen as u128) as usize * context;
-    let batch = |batch| gather(tokens, (batch * rows..(batch + 1) * rows).map(start), rows, context);
+    let batch = |batch| {
+        let (mut inputs, mut targets) = (vec![0; rows * context], vec![0; rows * context]);
+        gather(tokens, (batch * rows..(batch + 1) * rows).map(start), context, &mut inputs, &mut targets)?;
+        Ok::<Batch, TokensError>(Batch { inputs, targets, rows, context })
+    };
     Ok((0..count).map(batch).collect::<Result<_, _>>()?)
 }
 
@@ -245,20 +257,21 @@ fn windows_of(tokens: usize, rows: usize, context: usize) -> Result<usize, Batch
     Ok((tokens - 1) / context)
 }
 
+/// Writes a window for each of `starts`: `context` tokens to `inputs`, and the token after each to `targets`.
 fn gather(
     tokens: &Tokens,
     starts: impl Iterator<Item = usize>,
-    rows: usize,
     context: usize,
-) -> Result<Batch, TokensError> {
-    let mut inputs = Vec::with_capacity(rows * context);
-    let mut targets = Vec::with_capacity(rows * context);
-    for start in starts {
+    inputs: &mut [i64],
+    targets: &mut [i64],
+) -> Result<(), TokensError> {
+    let rows = inputs.chunks_exact_mut(context).zip(targets.chunks_exact_mut(context));
+    for (start, (inputs, targets)) in starts.zip(rows) {
         let window = tokens.read(start, context + 1)?;
-        inputs.extend(window[..context].iter().map(|&token| i64::from(token)));
-        targets.extend(window[1..].iter().map(|&token| i64::from(token)));
+        inputs.iter_mut().zip(&window[..context]).for_each(|(to, token)| *to = i64::from(*token));
+        targets.iter_mut().zip(&window[1..]).for_each(|(to, token)| *to = i64::from(*token));
     }
-    Ok(Batch { inputs, targets, rows, context })
+    Ok(())
 }
 
 /// Fisher-Yates from the end, with the stream of (seed, epoch).

@@ -8,11 +8,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fulgurite::compile::Options;
-use fulgurite::device::HostTime;
+use fulgurite::device::{DeviceState, HostTime, Uploader};
 use fulgurite::models::batches::{Batches, Order};
 use fulgurite::models::train::batch_arrays;
 use fulgurite::program::RunCounts;
-use fulgurite::{Array, Device, Tensor, jit};
+use fulgurite::{Array, DType, Device, Tensor, jit};
 use fulgurite_example_sim::kind::EVENTS;
 
 /// Counts what each thread allocates.
@@ -120,6 +120,56 @@ fn a_replayed_step_patches_nothing_and_allocates_nothing_for_each_array() {
     let (few, many) = (of(&few), of(&many));
     let lists = many.saturating_sub(400 - 8).saturating_sub(few);
     assert!(few < 60 && lists < 30, "{few} allocations with 8 arrays, {many} with 400");
+}
+
+/// Inputs that another thread sends ahead, and reports that are read one step late.
+#[test]
+fn inputs_sent_ahead_give_the_same_results_in_memory_that_is_used_again() {
+    const RUNS: usize = 60;
+    let _alone = alone();
+    let device = Device::new("sim", 1);
+    let step = jit(|(state, inputs): (Tensor, Vec<Tensor>)| {
+        let state = state * inputs[0] + inputs[1];
+        (state, state * inputs[0])
+    })
+    .named("step")
+    .arguments(["state", "inputs"])
+    .results(["state", "report"])
+    .donate("state")
+    .options(Options { verify: false, device: Some(device), ..Options::default() });
+    let inputs = |number: usize| {
+        let offsets: Vec<f32> = (0..300).map(|i| ((number * 37 + i * 11) % 101) as f32).collect();
+        [Array::new([300], &[1.0 / (number + 1) as f32; 300]).unwrap(), Array::new([300], &offsets).unwrap()]
+    };
+    let state = || Array::new([300], &[1.0f32; 300]).unwrap().to_device(device).unwrap();
+    let held = || DeviceState::of(device).unwrap().context().memory_held().now;
+    let run = |next: &mut dyn FnMut(usize) -> [Array; 2]| {
+        let (mut state, mut unread, mut reports, mut memory) = (state(), None::<Array>, Vec::new(), Vec::new());
+        for number in 0..RUNS {
+            let (after, report) = step.call((state, next(number).to_vec())).unwrap();
+            reports.extend(unread.replace(report).map(|before| before.to_f64().unwrap()));
+            memory.push(held());
+            state = after;
+        }
+        reports.extend(unread.map(|last| last.to_f64().unwrap()));
+        reports.push(state.to_f64().unwrap());
+        (reports, memory)
+    };
+    let (expected, _) = run(&mut |number| inputs(number));
+    let uploader = Uploader::new(device, "step").unwrap();
+    let (found, memory) = std::thread::scope(|scope| {
+        let (send, made) = std::sync::mpsc::sync_channel(0);
+        scope.spawn(move || (0..RUNS).for_each(|number| send.send(uploader.send(inputs(number)).unwrap()).unwrap()));
+        run(&mut |_| made.recv().unwrap())
+    });
+    assert!(found == expected, "results differ");
+    // Inputs of a few steps exist at a time: twice 1,200 bytes, each from a multiple of 256 on.
+    let (most, block) = (*memory.iter().max().unwrap() - memory[0], 2 * 1280);
+    assert!(most <= 6 * block, "{memory:?}");
+    let state = Array::zeros_on(device, [300], DType::F32).unwrap();
+    let counts = step.compile(&(state, inputs(0).to_vec())).unwrap().program().counts().unwrap();
+    assert_eq!((counts.runs, counts.graphs, counts.updates), (2 * RUNS, 1, 0));
+    assert_eq!(step.compiles(), 1);
 }
 
 /// `cargo test --release -p fulgurite-example-sim --test host_work -- --ignored --nocapture`

@@ -12,9 +12,16 @@ pub fn batch_arrays(batch: &Batch) -> Result<BatchTensors<Array>> {
     Ok(BatchTensors { tokens: Array::new(shape, &batch.inputs)?, targets: Array::new(shape, &batch.targets)? })
 }
 
-/// The next batch as arrays.
+/// The next batch as arrays, which are written where they are read.
 pub(super) fn next_arrays(batches: &mut Batches) -> Result<BatchTensors<Array>> {
-    batch_arrays(&batches.next_batch().map_err(|error| wrong("data", error))?)
+    let shape = [batches.position().rows, batches.position().context];
+    let (mut read, mut inputs) = (Ok(()), None);
+    let targets = Array::written(shape, |targets| {
+        inputs = Some(Array::written(shape, |inputs| read = batches.next_into(inputs, targets)));
+    })?;
+    read.map_err(|error| wrong("data", error))?;
+    let tokens = inputs.unwrap_or_else(|| unreachable!("written with the targets"))?;
+    Ok(BatchTensors { tokens, targets })
 }
 
 /// The numbers of step `step` (from 1).

@@ -9,7 +9,7 @@ use serde::Serialize;
 /// step before it read and told. On the host, where nothing is enqueued ahead, the report is that of the step itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Turn {
-    /// The batch is made.
+    /// The batch, the learning rate and the generator, or taking them from the thread that makes them.
     pub(super) batch: Duration,
     /// The compiled step is found for its arguments, which are checked, and their addresses gathered.
     pub(super) arguments: Duration,
@@ -28,7 +28,7 @@ pub(super) struct Turn {
 /// Medians of turns, in microseconds. On the host, `launch` is the step itself.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct HostParts {
-    /// Making the batch.
+    /// Making the batch and the step's numbers, or taking them from the thread that makes them.
     pub batch: f64,
     /// Finding the compiled step for its arguments, checking them, gathering their addresses.
     pub arguments: f64,

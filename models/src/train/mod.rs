@@ -3,6 +3,7 @@
 mod arrays;
 mod bench;
 mod failure;
+mod feed;
 mod host;
 mod log;
 pub mod notes;

@@ -30,6 +30,9 @@ type LossArguments<T> = (Parameters<T>, BatchTensors<T>);
 /// The loss of a validation batch.
 pub(super) type ValidationLoss<'a> = Function<'a, LossArguments<Array>, LossArguments<Tensor>, Tensor>;
 
+/// The name of the step on one batch.
+pub(super) const STEP: &str = "train_step";
+
 /// See the module.
 pub(super) struct Programs<'a> {
     pub(super) config: &'a dyn Model,
@@ -71,7 +74,7 @@ impl<'a> Programs<'a> {
         Programs {
             config,
             step: jit(Box::new(step) as Box<dyn Fn(_) -> _>)
-                .named("train_step")
+                .named(STEP)
                 .arguments(["state", "batch", "scalars", "previous"])
                 .results(["state", "loss_and_norm"])
                 .donate("state")

@@ -10,10 +10,11 @@ use fulgurite_runtime::{Array, Error, Result};
 
 use super::arrays::{generator, next_arrays, step_scalars};
 use super::failure::{Cause, Divergence, TrainError, cause_of};
+use super::feed::{Feed, Inputs};
 use super::host::{Meter, Turn};
 use super::log::{Log, Report};
 use super::options::{OnNonFinite, TrainOptions};
-use super::programs::{Programs, no_report};
+use super::programs::{Programs, STEP, no_report};
 use super::run::{Run, evaluate, sample, save};
 use crate::batches::Batches;
 use crate::parameter_list::Parameters;
@@ -112,6 +113,8 @@ impl Steps<'_> {
         let mut skipped = Skipped::default();
         let mut unread: Option<Enqueued> = None;
         let mut turns = Vec::new();
+        let of_step = (options.accumulate == 1).then_some((options, self.schedule));
+        let mut feed = of_step.map(|of| Feed::start(of, STEP, first, &run.batches)).transpose()?;
         let mut recording = None;
         while run.done < options.steps {
             let number = run.done + 1;
@@ -121,8 +124,8 @@ impl Steps<'_> {
                 recording = Some(Recording(device));
             }
             let mut meter = Meter::start();
-            let batch = match (options.accumulate == 1).then(|| next_arrays(&mut run.batches)).transpose() {
-                Ok(batch) => batch,
+            let inputs = match feed.as_mut().map(|feed| feed.next(&mut run.batches)).transpose() {
+                Ok(inputs) => inputs,
                 Err(error) => {
                     // What is enqueued is told first.
                     unread.take().map_or(Ok(()), |before| self.read(&run, before, &mut skipped, &mut log))?;
@@ -131,7 +134,7 @@ impl Steps<'_> {
             };
             meter.batch();
             let previous = unread.as_ref().map(|step| step.report.clone());
-            let step = match self.step(number, run.state, batch, previous, &mut run.batches, number > first) {
+            let step = match self.step(number, run.state, inputs, previous, &mut run.batches, number > first) {
                 Ok(Step::Taken(state, step)) => {
                     run.state = state;
                     step
@@ -244,25 +247,25 @@ impl Steps<'_> {
         Divergence { step: before.number, cause, saved }.into()
     }
 
-    /// Enqueues one step on `batch`, or on several of `batches`, after one whose report is `previous`, if that was not
+    /// Enqueues one step on `inputs`, or on several of `batches`, after one whose report is `previous`, if that was not
     /// read; `may_stop` is whether it may end before its last batch.
     fn step(
         &self,
         number: u64,
         state: TrainState<Array>,
-        batch: Option<BatchTensors<Array>>,
+        inputs: Option<Inputs>,
         previous: Option<Array>,
         batches: &mut Batches,
         may_stop: bool,
     ) -> Result<Step> {
         let (options, programs) = (self.options, self.programs);
-        let scalars = step_scalars(self.schedule.learning_rate(number - 1), number, options.seed)?;
-        if let Some(batch) = batch {
+        if let Some(Inputs { batch, scalars }) = inputs {
             let made_of = Gradients::Of(batch.clone(), scalars.generator.clone());
             let previous = previous.map_or_else(|| no_report(options), Ok)?;
             let (state, report) = programs.step.call((state, batch, scalars, previous))?;
             return Ok(Step::Taken(state, Enqueued { number, report, gradients: made_of }));
         }
+        let scalars = step_scalars(self.schedule.learning_rate(number - 1), number, options.seed)?;
         let zeros = zeros(programs.config, options.precision.parameters(), options.device())?;
         let (mut gradients, mut loss) = (zeros, Array::scalar(0.0));
         let before = batches.clone();

@@ -1,5 +1,6 @@
 //! Memory of arrays on a device.
 
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fulgurite_kernels::buffer::Owner;
@@ -25,11 +26,19 @@ pub struct DeviceBuffer {
     content: Mutex<Option<Arc<Content>>>,
 }
 
+/// Whose a block is.
+pub(super) trait Lender: Debug + Send + Sync {
+    /// Takes back the block of arrays that are gone. Work that was enqueued with them may still use it.
+    fn take_back(self: Box<Self>, block: Block);
+}
+
 /// Whose memory it is that was not allocated for arrays in general.
 #[derive(Debug)]
 enum Origin {
     /// Memory that was allocated elsewhere; what keeps it alive.
     External(Owner),
+    /// Memory that somebody lends to arrays again and again.
+    Lent(Box<dyn Lender>),
 }
 
 /// Where the content of blocks comes from. All that one run writes share it: a training step has hundreds of results.
@@ -80,6 +89,11 @@ impl DeviceBuffer {
     fn of(state: Arc<DeviceState>, memory: Block, origin: Option<Origin>) -> DeviceBuffer {
         let (address, origin) = (memory.address(), origin.map(Box::new));
         DeviceBuffer { address, state, memory: Some(memory), origin, content: Mutex::default() }
+    }
+
+    /// A block that goes back to its lender when the last array that uses it is gone.
+    pub(super) fn lent(state: Arc<DeviceState>, block: Block, lender: Box<dyn Lender>) -> DeviceBuffer {
+        DeviceBuffer::of(state, block, Some(Origin::Lent(lender)))
     }
 
     /// Memory of `device` that was allocated elsewhere. When the last array that uses it is gone, the host waits for
@@ -204,6 +218,7 @@ impl Drop for DeviceBuffer {
         let Some(memory) = self.memory.take() else { return };
         match self.origin.take().map(|origin| *origin) {
             None => self.state.give_back(memory),
+            Some(Origin::Lent(lender)) => lender.take_back(memory),
             Some(Origin::External(owner)) => {
                 if let Err(error) = self.state.synchronize() {
                     tracing::error!(%error, "waiting for work that uses memory of others");

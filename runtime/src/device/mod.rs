@@ -79,6 +79,7 @@ pub mod stream;
 pub mod tensor;
 pub mod timeline;
 mod upload;
+pub mod uploader;
 
 pub use crate::stream_kind::StreamKind;
 pub use code::{
@@ -96,3 +97,4 @@ pub use state::DeviceState;
 pub use stream::{DeviceEvent, DeviceMemory, DeviceStream, HostMemory};
 pub use tensor::DeviceTensor;
 pub use timeline::Activity;
+pub use uploader::Uploader;

@@ -226,7 +226,7 @@ impl DeviceState {
 
     /// Frees blocks of arrays once the work that may use them has ended: a driver gives their place away at once, also
     /// to what is not ordered with the compute stream, such as code that it loads.
-    fn free(&self, blocks: Vec<Block>) {
+    pub(super) fn free(&self, blocks: Vec<Block>) {
         if blocks.is_empty() {
             return;
         }

@@ -70,11 +70,13 @@ impl Timeline {
         Ok(Timeline { origin, marks: Vec::new(), of_choices: false })
     }
 
-    /// What was recorded, in the order of the beginnings. All of it must have ended.
+    /// What was recorded, in the order of the beginnings. What has not ended is waited for.
     pub(super) fn activities(self) -> Result<Vec<Activity>, DeviceError> {
         let duration = |milliseconds: f64| Duration::from_secs_f64(milliseconds.max(0.0) / 1e3);
         let mut activities = Vec::with_capacity(self.marks.len());
         for Marks { what, stream, begin, end } in self.marks {
+            // Of a copy on a stream that is no stream of the device's state.
+            end.synchronize()?;
             let start = duration(begin.milliseconds_since(&*self.origin)?);
             activities.push(Activity { what, stream, start, time: duration(end.milliseconds_since(&*begin)?) });
         }

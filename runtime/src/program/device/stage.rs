@@ -14,17 +14,21 @@ impl DeviceProgram {
         let first = self.regions.staged.start;
         let staged =
             || inputs.iter().zip(&self.regions.staging).filter_map(|(array, staged)| Some((array, (*staged)?)));
-        loaded.staging.send(&loaded.state, &self.trace.name, own.offset(first as usize), |bytes| {
-            let mut end = 0;
-            for (array, offset) in staged() {
-                if let Memory::Host(buffer) = array.memory() {
-                    let (at, length) = ((offset - first) as usize, array.meta().bytes());
-                    bytes[at..at + length].copy_from_slice(&buffer.as_bytes()[array.byte_offset()..][..length]);
-                    end = at + length;
+        // What was sent ahead is on the device.
+        let from_host = staged().any(|(array, _)| matches!(array.memory(), Memory::Host(_)));
+        if from_host {
+            loaded.staging.send(&loaded.state, &self.trace.name, own.offset(first as usize), |bytes| {
+                let mut end = 0;
+                for (array, offset) in staged() {
+                    if let Memory::Host(buffer) = array.memory() {
+                        let (at, length) = ((offset - first) as usize, array.meta().bytes());
+                        bytes[at..at + length].copy_from_slice(&buffer.as_bytes()[array.byte_offset()..][..length]);
+                        end = at + length;
+                    }
                 }
-            }
-            end
-        })?;
+                end
+            })?;
+        }
         let copies: Vec<CopyRange> = staged()
             .filter_map(|(array, offset)| match array.memory() {
                 Memory::Device(buffer) => Some(CopyRange {
