@@ -1,9 +1,10 @@
 //! The table of a run: a line for each step.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::durable;
 
@@ -131,10 +132,18 @@ fn parse(text: &str) -> Result<Vec<Metrics>, (usize, String)> {
     Ok(table)
 }
 
+/// Lines reach the file so long after the last that did, at the latest when the next one is added: a step of a
+/// millisecond does not write by itself.
+const EVERY: Duration = Duration::from_millis(200);
+
 /// A table that is being written.
 pub struct MetricsFile {
     path: PathBuf,
     file: File,
+    /// Lines that are not written yet.
+    lines: String,
+    /// When lines were written last.
+    written: Instant,
 }
 
 impl MetricsFile {
@@ -154,28 +163,45 @@ impl MetricsFile {
         let failed = |error| MetricsError::Io { path: path.clone(), error };
         durable::write(&path, text.as_bytes()).map_err(failed)?;
         let file = OpenOptions::new().append(true).open(&path).map_err(failed)?;
-        Ok(MetricsFile { path, file })
+        Ok(MetricsFile { path, file, lines: String::new(), written: Instant::now() })
     }
 
     fn failed(&self, error: io::Error) -> MetricsError {
         MetricsError::Io { path: self.path.clone(), error }
     }
 
-    /// Adds a line.
+    /// Adds a line. It is written to the file with those of the next fifth of a second, or by [`MetricsFile::sync`], or
+    /// when the table is dropped.
     ///
     /// # Errors
     /// The file system's.
     pub fn add(&mut self, metrics: &Metrics) -> Result<(), MetricsError> {
-        let line = format!("{metrics}\n");
-        self.file.write_all(line.as_bytes()).map_err(|error| self.failed(error))
+        // A string takes whatever is written.
+        let _ = writeln!(self.lines, "{metrics}");
+        if self.written.elapsed() >= EVERY { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<(), MetricsError> {
+        let written = self.file.write_all(self.lines.as_bytes());
+        self.lines.clear();
+        self.written = Instant::now();
+        written.map_err(|error| self.failed(error))
     }
 
     /// Brings all lines to the disk. A checkpoint is written after this.
     ///
     /// # Errors
     /// The file system's.
-    pub fn sync(&self) -> Result<(), MetricsError> {
+    pub fn sync(&mut self) -> Result<(), MetricsError> {
+        self.write()?;
         self.file.sync_data().map_err(|error| self.failed(error))
+    }
+}
+
+impl Drop for MetricsFile {
+    /// A run that fails leaves the lines of the steps before. An error has nobody to go to.
+    fn drop(&mut self) {
+        let _ = self.write();
     }
 }
 
@@ -220,6 +246,23 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         write(Some(5), 6..=9);
         assert_eq!(read(&path).unwrap(), all[5..]);
+    }
+
+    /// A run that fails drops its table.
+    #[test]
+    fn a_dropped_table_has_all_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(TABLE);
+        let mut file = MetricsFile::open(folder.path(), None).unwrap();
+        (1..=3).for_each(|step| file.add(&metrics(step)).unwrap());
+        drop(file);
+        assert_eq!(read(&path).unwrap(), (1..=3).map(metrics).collect::<Vec<_>>());
+        // What waited is written with the line that comes later.
+        let mut file = MetricsFile::open(folder.path(), Some(3)).unwrap();
+        file.add(&metrics(4)).unwrap();
+        std::thread::sleep(EVERY);
+        file.add(&metrics(5)).unwrap();
+        assert_eq!(read(&path).unwrap().len(), 5);
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl<'a> Log<'a> {
     }
 
     /// Brings the table and the events to the disk.
-    pub(super) fn sync(&self) -> Result<()> {
+    pub(super) fn sync(&mut self) -> Result<()> {
         self.metrics.sync().and_then(|()| self.report.sync()).map_err(in_table)
     }
 
@@ -169,12 +169,15 @@ impl<'a> Log<'a> {
             self.tell(&failure);
         }
         let speed =
-            self.clock.speed().map_or_else(String::new, |steps| format!(", {:.0} tokens/s", self.tokens * steps));
-        self.bar.inc(1);
-        self.bar.set_message(format!("loss {loss:.4}{speed}"));
+            || self.clock.speed().map_or_else(String::new, |steps| format!(", {:.0} tokens/s", self.tokens * steps));
+        if !self.bar.is_hidden() {
+            self.bar.inc(1);
+            self.bar.set_message(format!("loss {loss:.4}{}", speed()));
+        }
         if number == self.first || number.is_multiple_of(options.log_every) || number == options.steps {
             let norm = norm.map_or_else(String::new, |norm| format!("grad norm {norm:.3}, "));
-            self.tell(&format!("step {number}: loss {loss:.4}, {norm}lr {rate:.2e}{speed}"));
+            let text = format!("step {number}: loss {loss:.4}, {norm}lr {rate:.2e}{}", speed());
+            self.tell(&text);
         }
         Ok(())
     }
