@@ -87,10 +87,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if rows.is_empty() {
         return Err(Failed("no row that was asked for runs on the host, and there is no other device".into()));
     }
-    if let (Some(out), Some(json)) = (&arguments.out, &arguments.json) {
-        files::differ(out, json)?;
-    }
-    [&arguments.out, &arguments.json].into_iter().flatten().try_for_each(|path| files::in_a_folder(path))?;
+    files::can_be_written(&[&arguments.out, &arguments.json].into_iter().flatten().collect::<Vec<_>>())?;
     let Machine { device: model, libraries } = Machine::of(device)?;
     let host = Machine::of(Device::CPU)?.device;
     let bar = ProgressBar::new(rows.len() as u64);

@@ -30,15 +30,6 @@ pub fn matching(names: &[PathBuf]) -> Result<Vec<PathBuf>, Failed> {
     Ok(files)
 }
 
-/// Fails where a file cannot be written because its folder is missing: long work is not begun in vain.
-pub fn in_a_folder(path: &Path) -> Result<(), Failed> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match folder.is_dir() {
-        true => Ok(()),
-        false => Err(Failed::file(path, format!("there is no folder '{}'", folder.display()))),
-    }
-}
-
 /// The text of a regular file. What is none, such as a pipe, may have no end.
 pub fn read_text(path: &Path) -> Result<String, Failed> {
     match std::fs::metadata(path) {
@@ -61,6 +52,28 @@ pub fn expect_no_program(target: &Path) -> Result<(), Failed> {
 pub fn differ(source: &Path, target: &Path) -> Result<(), Failed> {
     let same = matches!((source.canonicalize(), target.canonicalize()), (Ok(source), Ok(target)) if source == target);
     if same { Err(written_over(target)) } else { Ok(()) }
+}
+
+/// Fails where several of these files, none of which need be there yet, are one; or where one cannot be written because
+/// its folder is missing: long work is not begun in vain.
+pub fn can_be_written(paths: &[&PathBuf]) -> Result<(), Failed> {
+    let mut all = Vec::new();
+    for path in paths {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
+            return Err(Failed::file(path, "is a folder, expected the name of a file"));
+        };
+        let Ok(folder) = folder.canonicalize() else {
+            return Err(Failed::file(path, format!("there is no folder '{}'", folder.display())));
+        };
+        let whole = folder.join(name);
+        let whole = whole.canonicalize().unwrap_or(whole);
+        if all.contains(&whole) {
+            return Err(Failed::file(path, "is named twice, expected a file for each output"));
+        }
+        all.push(whole);
+    }
+    Ok(())
 }
 
 /// As [`differ`], of a source that may be a folder, all of whose files are read: a run's own checkpoint, say.

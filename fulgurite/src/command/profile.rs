@@ -77,9 +77,7 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     }
     let outs = [&arguments.json, &arguments.perfetto, &arguments.plot];
     let outs: Vec<&PathBuf> = outs.into_iter().flatten().collect();
-    for (i, out) in outs.iter().enumerate() {
-        outs[..i].iter().try_for_each(|other| files::differ(other, out))?;
-    }
+    files::can_be_written(&outs)?;
     let device = arguments.device;
     let program = arguments.program.on(Target::of(device)?);
     let options = Options { device: (!device.is_cpu()).then_some(device), ..program.options_to_run()? };

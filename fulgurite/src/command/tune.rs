@@ -87,6 +87,7 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
         records = records.again();
     }
     if let Some(out) = &arguments.out {
+        files::can_be_written(&[out])?;
         arguments.programs.iter().try_for_each(|name| files::differ(Path::new(name), out))?;
     }
     let records = Arc::new(records);

@@ -116,6 +116,9 @@ fn rows_are_listed_and_what_cannot_be_measured_is_refused() {
         (&["profile", "gelu", "--device", "cpu", "--runs", "0"], "--runs is 0, expected 1 to 10000"),
         (&["profile", "gelu", "--device", "cpu", "--runs", "18446744073709551615"], "expected 1 to 10000"),
         (&["bench", "--only", "host", "--device", "cpu", "-o", "none/table.md"], "there is no folder 'none'"),
+        (&["bench", "--only", "host", "--device", "cpu", "-o", "a", "--json", "./a"], "./a: is named twice"),
+        (&["profile", "gelu", "--device", "cpu", "--json", "a", "--perfetto", "a"], "a: is named twice"),
+        (&["profile", "gelu", "--device", "cpu", "--plot", "none/a.svg"], "there is no folder 'none'"),
         (&["profile", "gelu", "--target", "cuda"], "expected --device"),
         (&["profile", "gpt3"], "gpt2"),
     ] {

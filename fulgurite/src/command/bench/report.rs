@@ -63,8 +63,7 @@ impl Report {
         if let Some(peers) = &self.peers {
             line("peers", peers);
         }
-        text +=
-            "\nMedians; in parentheses the quartiles. A share of `copy` or `products` is that of the measured rate.\n";
+        text += "\nMedians; in parentheses the quartiles. A share of `copy` or `products` is that of the measured rate; on the host, of a copy beside the row.\n";
         for heading in Group::ALL.map(Group::heading) {
             let rows: Vec<&Measured> = self.rows.iter().filter(|row| row.group == heading).collect();
             if rows.is_empty() {

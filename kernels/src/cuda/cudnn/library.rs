@@ -91,10 +91,10 @@ impl Drop for Opened {
     fn drop(&mut self) {
         let handle = self.raw.get_mut().unwrap_or_else(PoisonError::into_inner).0;
         let planned = self.planned.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: opened in `Cudnn::new` and not used afterwards: plans hold it.
         let closed = self.context.enter().and_then(|_current| {
             // Descriptors name the handle, and are destroyed before it.
             planned.clear();
+            // SAFETY: opened in `Cudnn::new` and not used afterwards: plans hold it.
             unsafe { cudnn!(cudnnDestroy(handle)) }
         });
         self.context.keep(closed);
