@@ -8,6 +8,7 @@ use fulgurite_kernels::launch::DeviceAddress;
 use fulgurite_kernels::view::{TensorMut, TensorRef, contiguous_strides};
 
 use crate::array::{Array, Strides};
+use crate::device::host_time::waiting;
 use crate::device::host_work::HostWork;
 use crate::device::{Address, DeviceStream, DeviceTensor};
 use crate::error::{Error, Failure, Result};
@@ -61,7 +62,7 @@ pub(super) unsafe fn run(
     // SAFETY: as above; the copies that were enqueued are waited for, also if one of them could not be.
     let enqueued =
         sent.try_for_each(|(result, buffer)| unsafe { stream.copy_in(at(&result.address), buffer.as_bytes()) });
-    let waited = stream.synchronize();
+    let waited = waiting(|| stream.synchronize());
     enqueued?;
     Ok(waited?)
 }
@@ -83,7 +84,7 @@ unsafe fn fetched(
         // is dropped, also if one of the copies could not be enqueued.
         unsafe { stream.copy_out(buffer.as_bytes_mut(), DeviceAddress(start)) }
     });
-    let waited = stream.synchronize();
+    let waited = waiting(|| stream.synchronize());
     enqueued?;
     waited?;
     let arrays = tensors.iter().zip(buffers).map(|(tensor, buffer)| {
