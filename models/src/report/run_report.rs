@@ -204,6 +204,8 @@ mod tests {
             table.add(&metrics(step)).unwrap();
             report.step(&metrics(step));
         }
+        // As before a checkpoint.
+        table.sync().unwrap();
         let live = text();
         assert!(live.contains("data-reload=\"3\"") && live.contains("step 1 of 9"), "{live}");
         let sample = "<script>alert(1)</script>\u{0}";
