@@ -66,17 +66,20 @@ pub(super) fn kernels_fit(query: &TensorMeta, key: &TensorMeta, value: &TensorMe
         checker,
         executor = "flash",
         dtype = bf16,
-        scaled = 0.0078125,
-        reason = "weights are rounded to bf16, by 2^-8 of each, before they are multiplied: twice that of what is usual"
+        scaled = 0.015625,
+        reason = "weights are rounded to bf16, by 2^-8 of each, before they are multiplied; with causality the first \
+                  positions see few keys, whose values are several times what is usual and may cancel: four times that \
+                  of what is usual"
     ),
     tolerance(
         consistency,
         checker,
         executor = "flash",
         dtype = f16,
-        scaled = 0.0009765625,
-        reason = "weights are rounded to TF32 or f16, by 2^-11 of each, before they are multiplied: twice that of what \
-                  is usual"
+        scaled = 0.001953125,
+        reason = "weights are rounded to TF32 or f16, by 2^-11 of each, before they are multiplied; with causality the \
+                  first positions see few keys, whose values are several times what is usual and may cancel: four \
+                  times that of what is usual"
     )
 )]
 pub mod attention {

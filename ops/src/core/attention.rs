@@ -111,8 +111,8 @@ pub struct Attended<'a> {
 /// What a problem changes about scores and weights, for the definition; nothing by default.
 #[derive(Clone, Copy, Default)]
 pub struct Changes<'a> {
-    /// Numbers that are added to scores: [B, H, L, S], where every extent may be 1. Those below [`LEAST_ADDED`] count as
-    /// that, but for -infinity.
+    /// Numbers that are added to scores: [B, H, L, S], where every extent may be 1. Those below [`LEAST_ADDED`] count
+    /// as that, but for -infinity.
     pub added: Option<&'a ArrayD<f64>>,
     /// How many of the keys of each batch are seen: [B].
     pub lengths: Option<&'a ArrayD<i64>>,

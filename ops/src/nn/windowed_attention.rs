@@ -10,8 +10,8 @@ use crate::prims::checks::same_dtype;
 /// value [B, G, S, V], whose heads are each shared by H / G heads of queries. With `is_causal` position i sees 0 to i;
 /// with `window` as well only that number of last ones, its own included. Row b of the batch has `lengths[b]` keys, and
 /// sees none behind them; without `lengths` it has S. Scores are multiplied by `scale`, 1/√E if absent; with `cap` they
-/// become `cap · tanh(score / cap)`. A position that sees nothing gives zeros. Keys and values that nobody sees are finite
-/// numbers: some executors multiply them by 0. Out [B, H, L, V].
+/// become `cap · tanh(score / cap)`. A position that sees nothing gives zeros. Keys and values that nobody sees are
+/// finite numbers: some executors multiply them by 0. Out [B, H, L, V].
 ///
 /// Beltagy et al., "Longformer", 2020 (windows); Gemma Team, "Gemma 2", 2024 (caps).
 #[operator(autocast = low)]

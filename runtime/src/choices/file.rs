@@ -31,7 +31,7 @@ impl ChoicesFile {
     /// # Errors
     /// If the file cannot be read, or the first line that is wrong.
     pub fn read(path: &Path, machine: Option<Machine>) -> Result<ChoicesFile> {
-        let refused = |message: String| Error::Argument { argument: path.display().to_string(), message };
+        let refused = |message: String| Error::File { path: path.display().to_string(), message };
         let text = fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
         let mut entries: FxHashMap<Call, Vec<Arc<Entry>>> = FxHashMap::default();
         for entry in parse(&text).map_err(|error| refused(error.to_string()))? {
