@@ -36,7 +36,7 @@ fn classes_of_autocast_are_listed() {
     };
     let low = "cached_attention, experts_mlp, extend_and_attend, fused_linear_cross_entropy, fused_linear_jsd, \
                grouped_linear, grouped_outer, linear, matmul, prims::matmul, scaled_dot_product_attention, \
-               unsloth::gated_linear";
+               unsloth::gated_linear, windowed_attention";
     assert_eq!(after("low"), low);
     assert!(after("full").split(", ").any(|name| name == "softmax"), "{text}");
     let rows = json(&run(&["ops", "list", "--autocast", "--json"]).ok());
