@@ -133,10 +133,17 @@ impl ChangesMeta<'_> {
         }
         let of_registers = [self.mask.is_some(), self.cap.is_some(), self.dropout_p > 0.0];
         let count = of_registers.into_iter().filter(|has| *has).count();
+        // More do not fit registers.
+        let most = match (query.dtype(), q[3]) {
+            (_, 193..) => 1,
+            (DType::F32, 65..) => 2,
+            _ => 3,
+        };
         refuse_unless!(
-            q[3] <= 192 || count < 2,
-            "heads are {} wide, takes more than 192 with one of a mask, a cap and dropout, here are {count}",
-            q[3]
+            count <= most,
+            "heads are {} wide in {}, takes at most {most} of a mask, a cap and dropout there, here are {count}",
+            q[3],
+            query.dtype()
         );
         refuse_unless!((0.0..1.0).contains(&self.dropout_p), "dropout_p is {}, takes 0 to below 1", self.dropout_p);
         let drawn = self.dropout_p == 0.0

@@ -69,9 +69,16 @@ impl Form {
     }
 }
 
-/// Forms, heads and those of keys, queries and keys, width. Of lengths of whole fours, threads draw four random numbers
-/// at a time.
-pub(super) const FORMS: [(Form, [usize; 2], [usize; 2], usize); 16] = [
+/// A form, heads and those of keys, queries and keys, width.
+type Case = (Form, [usize; 2], [usize; 2], usize);
+
+/// The forms of a dtype: in f32 wide heads do not take all at once.
+pub(super) fn of(dtype: DType) -> impl Iterator<Item = Case> {
+    FORMS.into_iter().filter(move |(form, _, _, width)| dtype != DType::F32 || *form != Form::All || *width <= 64)
+}
+
+/// Of lengths of whole fours, threads draw four random numbers at a time.
+const FORMS: [Case; 16] = [
     (Form::Booleans, [2, 1], [19, 33], 8),
     (Form::Booleans, [2, 2], [150, 140], 64),
     (Form::Padding, [4, 2], [70, 150], 64),

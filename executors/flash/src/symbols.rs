@@ -173,7 +173,7 @@ pub mod attention {
                 s.case(rounded.tf32(true));
             }
         }
-        for (form, [heads, shared_heads], [queries, keys], width) in super::super::forms::FORMS {
+        for (form, [heads, shared_heads], [queries, keys], width) in super::super::forms::of(s.dtype()) {
             let (q, k) = ([2, heads, queries, width], [2, shared_heads, keys, width]);
             let scale = 1.0 / (width as f64).sqrt();
             let case = with(s.normal(q), s.normal(k), s.normal(k), form.is_causal(), scale);
@@ -201,7 +201,7 @@ pub mod attention {
         let whole = with(half(132), half(132), half(132), true, 0.5);
         e.case(Kernel, whole, "132 wide, takes multiples of 8 above 128");
         let several = with(half(256), half(256), half(256), true, 0.5).mask(Some(e.booleans([1, 1, 3, 3])));
-        e.case(Kernel, several.cap(Some(1.0)), "takes more than 192 with one of");
+        e.case(Kernel, several.cap(Some(1.0)), "takes at most 1 of a mask");
         let doubles = with(wide([1, 1, 2, 4]), wide([1, 1, 2, 4]), wide([1, 1, 2, 4]), false, 0.5);
         e.case(Kernel, doubles, "query is f64");
         let flat = with(e.of(DType::F32, [2, 4]), e.of(DType::F32, [2, 4]), e.of(DType::F32, [2, 4]), false, 0.5);
@@ -413,7 +413,7 @@ pub mod attention_backward {
                 s.case(case);
             }
         }
-        for (form, [heads, shared_heads], [queries, keys], width) in super::super::forms::FORMS {
+        for (form, [heads, shared_heads], [queries, keys], width) in super::super::forms::of(s.dtype()) {
             let (q, k) = ([2, heads, queries, width], [2, shared_heads, keys, width]);
             let attended = s.normal([2, queries, heads, width]);
             let log = (keys as f64).ln();
