@@ -155,7 +155,7 @@ fn a_model_that_does_not_fit_is_refused_before_its_weights_are_made() {
     let folder = tempfile::tempdir().unwrap();
     let limited = |gigabytes: u64| Options { memory_limit: Some(gigabytes << 30), ..Options::default() };
     let out = folder.path().join("run");
-    for (size, context, gigabytes, accumulate) in [("1558M", 16, 8, 1), ("1558M", 16, 8, 4), ("124M", 1024, 3, 1)] {
+    for (size, context, gigabytes, accumulate) in [("1558M", 16, 8, 1), ("1558M", 16, 8, 4), ("124M", 1024, 1, 1)] {
         let started = std::time::Instant::now();
         let large = TrainOptions {
             size: Some(size.into()),

@@ -18,7 +18,7 @@ pub mod greedy {}
 #[executor(device = "sim")]
 pub mod wild {}
 
-macro_rules! operators {
+macro_rules! with_faults {
     ($($name:ident, $title:literal, $by:ident, $rule:ident;)*) => {$(
         /// `2 · input`.
         #[operator(name = $title)]
@@ -53,7 +53,7 @@ macro_rules! operators {
     )*};
 }
 
-operators! {
+with_faults! {
     doubled, "faults::doubled", greedy, doubled_by_greedy;
     added, "faults::added", wild, added_by_wild;
 }

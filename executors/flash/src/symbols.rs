@@ -67,9 +67,7 @@ pub(super) fn kernels_fit(query: &TensorMeta, key: &TensorMeta, value: &TensorMe
         executor = "flash",
         dtype = bf16,
         scaled = 0.015625,
-        reason = "weights are rounded to bf16, by 2^-8 of each, before they are multiplied; with causality the first \
-                  positions see few keys, whose values are several times what is usual and may cancel: four times that \
-                  of what is usual"
+        reason = "weights are rounded by 2^-8; the first positions see few keys, with values far above what is usual"
     ),
     tolerance(
         consistency,
@@ -77,9 +75,7 @@ pub(super) fn kernels_fit(query: &TensorMeta, key: &TensorMeta, value: &TensorMe
         executor = "flash",
         dtype = f16,
         scaled = 0.001953125,
-        reason = "weights are rounded to TF32 or f16, by 2^-11 of each, before they are multiplied; with causality the \
-                  first positions see few keys, whose values are several times what is usual and may cancel: four \
-                  times that of what is usual"
+        reason = "weights are rounded by 2^-11; the first positions see few keys, with values far above what is usual"
     )
 )]
 pub mod attention {

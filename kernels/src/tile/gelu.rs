@@ -1,7 +1,8 @@
 //! GELU and its gradient in f32 as one instruction each: what is between their operations stays in registers. Each
 //! operation is rounded by itself, as by one instruction after the other.
 
-use crate::vector::lanes::{Formula, Lanes, evaluate, exp};
+use crate::vector::evaluate::evaluate;
+use crate::vector::lanes::{Formula, Lanes, exp};
 use crate::vector::pieces;
 
 /// What GELU weighs a number by, as s(x): the rest is the same for both forms.

@@ -2,9 +2,6 @@
 
 use super::lanes::{self, Portable};
 
-/// Adding and subtracting this rounds to the nearest integer, which then lies in the low bits of the sum: 1.5·2²³.
-pub(crate) const ROUNDER: f32 = 12_582_912.0;
-
 /// eˣ: x = n·ln 2 + r, a polynomial of r (coefficients of Cephes' `expf`), and a scaling by 2ⁿ in two steps, so that
 /// results down to the smallest subnormal and up to infinity come out right.
 #[inline(always)]

@@ -1,9 +1,8 @@
 //! Formulas written once for every instruction set: numbers of a vector register, and a loop over slices. An element's
 //! bits depend neither on its place in a slice nor on the instruction set.
 
-use super::exponential::ROUNDER;
-#[cfg(target_arch = "x86_64")]
-use super::level::{Level, level};
+/// Adding and subtracting this rounds to the nearest integer, which then lies in the low bits of the sum: 1.5·2²³.
+pub(crate) const ROUNDER: f32 = 12_582_912.0;
 
 /// Numbers of the pieces that a function is cut into, one for each piece.
 #[repr(C, align(64))]
@@ -87,21 +86,8 @@ pub(crate) trait Formula<const N: usize> {
     fn of<L: Lanes>(&self, operands: [L; N]) -> L;
 }
 
-/// Writes the formula of the elements of `operands` to `out`. All are equally long.
-pub(crate) fn evaluate<F: Formula<N>, const N: usize>(formula: &F, operands: [&[f32]; N], out: &mut [f32]) {
-    #[cfg(target_arch = "x86_64")]
-    match level() {
-        // SAFETY: the level says that the machine has these instructions.
-        Level::Avx512 => unsafe { super::x86::avx512(formula, operands, out) },
-        // SAFETY: as above.
-        Level::Avx2 => unsafe { super::x86::avx2(formula, operands, out) },
-        Level::Baseline => slices::<Portable<false>, F, N>(formula, operands, out),
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    slices::<Portable<{ cfg!(target_arch = "aarch64") }>, F, N>(formula, operands, out);
-}
-
-/// [`evaluate`] by one instruction set, which the machine has.
+/// Writes the formula of the elements of `operands` to `out`, which are equally long, by one instruction set, which the
+/// machine has.
 #[inline(always)]
 pub(super) fn slices<L: Lanes, F: Formula<N>, const N: usize>(formula: &F, operands: [&[f32]; N], out: &mut [f32]) {
     let length = out.len();

@@ -9,6 +9,7 @@
 // Coefficients are given to as many digits as determine their bits.
 #![allow(clippy::excessive_precision)]
 
+pub(crate) mod evaluate;
 pub(crate) mod exponential;
 pub(crate) mod lanes;
 pub(crate) mod level;
@@ -52,12 +53,12 @@ slice_functions! {
 
 /// Hyperbolic tangent. `out` and `input` are equally long.
 pub fn tanh(input: &[f32], out: &mut [f32]) {
-    lanes::evaluate(&pieces::HyperbolicTangent, [input], out);
+    evaluate::evaluate(&pieces::HyperbolicTangent, [input], out);
 }
 
 /// Error function. `out` and `input` are equally long.
 pub fn erf(input: &[f32], out: &mut [f32]) {
-    lanes::evaluate(&pieces::ErrorFunction, [input], out);
+    evaluate::evaluate(&pieces::ErrorFunction, [input], out);
 }
 
 /// Sine. `out` and `input` are equally long.

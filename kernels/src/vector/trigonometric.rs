@@ -1,6 +1,6 @@
 //! Sine and cosine in f32.
 
-use super::exponential::ROUNDER;
+use super::lanes::ROUNDER;
 use super::{multiply_add, multiversion};
 
 /// Up to here the three-part reduction by π/2 is good to the last place; beyond, the platform's f64 functions take

@@ -2,8 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::exponential::ROUNDER;
-use super::lanes::{Formula, Lanes, Table, slices};
+use super::lanes::{Formula, Lanes, ROUNDER, Table, slices};
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn avx512<F: Formula<N>, const N: usize>(formula: &F, operands: [&[f32]; N], out: &mut [f32]) {

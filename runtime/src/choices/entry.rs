@@ -175,7 +175,7 @@ impl fmt::Display for Entry {
 }
 
 /// To hundredths.
-fn rounded(microseconds: f64) -> f64 {
+pub(super) fn rounded(microseconds: f64) -> f64 {
     ((microseconds * 100.0).round() / 100.0).max(0.01)
 }
 

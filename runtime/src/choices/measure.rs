@@ -11,7 +11,7 @@ use std::io;
 
 use super::candidates::candidates;
 use super::clock::{Clock, Untimed};
-use super::entry::{DECOMPOSED, Times, Tried};
+use super::entry::{DECOMPOSED, Times, Tried, rounded};
 use super::journal::{Blame, Journal, What};
 use super::program;
 use super::ranking::Question;
@@ -168,7 +168,8 @@ fn measured(question: &Question<'_>, means: &Means<'_>) -> Result<Ended, Stopped
     let Candidates { names, mut dropped, passing, .. } = candidates;
     let tried = |(at, name): (usize, &&'static str)| {
         let outcome = match (dropped[at].take(), alone[at]) {
-            (None, Some(alone)) => Ok(Times { alone, beside: beside[at] }),
+            // As they are recorded.
+            (None, Some(alone)) => Ok(Times { alone: rounded(alone), beside: beside[at].map(rounded) }),
             (reason, _) => Err(reason.unwrap_or_else(|| NOT_RUN.into())),
         };
         Tried { by: (*name).to_owned(), outcome }
