@@ -8,8 +8,8 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 
 /// The most lines of an operator that is declared alone, and of what the rows of a table share; an operator of more
-/// than `PARAMETERS` parameters may have three more for each: where it is described, and where rules take it (those of a
-/// kernel's symbol are three).
+/// than `PARAMETERS` parameters may have three more for each: where it is described, and where rules take it (those of
+/// a kernel's symbol are three).
 const MOST: usize = 60;
 const PARAMETERS: usize = 8;
 /// The most lines of a row of a table.
