@@ -127,7 +127,13 @@ fn a_mask_of_numbers_has_a_gradient() {
 #[test]
 fn what_the_kernels_do_not_do_is_left_to_the_next_executor_with_the_reason() {
     let narrower: Call = |q, k, v, _| scaled_dot_product_attention::with(q, k, narrow(v, -1, 0, 8)).call();
-    let cases: [(DType, bool, usize, Call, &str); 6] = [
+    // The kernels know one dimension of batches, which a mask of four dimensions would have to follow.
+    let batches: Call = |q, k, v, mask| {
+        let [q, k, v] = [q, k, v].map(|heads| unsqueeze(heads, 1));
+        scaled_dot_product_attention::with(q, k, v).attn_mask(mask).call()
+    };
+    let cases: [(DType, bool, usize, Call, &str); 7] = [
+        (DType::BF16, false, 24, batches, "takes one dimension of batches"),
         (DType::BF16, false, 24, narrower, "takes values as many and as wide as keys"),
         (DType::BF16, false, 260, plain, "heads are 260 wide, takes at most 256 in bf16"),
         (DType::BF16, false, 260, windowed, "heads are 260 wide, takes at most 256 in bf16"),

@@ -6,11 +6,14 @@ use std::collections::BTreeMap;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::traces::{loss_trace, train_step_trace};
-use fulgurite_runtime::DType;
+use fulgurite_ops::prelude::*;
 use fulgurite_runtime::compile::{Options, Stage, compile, stages};
 use fulgurite_runtime::fuel::Fuel;
+use fulgurite_runtime::jit::{Names, trace};
 use fulgurite_runtime::trace::{Block, Trace};
+use fulgurite_runtime::tracer::value_and_grad;
 use fulgurite_runtime::transforms::retarget::retarget;
+use fulgurite_runtime::{DType, Device, Tensor, TensorMeta};
 
 const LAYERS: usize = 2;
 const CONFIG: GptConfig =
@@ -89,6 +92,37 @@ fn shapes_that_the_library_does_not_take_stay_as_they_are() {
     let gelu = late.block.symbols.iter().find(|symbol| symbol.name() == "gelu").unwrap();
     assert!(gelu.refusals.iter().any(|refusal| refusal.reason.contains("rows of a multiple of 8")), "{late}");
     assert!(!products(&late.block).keys().any(|(name, _)| name.contains("gelu")), "{late}");
+}
+
+/// A product beside which the sums of a bias's gradient are computed, or not, where a region does that in less time.
+#[test]
+fn sums_of_biases_are_beside_the_product_where_no_region_takes_them() {
+    let cuda = |shape: &[usize], dtype| TensorMeta::new(shape, dtype, Device::new("cuda", 0));
+    for (dtype, shape, outputs, executor, beside) in [
+        (DType::BF16, &[4, 8][..], 768, "cublaslt", true),
+        (DType::BF16, &[16, 64, 8], 768, "cublaslt", false),
+        // Narrower and wider than regions take them.
+        (DType::BF16, &[16, 64, 8], 64, "cublaslt", true),
+        (DType::BF16, &[16, 64, 8], 8200, "cublaslt", true),
+        (DType::F32, &[16, 64, 8], 768, "tf32", true),
+        // More dimensions than sequences have.
+        (DType::F32, &[2, 3, 4, 8], 768, "tf32", true),
+    ] {
+        let inputs = (cuda(shape, dtype), cuda(&[outputs, 8], dtype), cuda(&[outputs], dtype));
+        let gradients = |(x, w, b): (Tensor, Tensor, Tensor)| {
+            value_and_grad((x, w, b), |(x, w, b)| {
+                let out = linear::with(*x, *w).bias(*b).call();
+                (out * out).sum()
+            })
+        };
+        let target = "cuda:sm_90a".parse().unwrap();
+        let trace = trace("linear", target, &Names::default(), inputs, gradients).unwrap().0;
+        let list = if executor == "tf32" { &TF32[..] } else { &DEFAULT };
+        let stages = stages(trace, &options(list)).unwrap();
+        let late = stage(&stages, "late_rewrite");
+        let found = products(&late.block).keys().any(|(name, _)| *name == "cublaslt::weight_gradients");
+        assert_eq!(found, beside, "{dtype} {shape:?} {outputs}\n{late}");
+    }
 }
 
 #[test]

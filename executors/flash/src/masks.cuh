@@ -245,9 +245,9 @@ struct HeadChanges {
     }
 
     // Which weights are kept of results of 16 rows by 8 N columns, number i of results j as bit 4 j + i: eight results
-    // a word. `row` and `column` are the first of the 16 and of the columns; rows are of keys with BY_KEYS, and otherwise
-    // of queries. The numbers are those of `prims::uniform` for [batch, heads, queries, keys], of which a block of words
-    // has four neighbours.
+    // a word. `row` and `column` are the first of the 16 and of the columns; rows are of keys with BY_KEYS, and
+    // otherwise of queries. The numbers are those of `prims::uniform` for [batch, heads, queries, keys], of which a
+    // block of words has four neighbours.
     template <bool BY_KEYS, int N>
     __device__ __forceinline__ void draw(u32 (&bits)[(N + 7) / 8], int first_row, int first_column) const {
         const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;

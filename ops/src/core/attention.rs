@@ -258,3 +258,31 @@ impl Attended<'_> {
         [d_query, d_key, d_value]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::arrays::array;
+
+    /// A query that sees keys by numbers that are added to their scores: the weights, as the result for unit values.
+    fn weights(scores: [f64; 2], added: [f64; 2]) -> Vec<f64> {
+        let query = array(&[1, 1, 1, 1], vec![1.0]);
+        let key = array(&[1, 1, 2, 1], scores.to_vec());
+        let value = array(&[1, 1, 2, 2], vec![1.0, 0.0, 0.0, 1.0]);
+        let added = array(&[1, 1, 1, 2], added.to_vec());
+        let attended = Attended { query: &query, key: &key, value: &value, mask: None, is_causal: false, scale: 1.0 };
+        let changes = Changes { added: Some(&added), ..Changes::default() };
+        attended.forward_with(&changes).0.into_raw_vec_and_offset().0
+    }
+
+    #[test]
+    fn what_a_large_negative_number_hides_has_no_weight_beside_others() {
+        for hidden in [-1e5, -1e30, f64::from(f32::MIN), f64::NEG_INFINITY] {
+            assert_eq!(weights([3e4, 0.0], [hidden, 0.0]), [0.0, 1.0], "{hidden}");
+        }
+        // Where all are hidden so, their scores are left.
+        let [first, second] = weights([3.0, 1.0], [-1e30, -1e30])[..] else { unreachable!("two keys") };
+        assert!((first / second - 2f64.exp()).abs() < 1e-9, "{first} and {second}");
+        assert_eq!(weights([3.0, 1.0], [f64::NEG_INFINITY, -1e30]), [0.0, 1.0]);
+    }
+}

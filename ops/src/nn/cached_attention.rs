@@ -32,27 +32,8 @@ pub mod cached_attention {
         window: Option<i64>,
         cap: Option<f64>,
     ) -> Result<()> {
-        let [q, k, v] = [query.shape(), key.shape(), value.shape()];
-        for (name, tensor) in [("query", query), ("key", key), ("value", value)] {
-            require!(
-                tensor.rank() == 4,
-                Rank,
-                "{name} has shape {:?}, expected [batch, heads, length, width]",
-                tensor.shape()
-            );
-            same_dtype((name, tensor), ("query", query), Code::SameDType)?;
-        }
-        require!(
-            k[..3] == v[..3] && k[0] == q[0] && k[3] == q[3],
-            KeyValueShape,
-            "query has shape {q:?}, key {k:?}, value {v:?}: expected one batch, keys as wide as queries, and as many \
-             values as keys"
-        );
-        require!(
-            k[1] > 0 && q[1].is_multiple_of(k[1]) && k[2] > 0,
-            Heads,
-            "query has shape {q:?}, key {k:?}: expected heads a multiple of key's, and a position at least"
-        );
+        super::heads_of_keys([query, key, value], [Code::Rank, Code::SameDType, Code::KeyValueShape, Code::Heads])?;
+        let q = query.shape();
         require!(starts.shape() == [q[0]], Starts, "starts has shape {:?}, expected [{}]", starts.shape(), q[0]);
         super::window_and_cap(window, cap, [Code::Window, Code::Cap])
     }
@@ -191,6 +172,35 @@ pub mod cached_attention {
             e.case(Cap, good().cap(Some(cap)), "expected a finite number above 0");
         }
     }
+}
+
+/// Fails with the codes in turn for tensors that are not of four dimensions, for element types that differ, for keys
+/// and values that do not belong to the queries or to each other, and for heads that cannot be shared, or no keys.
+pub(crate) fn heads_of_keys(
+    [query, key, value]: [&fulgurite_runtime::TensorMeta; 3],
+    [of_rank, of_dtype, of_shapes, of_heads]: [fulgurite_runtime::rules::Precondition; 4],
+) -> Result<(), fulgurite_runtime::Failure> {
+    let [q, k, v] = [query.shape(), key.shape(), value.shape()];
+    for (name, tensor) in [("query", query), ("key", key), ("value", value)] {
+        let shape = tensor.shape();
+        if tensor.rank() != 4 {
+            let message = format_args!("{name} has shape {shape:?}, expected [batch, heads, length, width]");
+            return Err(of_rank.unmet(message));
+        }
+        same_dtype((name, tensor), ("query", query), of_dtype)?;
+    }
+    if k[..3] != v[..3] || k[0] != q[0] || k[3] != q[3] {
+        return Err(of_shapes.unmet(format_args!(
+            "query has shape {q:?}, key {k:?}, value {v:?}: expected one batch, keys as wide as queries, and as many \
+             values as keys"
+        )));
+    }
+    if k[1] == 0 || !q[1].is_multiple_of(k[1]) || k[2] == 0 {
+        return Err(of_heads.unmet(format_args!(
+            "query has shape {q:?}, key {k:?}: expected heads a multiple of key's, and a position at least"
+        )));
+    }
+    Ok(())
 }
 
 /// Fails with the first code for a window that holds no position, or more than are counted by 32 bits, and with the

@@ -2,9 +2,8 @@ use fulgurite_ops_macros::operator;
 
 use crate::core::attention::{Attended, Changes, seen_keys};
 use crate::core::promotion::cast;
-use crate::nn::{masked_weights, window_and_cap};
+use crate::nn::{heads_of_keys, masked_weights, window_and_cap};
 use crate::prims;
-use crate::prims::checks::same_dtype;
 
 /// Attention with a sliding window, capped scores and key lengths: query [B, H, L, E] attends to key [B, G, S, E] and
 /// value [B, G, S, V], whose heads are each shared by H / G heads of queries. With `is_causal` position i sees 0 to i;
@@ -36,27 +35,8 @@ pub mod windowed_attention {
         window: Option<i64>,
         cap: Option<f64>,
     ) -> Result<()> {
-        let [q, k, v] = [query.shape(), key.shape(), value.shape()];
-        for (name, tensor) in [("query", query), ("key", key), ("value", value)] {
-            require!(
-                tensor.rank() == 4,
-                Rank,
-                "{name} has shape {:?}, expected [batch, heads, length, width]",
-                tensor.shape()
-            );
-            same_dtype((name, tensor), ("query", query), Code::SameDType)?;
-        }
-        require!(
-            k[..3] == v[..3] && k[0] == q[0] && k[3] == q[3],
-            KeyValueShape,
-            "query has shape {q:?}, key {k:?}, value {v:?}: expected one batch, keys as wide as queries, and as many \
-             values as keys"
-        );
-        require!(
-            k[1] > 0 && q[1].is_multiple_of(k[1]) && k[2] > 0,
-            Heads,
-            "query has shape {q:?}, key {k:?}: expected heads a multiple of key's, and a position at least"
-        );
+        super::heads_of_keys([query, key, value], [Code::Rank, Code::SameDType, Code::KeyValueShape, Code::Heads])?;
+        let q = query.shape();
         if let Some(lengths) = lengths {
             let shape = lengths.shape();
             require!(shape == [q[0]], Lengths, "lengths has shape {shape:?}, expected [{}]", q[0]);
