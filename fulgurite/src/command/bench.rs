@@ -34,10 +34,10 @@ const PEERS: &str = "benches/peers";
 #[derive(Args)]
 #[command(after_help = "\
 Training steps are processes of `train gpt2 ... --bench`, with the command's own data, log and vocabulary. The other rows
-are programs of one operator as they are compiled by default (the list of executors, and what measurements choose): the
-sum of their kernels, each between events of the device; backward is forward with its gradients, less forward. Shares are
-of the copy and the products that are measured on the device once, and kept below the cache. A row that fails says why,
-and the others go on. Files have all that is measured so far. Without a device the rows of the host are measured.
+are programs of one operator as they are compiled by default (the list of executors, and what measurements choose): whole
+runs with cold caches, between events of the device and as graphs are replayed; backward is forward with its gradients,
+less forward. Shares are of the copy and the products that are measured on the device once, and kept below the cache. A
+row that fails says why, and the others go on. Files have all that is measured so far. Without a device the rows of the host are measured.
 
 Examples:
   fulgurite bench --quick

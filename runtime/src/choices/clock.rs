@@ -19,7 +19,7 @@ const MOST_HOST_BYTES: usize = 512 << 20;
 
 /// Why a run has no time.
 #[derive(Debug)]
-pub(super) enum Untimed {
+pub enum Untimed {
     /// The run failed.
     Failed(Error),
     /// Another thread recorded what the device does meanwhile.
@@ -42,24 +42,28 @@ impl From<Untimed> for Error {
     }
 }
 
-/// Times runs on one device.
-pub(super) enum Clock {
-    /// By the host's clock.
+/// Times whole runs on one device, with nothing of their inputs in caches.
+#[derive(Debug)]
+pub struct Clock(By);
+
+#[derive(Debug)]
+enum By {
+    /// The host's clock.
     Host { other: Vec<u8> },
-    /// By events of the device, around a whole run.
+    /// Events of the device, around a whole run.
     Device { state: Arc<DeviceState>, other: DeviceBuffer },
 }
 
 impl Clock {
     /// # Errors
     /// If the device is not available, or has not the memory that is written between runs.
-    pub(super) fn new(device: Device) -> Result<Clock> {
+    pub fn new(device: Device) -> Result<Clock> {
         if device.is_cpu() {
             let bytes = (last_level_cache() / 4 * 5).clamp(64 << 20, MOST_HOST_BYTES);
-            return Ok(Clock::Host { other: vec![0; bytes] });
+            return Ok(Clock(By::Host { other: vec![0; bytes] }));
         }
         let bytes = find_kind(device.kind())?.beyond_caches();
-        Ok(Clock::Device { state: DeviceState::of(device)?, other: DeviceBuffer::new(device, bytes)? })
+        Ok(Clock(By::Device { state: DeviceState::of(device)?, other: DeviceBuffer::new(device, bytes)? }))
     }
 
     /// Gives memory back that measuring needed, and that nobody will ask for again in these sizes.
@@ -94,7 +98,7 @@ impl Clock {
     /// Runs a program and waits for it.
     pub(super) fn run(&self, program: &Program, inputs: &[Array]) -> Result<()> {
         let outputs = program.run_matching(inputs.to_vec())?;
-        if let Clock::Device { state, .. } = self {
+        if let By::Device { state, .. } = &self.0 {
             state.synchronize()?;
         }
         // A fault is an error of reading.
@@ -104,23 +108,31 @@ impl Clock {
         Ok(())
     }
 
-    /// The time of one run of the program of that name in microseconds, with nothing of its inputs in caches.
+    /// The time of one run of the program in microseconds.
     ///
     /// # Errors
-    /// Those of the run; [`Untimed::Disturbed`] if the device's timeline does not have it.
-    pub(super) fn microseconds(&mut self, program: &Program, inputs: &[Array], name: &str) -> Result<f64, Untimed> {
-        match self {
-            Clock::Host { other } => {
+    /// As [`Clock::time`].
+    pub(super) fn microseconds(&mut self, program: &Program, inputs: &[Array]) -> Result<f64, Untimed> {
+        self.time(program, inputs.to_vec()).map(|(_, time)| time)
+    }
+
+    /// Runs the program on inputs of the metas and strides that it was compiled for. Returns its results, and how long
+    /// it took in microseconds: by the host's clock on the host; on a device from the begin of its first kernel to the
+    /// end of its last one, enqueued while the device is busy with something else. The first runs of a program compile
+    /// kernels and record a graph.
+    ///
+    /// # Errors
+    /// Those of the run; [`Untimed::Disturbed`] if another thread records what the device does.
+    pub fn time(&mut self, program: &Program, inputs: Vec<Array>) -> Result<(Vec<Array>, f64), Untimed> {
+        match &mut self.0 {
+            By::Host { other } => {
                 let next = other[0].wrapping_add(1);
                 black_box(&mut *other).fill(next);
-                let inputs = inputs.to_vec();
                 let start = Instant::now();
-                let outputs = program.run_matching(inputs)?;
-                let time = start.elapsed();
-                drop(outputs);
-                Ok(time.as_secs_f64() * 1e6)
+                let outputs = program.run(inputs)?;
+                Ok((outputs, start.elapsed().as_secs_f64() * 1e6))
             }
-            Clock::Device { state, other } => {
+            By::Device { state, other } => {
                 if !state.begin_choices()? {
                     return Err(Untimed::Disturbed);
                 }
@@ -129,12 +141,12 @@ impl Clock {
                         // SAFETY: the memory is this clock's, and all work on it is on this stream.
                         unsafe { state.stream().fill(other.address(), byte, other.len()) }?;
                     }
-                    program.run_matching(inputs.to_vec())
+                    program.run(inputs)
                 };
                 let outputs = run();
                 let activities = state.end_choices()?;
-                outputs?;
-                time_of(&activities.unwrap_or_default(), name).ok_or(Untimed::Disturbed)
+                let time = time_of(&activities.unwrap_or_default(), &program.trace().name);
+                Ok((outputs?, time.ok_or(Untimed::Disturbed)?))
             }
         }
     }

@@ -77,7 +77,7 @@ pub fn confirm(
     let mut trace = trace.clone();
     // Each run has the same inputs.
     trace.inputs.iter_mut().for_each(|input| input.donated = false);
-    let name: Arc<str> = trace.name.as_str().into();
+    let name = trace.name.clone();
     let compiled = |choices: &Given| -> Result<Program> {
         let choices: Option<Arc<dyn Choices>> = Some(Arc::new(choices.clone()));
         let options = Options { choices, choose: Choose::Never, ..options.clone() };
@@ -93,7 +93,7 @@ pub fn confirm(
         let mut more = accepted.clone();
         more.0.extend(group.iter().map(|entry| (entry.call.clone(), entry.clone())));
         let compared = compiled(&more).and_then(|with| {
-            let times = compare(&mut clock, [&without, &with], &inputs, &name)?;
+            let times = compare(&mut clock, [&without, &with], &inputs)?;
             Ok((with, times))
         });
         let (with, times) = match compared {
@@ -185,14 +185,14 @@ struct Compared {
     medians: [f64; 2],
 }
 
-fn compare(clock: &mut Clock, programs: [&Program; 2], inputs: &[Array], name: &Arc<str>) -> Result<Compared> {
+fn compare(clock: &mut Clock, programs: [&Program; 2], inputs: &[Array]) -> Result<Compared> {
     for program in programs {
         (0..WARM_UP).try_for_each(|_| clock.run(program, inputs))?;
     }
     let mut times: [Vec<f64>; 2] = Default::default();
     for _ in 0..RUNS {
         for (program, times) in programs.iter().zip(&mut times) {
-            times.push(clock.microseconds(program, inputs, name)?);
+            times.push(clock.microseconds(program, inputs)?);
         }
     }
     let faster = times[0].iter().zip(&times[1]).filter(|(without, with)| with < without).count();

@@ -314,7 +314,7 @@ impl Running {
             (0..WARM_UP).try_for_each(|_| clock.run(program, inputs))?;
             self.warm = true;
         }
-        clock.microseconds(program, inputs, program::NAME)
+        clock.microseconds(program, inputs)
     }
 
     /// Gives the program's memory back.

@@ -25,6 +25,7 @@ mod session;
 mod text;
 
 pub use call::{Call, Purpose};
+pub use clock::{Clock, Untimed};
 pub use confirm::{Confirmed, confirm};
 pub use entry::{DECOMPOSED, Entry, Times, Tried};
 pub use file::ChoicesFile;

@@ -26,7 +26,7 @@ use crate::tracer::{accumulate, call, call_role, trace_block};
 use crate::transforms::autodiff::{floating_outputs, vjp_of};
 
 /// The function's name, in errors and timelines.
-pub(super) const NAME: &str = "choice";
+const NAME: &str = "choice";
 
 /// Random elements that inputs are filled with, again and again: no power of two, so that rows differ.
 const RANDOM_ELEMENTS: usize = (1 << 18) + 13;

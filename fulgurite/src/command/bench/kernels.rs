@@ -1,8 +1,8 @@
-//! Rows that are programs of one operator, timed: the sum of the program's kernels, each between events of the device.
-//! Backward is forward with its gradients, less forward.
+//! Rows that are programs of one operator, timed: whole runs with cold caches, on a device as they are replayed. Backward
+//! is forward with its gradients, less forward.
 
+use fulgurite::choices::Clock;
 use fulgurite::compile::{Choose, Options, compile, with_gradients, with_records};
-use fulgurite::device::{DeviceBuffer, find_kind};
 use fulgurite::jit::{Names, trace};
 use fulgurite::models::metrics::bandwidth;
 use fulgurite::models::metrics::rates::Rates;
@@ -14,8 +14,8 @@ use super::cases::{Case, case};
 use super::figures::Figure;
 use super::rows::Work;
 
-/// Runs before those that count: the first ones compile kernels and choose algorithms.
-const WARM_UP: usize = 2;
+/// Runs before those that count: the first ones compile kernels, choose algorithms, record a graph, and replay it.
+const WARM_UP: usize = 3;
 /// Runs that count.
 const RUNS: usize = 11;
 
@@ -60,9 +60,10 @@ fn measured(work: &Work, case: &Case, device: Device, options: &Options, rates: 
             None => figure.with_share(copy.map(|rate| case.bytes[part] / seconds / rate), "copy"),
         }
     };
+    let mut clock = Clock::new(device)?;
     let times = {
         let (program, _) = compile(forward, options)?;
-        time(&program, &mut inputs, &case.updated, device)?
+        time(&mut clock, &program, &mut inputs, &case.updated)?
     };
     let forward = Figure::of("forward", "us", times);
     let mut figures = vec![with_share(forward.clone(), 0)];
@@ -73,7 +74,7 @@ fn measured(work: &Work, case: &Case, device: Device, options: &Options, rates: 
             inputs.push(if device.is_cpu() { array } else { array.to_device(device)? });
         }
         let (program, _) = compile(joint, options)?;
-        let both = time(&program, &mut inputs, &[], device)?;
+        let both = time(&mut clock, &program, &mut inputs, &[])?;
         let backward = both.into_iter().map(|time| (time - forward.median).max(0.0)).collect();
         figures.push(with_share(Figure::of("backward", "us", backward), 1));
     }
@@ -88,31 +89,21 @@ fn dtype_name(work: &Work) -> &'static str {
     }
 }
 
-/// Times of a program's kernels in microseconds, with nothing of its operands in a device's caches: other memory is
-/// written before each run. What it updates in place it is given again.
-fn time(program: &Program, inputs: &mut Vec<Array>, updated: &[usize], device: Device) -> Result<Vec<f64>> {
-    let beyond = (!device.is_cpu()).then(|| find_kind(device.kind())).transpose()?.map(|kind| kind.beyond_caches());
+/// Times of runs of a program in microseconds. What it updates in place it is given again.
+fn time(clock: &mut Clock, program: &Program, inputs: &mut Vec<Array>, updated: &[usize]) -> Result<Vec<f64>> {
     let mut times = Vec::new();
     for run in 0..WARM_UP + RUNS {
         // Given away as they are: nobody else may hold what is updated.
-        let arguments = match updated.is_empty() {
-            true => inputs.clone(),
-            false => std::mem::take(inputs),
-        };
-        let kept: Vec<Option<Array>> = match updated.is_empty() {
-            true => Vec::new(),
-            false => {
-                arguments.iter().enumerate().map(|(i, array)| (!updated.contains(&i)).then(|| array.clone())).collect()
-            }
-        };
-        let _other = beyond.map(|bytes| DeviceBuffer::zeroed(device, bytes)).transpose()?;
-        let (outputs, profile) = program.profile(arguments)?;
+        let arguments = if updated.is_empty() { inputs.clone() } else { std::mem::take(inputs) };
+        let keep = |(i, array): (usize, &Array)| (!updated.contains(&i)).then(|| array.clone());
+        let kept: Vec<Option<Array>> = arguments.iter().enumerate().map(keep).collect();
+        let (outputs, microseconds) = clock.time(program, arguments)?;
         if !updated.is_empty() {
             let mut outputs = outputs.into_iter();
             inputs.extend(kept.into_iter().filter_map(|array| array.or_else(|| outputs.next())));
         }
         if run >= WARM_UP {
-            times.push(profile.total().as_secs_f64() * 1e6);
+            times.push(microseconds);
         }
     }
     Ok(times)
