@@ -6,6 +6,7 @@ use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
 use fulgurite_executor_cuda::elementwise::contiguous_copy;
 use fulgurite_executor_cuda::support::type_of;
+use fulgurite_ops::nn::attention_changes::ChangesMeta;
 
 /// How a problem attends.
 #[derive(Clone, Copy)]
@@ -94,61 +95,26 @@ fn contiguous(plan: &mut Plan, tensor: &DeviceTensor) -> Result<DeviceTensor> {
     if tensor.is_contiguous() { Ok(tensor.clone()) } else { contiguous_copy(plan, tensor) }
 }
 
-/// Metas of what there is, for rules that have no addresses.
-#[derive(Clone, Copy)]
-pub(super) struct ChangesMeta<'a> {
-    pub mask: Option<&'a TensorMeta>,
-    pub lengths: Option<&'a TensorMeta>,
-    pub generator: Option<&'a TensorMeta>,
-    pub is_causal: bool,
-    pub window: Option<i64>,
-    pub cap: Option<f64>,
-    pub dropout_p: f64,
-}
-
-impl ChangesMeta<'_> {
-    /// Whether the kernels take the changes for a query [B, H, L, E] and key [B, H', S, E].
-    pub fn fit(&self, query: &TensorMeta, key: &TensorMeta) -> Claim {
-        let (q, k) = (query.shape(), key.shape());
-        if let Some(mask) = self.mask {
-            let scores = [q[0], q[1], q[2], k[2]];
-            let spreads = mask.rank() == 4 && mask.shape().iter().zip(scores).all(|(own, of)| *own == 1 || *own == of);
-            refuse_unless!(spreads, "mask is {mask}, which does not broadcast to {scores:?} from four dimensions");
-            let of_head = mask.shape()[2..].iter().product::<usize>();
-            refuse_unless!(of_head <= i32::MAX as usize, "mask is {mask}, takes at most {} of a head", i32::MAX);
-            let marks = mask.dtype() == DType::Bool || mask.dtype() == query.dtype();
-            refuse_unless!(marks, "mask is {}, takes bool and {}", mask.dtype(), query.dtype());
-        }
-        if let Some(lengths) = self.lengths {
-            let fits = lengths.shape() == [q[0]] && lengths.dtype().is_integer();
-            refuse_unless!(fits, "lengths is {lengths}, takes an integer for each of the batch, query is {query}");
-        }
-        if let Some(window) = self.window {
-            refuse_unless!(self.is_causal, "window is {window} without is_causal");
-            refuse_unless!((1..=i64::from(i32::MAX)).contains(&window), "window is {window}, takes 1 to {}", i32::MAX);
-        }
-        if let Some(cap) = self.cap {
-            // Neither a score over the cap nor the cap times log2 e leaves the range of f32.
-            refuse_unless!((1e-30..=1e30).contains(&cap), "cap is {cap}, takes 1e-30 to 1e30");
-        }
-        let of_registers = [self.mask.is_some(), self.cap.is_some(), self.dropout_p > 0.0];
-        let count = of_registers.into_iter().filter(|has| *has).count();
-        // More do not fit registers.
-        let most = match (query.dtype(), q[3]) {
-            (_, 193..) => 1,
-            (DType::F32, 65..) => 2,
-            _ => 3,
-        };
-        refuse_unless!(
-            count <= most,
-            "heads are {} wide in {}, takes at most {most} of a mask, a cap and dropout there, here are {count}",
-            q[3],
-            query.dtype()
-        );
-        refuse_unless!((0.0..1.0).contains(&self.dropout_p), "dropout_p is {}, takes 0 to below 1", self.dropout_p);
-        let drawn = self.dropout_p == 0.0
-            || self.generator.is_some_and(|meta| meta.shape() == [2] && meta.dtype() == DType::I64);
-        refuse_unless!(drawn, "dropout_p is {}, takes a generator i64[2] with it", self.dropout_p);
-        Ok(())
+/// Whether the kernels take these changes of attention of a query [B, H, L, E] to a key [B, H', S, E].
+pub(super) fn changes_fit(changes: &ChangesMeta<'_>, query: &TensorMeta, key: &TensorMeta) -> Claim {
+    changes.fit(query, key)?;
+    if let Some(mask) = changes.mask {
+        let of_head = mask.shape()[2..].iter().product::<usize>();
+        refuse_unless!(of_head <= i32::MAX as usize, "mask is {mask}, takes at most {} of a head", i32::MAX);
     }
+    let of_registers = [changes.mask.is_some(), changes.cap.is_some(), changes.dropout_p > 0.0];
+    let count = of_registers.into_iter().filter(|has| *has).count();
+    // More do not fit registers.
+    let most = match (query.dtype(), query.shape()[3]) {
+        (_, 193..) => 1,
+        (DType::F32, 65..) => 2,
+        _ => 3,
+    };
+    refuse_unless!(
+        count <= most,
+        "heads are {} wide in {}, takes at most {most} of a mask, a cap and dropout there, here are {count}",
+        query.shape()[3],
+        query.dtype()
+    );
+    Ok(())
 }

@@ -10,7 +10,6 @@
 mod cached;
 mod changes;
 mod claims;
-mod forms;
 mod groups;
 mod heads;
 mod launch;

@@ -2,14 +2,13 @@
 
 use fulgurite_ops_macros::operator;
 use fulgurite_runtime::executor::Claim;
-use fulgurite_runtime::rules::{ArrayD, ReferenceTensor, Result};
 use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
-use super::changes::{Changes, ChangesMeta, Way};
+use super::changes::{Changes, Way, changes_fit};
 use super::problem::{WIDEST, WIDEST_OF_OTHERS};
 use super::{flash, launch};
 use fulgurite_ops::core::attention::{self as definition, Attended, beside, row_meta};
-use fulgurite_ops::nn::draws;
+use fulgurite_ops::nn::attention_changes::{ChangesMeta, FORMS, Form, Marks, kept};
 use fulgurite_ops::prims::checks;
 
 /// The most rows of queries and keys in all: they, and so blocks, are counted by an `int` in the kernels.
@@ -108,8 +107,8 @@ pub mod attention {
         dropout_p: f64,
     ) -> Result<(TensorMeta, TensorMeta)> {
         let fits = super::kernels_fit(query, key, value);
-        let fits = fits
-            .and_then(|()| ChangesMeta { mask, lengths, generator, is_causal, window, cap, dropout_p }.fit(query, key));
+        let changes = ChangesMeta { mask, lengths, generator, is_causal, window, cap, dropout_p };
+        let fits = fits.and_then(|()| changes_fit(&changes, query, key));
         fits.map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         Ok((beside(query, value), row_meta(query)))
     }
@@ -127,8 +126,8 @@ pub mod attention {
         cap: Option<f64>,
         dropout_p: f64,
     ) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
-        let marks = super::Marks::of(mask);
-        let kept = super::kept(query, key, generator, dropout_p)?;
+        let marks = Marks::of(mask);
+        let kept = kept(query, key, generator, dropout_p)?;
         let changes = definition::Changes { added: marks.added, lengths, window, cap, kept: kept.as_ref() };
         Ok(Attended { query, key, value, mask: marks.seen, is_causal, scale }.forward_with(&changes))
     }
@@ -169,7 +168,7 @@ pub mod attention {
                 s.case(rounded.tf32(true));
             }
         }
-        for (form, [heads, shared_heads], [queries, keys], width) in super::super::forms::of(s.dtype()) {
+        for (form, [heads, shared_heads], [queries, keys], width) in super::forms(s.dtype()) {
             let (q, k) = ([2, heads, queries, width], [2, shared_heads, keys, width]);
             let scale = 1.0 / (width as f64).sqrt();
             let case = with(s.normal(q), s.normal(k), s.normal(k), form.is_causal(), scale);
@@ -225,6 +224,11 @@ pub mod attention {
 /// The cases of a dtype.
 fn cases(dtype: DType) -> impl Iterator<Item = Case> {
     CASES.into_iter().filter(move |case| dtype == DType::BF16 || case.3 <= WIDEST_OF_OTHERS)
+}
+
+/// The forms of a dtype: in f32 wide heads do not take all at once.
+fn forms(dtype: DType) -> impl Iterator<Item = (Form, [usize; 2], [usize; 2], usize)> {
+    FORMS.into_iter().filter(move |(form, _, _, width)| dtype != DType::F32 || *form != Form::All || *width <= 64)
 }
 
 /// Batch, heads and those of keys, queries and keys, width, causal.
@@ -325,8 +329,8 @@ pub mod attention_backward {
         dropout_p: f64,
     ) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
         let fits = super::kernels_fit(query, key, value);
-        let fits = fits
-            .and_then(|()| ChangesMeta { mask, lengths, generator, is_causal, window, cap, dropout_p }.fit(query, key));
+        let changes = ChangesMeta { mask, lengths, generator, is_causal, window, cap, dropout_p };
+        let fits = fits.and_then(|()| changes_fit(&changes, query, key));
         fits.map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         checks::is_like(("d_out", d_out), query, Code::Cotangent)?;
         let (result, row) = (beside(query, value), row_meta(query));
@@ -352,8 +356,8 @@ pub mod attention_backward {
         cap: Option<f64>,
         dropout_p: f64,
     ) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
-        let marks = super::Marks::of(mask);
-        let kept = super::kept(query, key, generator, dropout_p)?;
+        let marks = Marks::of(mask);
+        let kept = kept(query, key, generator, dropout_p)?;
         let changes = definition::Changes { added: marks.added, lengths, window, cap, kept: kept.as_ref() };
         let all = Attended { query, key, value, mask: marks.seen, is_causal, scale };
         Ok(all.backward_with(&changes, d_out, attended, log_sums).into())
@@ -409,7 +413,7 @@ pub mod attention_backward {
                 s.case(case);
             }
         }
-        for (form, [heads, shared_heads], [queries, keys], width) in super::super::forms::of(s.dtype()) {
+        for (form, [heads, shared_heads], [queries, keys], width) in super::forms(s.dtype()) {
             let (q, k) = ([2, heads, queries, width], [2, shared_heads, keys, width]);
             let attended = s.normal([2, queries, heads, width]);
             let log = (keys as f64).ln();
@@ -441,33 +445,4 @@ pub mod attention_backward {
         e.case(Kernel, good().mask(Some(e.booleans([2, 4, 5, 3]))), "does not broadcast to [2, 4, 3, 5]");
         e.case(Kernel, good().dropout_p(0.5), "takes a generator i64[2]");
     }
-}
-
-/// A mask, as the definition takes it.
-struct Marks<'a> {
-    seen: Option<&'a ArrayD<bool>>,
-    added: Option<&'a ArrayD<f64>>,
-}
-
-impl<'a> Marks<'a> {
-    fn of(mask: Option<&'a ReferenceTensor>) -> Marks<'a> {
-        let is_of_booleans = mask.is_some_and(|mask| mask.dtype() == DType::Bool);
-        Marks {
-            seen: mask.filter(|_| is_of_booleans).map(ReferenceTensor::booleans),
-            added: mask.filter(|_| !is_of_booleans).map(ReferenceTensor::floats),
-        }
-    }
-}
-
-/// For references: what weights [B, H, L, S] are multiplied with, by the numbers that `dropout` draws.
-fn kept(
-    query: &ArrayD<f64>,
-    key: &ArrayD<f64>,
-    generator: Option<&ReferenceTensor>,
-    dropout_p: f64,
-) -> Result<Option<ArrayD<f64>>> {
-    let Some(generator) = generator.filter(|_| dropout_p > 0.0) else { return Ok(None) };
-    let (q, k) = (query.shape(), key.shape());
-    let drawn = draws(&[q[0], q[1], q[2], k[2]], DType::F32, generator)?;
-    Ok(Some(drawn.mapv(|u| if u >= f64::from(dropout_p as f32) { 1.0 / (1.0 - dropout_p) } else { 0.0 })))
 }

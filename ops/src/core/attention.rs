@@ -28,6 +28,18 @@ pub fn meta_as_four(meta: &TensorMeta) -> TensorMeta {
     meta.with_shape(four(meta.shape()))
 }
 
+/// The four extents of a mask whose leading ones may be missing.
+pub fn extents_of_mask(shape: &[usize]) -> [usize; 4] {
+    let missing = 4usize.saturating_sub(shape.len());
+    [0, 1, 2, 3].map(|dim| if dim < missing { 1 } else { shape[dim - missing] })
+}
+
+/// A mask in four dimensions.
+#[track_caller]
+pub fn mask_as_four(mask: Tensor) -> Tensor {
+    if mask.rank() == 4 { mask } else { prims::reshape(mask, extents_of_mask(&mask.shape())) }
+}
+
 /// Heads of a position beside each other, [B, L, H, E], in the form of `like`, whose heads lie one after another.
 #[track_caller]
 pub fn as_before(tensor: Tensor, like: Tensor) -> Tensor {

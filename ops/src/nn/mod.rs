@@ -1,5 +1,6 @@
 //! What models are built of.
 
+pub mod attention_changes;
 mod chunked_linear;
 mod divergence;
 mod draws;

@@ -5,33 +5,47 @@ use fulgurite_runtime::testing::samples::{SampleTensor, Samples};
 
 /// What a sample has beside plain attention.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub enum Form {
     /// Booleans for each query of each head.
     Booleans,
     /// Booleans of keys alone, as padding has them.
     Padding,
     /// Numbers for each head, the same for the batch; some queries see nothing.
     Numbers,
+    /// The same, and for some queries all keys are hidden by numbers far below 0: in f32 their scores are rounded by
+    /// 2^-10, and weights by as much.
+    FarBelow,
     /// The last keys alone.
     Window,
+    /// Keys of each of the batch, none of the second.
     Lengths,
+    /// Scores that are capped.
     Cap,
+    /// Weights that are dropped.
     Dropped,
+    /// All of them.
     All,
 }
 
 /// What the form is made of.
 #[derive(Default)]
-pub(super) struct Made {
+pub struct Made {
+    /// [2, heads, queries, keys], where extents may be 1.
     pub mask: Option<SampleTensor>,
+    /// i32[2].
     pub lengths: Option<SampleTensor>,
+    /// i64[2].
     pub generator: Option<SampleTensor>,
+    /// Keys that a query sees.
     pub window: Option<i64>,
+    /// What scores are bent to.
     pub cap: Option<f64>,
+    /// The probability of a weight to be dropped.
     pub dropout_p: f64,
 }
 
 impl Form {
+    /// Whether position i sees 0 to i.
     pub fn is_causal(self) -> bool {
         matches!(self, Form::Window | Form::All)
     }
@@ -43,10 +57,10 @@ impl Form {
         match self {
             Form::Booleans => Made { mask: Some(s.booleans([2, heads, queries, keys])), ..none },
             Form::Padding => Made { mask: Some(s.booleans([2, 1, 1, keys])), ..none },
-            Form::Numbers => {
+            Form::Numbers | Form::FarBelow => {
                 let number = |i: usize| match (i / keys % queries, i % 5) {
                     (1 | 40, _) | (_, 3) => f64::NEG_INFINITY,
-                    (2, _) => -1e30,
+                    (2, _) if self == Form::FarBelow => -1e30,
                     _ => (i * 37 % 101) as f64 / 32.0 - 1.5,
                 };
                 let numbers: Vec<f64> = (0..heads * queries * keys).map(number).collect();
@@ -69,16 +83,9 @@ impl Form {
     }
 }
 
-/// A form, heads and those of keys, queries and keys, width.
-type Case = (Form, [usize; 2], [usize; 2], usize);
-
-/// The forms of a dtype: in f32 wide heads do not take all at once.
-pub(super) fn of(dtype: DType) -> impl Iterator<Item = Case> {
-    FORMS.into_iter().filter(move |(form, _, _, width)| dtype != DType::F32 || *form != Form::All || *width <= 64)
-}
-
-/// Of lengths of whole fours, threads draw four random numbers at a time.
-const FORMS: [Case; 16] = [
+/// A form, heads and those of keys, queries and keys, width. Of lengths of whole fours, threads draw four random numbers
+/// at a time.
+pub const FORMS: [(Form, [usize; 2], [usize; 2], usize); 18] = [
     (Form::Booleans, [2, 1], [19, 33], 8),
     (Form::Booleans, [2, 2], [150, 140], 64),
     (Form::Padding, [4, 2], [70, 150], 64),
@@ -95,4 +102,6 @@ const FORMS: [Case; 16] = [
     (Form::Dropped, [1, 1], [70, 68], 128),
     (Form::All, [2, 1], [75, 84], 64),
     (Form::All, [2, 2], [40, 37], 128),
+    (Form::FarBelow, [2, 2], [50, 45], 32),
+    (Form::FarBelow, [2, 1], [70, 130], 128),
 ];
