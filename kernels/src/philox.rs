@@ -87,6 +87,25 @@ fn generate(target: &mut TensorMut<'_>, fill: impl Fn(usize, &mut [u64; TILE], u
     });
 }
 
+/// Numbers of `[0, 1)`: those of the row-major positions from `first` on that [`uniform`] makes in f32.
+pub(crate) fn units(seed: u64, offset: u64, first: usize, numbers: &mut [f32]) {
+    let count = numbers.len();
+    let mut words = [[0; LANES]; 4];
+    let mut index = 0;
+    while index < count {
+        let position = (first + index) as u64;
+        many_words(seed, offset, position / (4 * LANES) as u64 * LANES as u64, &mut words);
+        // To the end of the group, or of the numbers.
+        let start = position as usize % (4 * LANES);
+        let length = (4 * LANES - start).min(count - index);
+        for (step, value) in numbers[index..index + length].iter_mut().enumerate() {
+            let place = start + step;
+            *value = (words[place % 4][place / 4] >> 8) as f32 * (1.0 / 16_777_216.0);
+        }
+        index += length;
+    }
+}
+
 /// How a number of `[low, high)` is made from one of `[0, 1)`: `(start + unit · range) · scale`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span {
@@ -135,24 +154,9 @@ pub fn uniform(mut target: TensorMut<'_>, seed: u64, offset: u64, low: f64, high
         }
         let mut numbers = [0f32; TILE];
         let (low, range, scale, below) = (low as f32, range as f32, scale as f32, below as f32);
-        let mut group = u64::MAX;
-        let mut words = [[0; LANES]; 4];
-        let mut index = 0;
-        while index < count {
-            let position = (first + index) as u64;
-            if position / (4 * LANES) as u64 != group {
-                group = position / (4 * LANES) as u64;
-                many_words(seed, offset, group * LANES as u64, &mut words);
-            }
-            // To the end of the group, or of the tile.
-            let start = position as usize % (4 * LANES);
-            let length = (4 * LANES - start).min(count - index);
-            for (step, value) in numbers[index..index + length].iter_mut().enumerate() {
-                let place = start + step;
-                let unit = (words[place % 4][place / 4] >> 8) as f32 * (1.0 / 16_777_216.0);
-                *value = ((low + unit * range) * scale).min(below);
-            }
-            index += length;
+        units(seed, offset, first, &mut numbers[..count]);
+        for value in &mut numbers[..count] {
+            *value = ((low + *value * range) * scale).min(below);
         }
         // SAFETY: both tiles hold `count` elements of their class.
         unsafe {

@@ -2,24 +2,28 @@
 
 use fulgurite_ops_macros::{implementation, operator};
 use fulgurite_runtime::executor::Claim;
+use fulgurite_runtime::rules::fulgurite_kernels::access::read_i64;
 use fulgurite_runtime::rules::fulgurite_kernels::attention::{
-    Scores, attention_backward as backward, attention_forward,
+    Dropped, Scores, attention_backward as backward, attention_forward,
 };
-use fulgurite_runtime::{DType, Failure, Tensor, TensorMeta, refuse_unless};
+use fulgurite_runtime::rules::{Failure, Result, TensorRef};
+use fulgurite_runtime::tracer::wants_gradient;
+use fulgurite_runtime::{DType, Tensor, TensorMeta, refuse_unless};
 
 use super::cpu;
 use fulgurite_ops::core::attention::{
-    Attended, as_before, as_four, beside, claims_heads, factor, meta_as_four, row_meta,
+    self as definition, Attended, as_before, as_four, beside, claims_heads, extents_of_mask, factor, mask_as_four,
+    meta_as_four, row_meta,
 };
-use fulgurite_ops::prims::{self, checks};
+use fulgurite_ops::nn::attention_changes::{ChangesMeta, FORMS, Form, Marks, Numbers, kept};
+use fulgurite_ops::prims::checks;
 
-/// Whether the kernels are written for such tensors: query [B, H, L, E], key [B, H', S, E], value [B, H', S, V], and a
-/// mask that spreads to [B, H, L, S].
+/// Whether the kernels are written for such tensors: query [B, H, L, E], key [B, H', S, E], value [B, H', S, V].
 pub(super) fn kernels_fit(
     query: &TensorMeta,
     key: &TensorMeta,
     value: &TensorMeta,
-    mask: Option<&TensorMeta>,
+    changes: &ChangesMeta<'_>,
 ) -> Claim {
     let (q, k, v) = (query.shape(), key.shape(), value.shape());
     refuse_unless!(
@@ -37,18 +41,24 @@ pub(super) fn kernels_fit(
     );
     let some = [q, k, v].iter().all(|shape| shape.iter().all(|extent| *extent > 0));
     refuse_unless!(some, "query is {query}, key {key}, value {value}: nothing to attend to");
-    if let Some(mask) = mask {
-        let spreads =
-            mask.rank() == 4 && mask.shape().iter().zip([q[0], q[1], q[2], k[2]]).all(|(a, b)| [1, b].contains(a));
-        refuse_unless!(spreads, "mask is {mask}, takes {:?}, or 1 in their places", [q[0], q[1], q[2], k[2]]);
-    }
-    Ok(())
+    changes.fit(query, key)
+}
+
+/// What weights a generator drops.
+fn dropped(generator: Option<TensorRef<'_>>, probability: f64) -> Result<Option<Dropped>> {
+    let Some(generator) = generator.filter(|_| probability > 0.0) else { return Ok(None) };
+    let [seed, offset] = <[i64; 2]>::try_from(read_i64(&generator))
+        .map_err(|_| Failure::new("Generator", "generator does not hold a seed and an offset"))?;
+    Ok(Some(Dropped { seed: seed as u64, offset: offset as u64, probability }))
 }
 
 /// Attention of query [B, H, L, E] to key [B, H', S, E] and value [B, H', S, V], H a multiple of H': out [B, L, H, V],
 /// with the heads of a position beside each other, and the logarithm of the sum of each row's exponentials, f32
-/// [B, H, L]; +infinity for a row from which `mask` hides everything, and whose result is 0. `mask` says who may be
-/// attended to: [B, H, L, S], where every extent may be 1. `is_causal` lets position i see 0 to i.
+/// [B, H, L]; +infinity for a row that sees nothing, and whose result is 0. `is_causal` lets position i see 0 to i,
+/// `window` only that number of last ones; row b of the batch sees its first `lengths[b]` keys. With `cap` scores become
+/// cap · tanh(score / cap). `mask` [B, H, L, S], where every extent may be 1, is of booleans that say who is seen, or of
+/// numbers that are added to scores; of those below -17034 each counts as that, but for -infinity. Weights are dropped as
+/// by `dropout` of `dropout_p` and `generator`.
 #[operator(executor = cpu, strided, no_grad = "the implementation that uses it has a gradient of its own")]
 pub mod attention {
     #[results(out, log_sums)]
@@ -56,18 +66,30 @@ pub mod attention {
         query: Tensor<Floating>,
         key: Tensor<Floating>,
         value: Tensor<Floating>,
-        mask: Option<Tensor<Boolean>>,
         is_causal: bool,
         scale: f64,
+        #[default(None)] mask: Option<Tensor>,
+        #[default(None)] lengths: Option<Tensor<Integer>>,
+        #[default(None)] generator: Option<Tensor<Integer>>,
+        #[default(None)] window: Option<i64>,
+        #[default(None)] cap: Option<f64>,
+        #[default(0.0)] dropout_p: f64,
     ) -> (Tensor, Tensor);
 
     fn meta(
         query: &TensorMeta,
         key: &TensorMeta,
         value: &TensorMeta,
+        is_causal: bool,
         mask: Option<&TensorMeta>,
+        lengths: Option<&TensorMeta>,
+        generator: Option<&TensorMeta>,
+        window: Option<i64>,
+        cap: Option<f64>,
+        dropout_p: f64,
     ) -> Result<(TensorMeta, TensorMeta)> {
-        super::kernels_fit(query, key, value, mask).map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
+        let changes = ChangesMeta { mask, lengths, generator, is_causal, window, cap, dropout_p };
+        super::kernels_fit(query, key, value, &changes).map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         Ok((beside(query, value), row_meta(query)))
     }
 
@@ -75,24 +97,38 @@ pub mod attention {
         query: &ArrayD<f64>,
         key: &ArrayD<f64>,
         value: &ArrayD<f64>,
-        mask: Option<&ArrayD<bool>>,
         is_causal: bool,
         scale: f64,
-    ) -> (ArrayD<f64>, ArrayD<f64>) {
-        Attended { query, key, value, mask, is_causal, scale }.forward()
+        mask: Option<&ReferenceTensor>,
+        lengths: Option<&ArrayD<i64>>,
+        generator: Option<&ReferenceTensor>,
+        window: Option<i64>,
+        cap: Option<f64>,
+        dropout_p: f64,
+    ) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
+        let (marks, kept) = (Marks::of(mask), kept(query, key, generator, dropout_p)?);
+        let changes = definition::Changes { added: marks.added, lengths, window, cap, kept: kept.as_ref() };
+        Ok(Attended { query, key, value, mask: marks.seen, is_causal, scale }.forward_with(&changes))
     }
 
     fn cpu(
         query: TensorRef,
         key: TensorRef,
         value: TensorRef,
-        mask: Option<TensorRef>,
         is_causal: bool,
         scale: f64,
+        mask: Option<TensorRef>,
+        lengths: Option<TensorRef>,
+        generator: Option<TensorRef>,
+        window: Option<i64>,
+        cap: Option<f64>,
+        dropout_p: f64,
         out: &mut TensorMut,
         log_sums: &mut TensorMut,
     ) -> Result<()> {
-        let scores = Scores { query, key, mask, is_causal, scale };
+        let window = window.map(|window| window as usize);
+        let dropped = dropped(generator, dropout_p)?;
+        let scores = Scores { query, key, mask, lengths, is_causal, window, cap, dropped, scale };
         attention_forward(&scores, value, out.reborrow(), log_sums.reborrow());
         Ok(())
     }
@@ -104,31 +140,52 @@ pub mod attention {
         for (batch, [heads, shared], [queries, keys], [width, value_width], is_causal) in super::CASES {
             let (q, k) = ([batch, heads, queries, width], [batch, shared, keys, width]);
             let v = s.normal([batch, shared, keys, value_width]);
-            s.case(with(s.normal(q), s.normal(k), v, None, is_causal, 1.0 / (width as f64).sqrt()));
+            s.case(with(s.normal(q), s.normal(k), v, is_causal, 1.0 / (width as f64).sqrt()));
         }
         for mask in super::MASKS {
             let (q, k) = (s.normal([2, 3, 7, 4]), s.normal([2, 3, 150, 4]));
-            s.case(with(q, k, s.normal([2, 3, 150, 5]), s.booleans(mask), false, 0.5));
+            s.case(with(q, k, s.normal([2, 3, 150, 5]), false, 0.5).mask(s.booleans(mask)));
         }
         // The second row sees nothing.
         let few = s.values([1, 1, 3, 2], [1.0, 0.0, 0.0, 0.0, 1.0, 1.0]).cast(DType::Bool);
-        s.case(with(s.normal([1, 2, 3, 4]), s.normal([1, 2, 2, 4]), s.normal([1, 2, 2, 4]), few, false, 0.5));
+        let (q, k, v) = (s.normal([1, 2, 3, 4]), s.normal([1, 2, 2, 4]), s.normal([1, 2, 2, 4]));
+        s.case(with(q, k, v, false, 0.5).mask(few));
+        for (form, [heads, shared], [queries, keys], width) in super::forms() {
+            let (q, k) = ([2, heads, queries, width], [2, shared, keys, width]);
+            let scale = 1.0 / (width as f64).sqrt();
+            let case = with(s.normal(q), s.normal(k), s.normal(k), form.is_causal(), scale);
+            let form = form.made(s, [heads, queries, keys]);
+            s.case(
+                case.mask(form.mask)
+                    .lengths(form.lengths)
+                    .generator(form.generator)
+                    .window(form.window)
+                    .cap(form.cap)
+                    .dropout_p(form.dropout_p),
+            );
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {
         let of = |shape: [usize; 4]| e.of(DType::F32, shape);
-        let call = |q: [usize; 4], k: [usize; 4], v: [usize; 4]| with(of(q), of(k), of(v), None, true, 0.5);
+        let call = |q: [usize; 4], k: [usize; 4], v: [usize; 4]| with(of(q), of(k), of(v), true, 0.5);
         e.case(Kernel, call([2, 4, 3, 8], [2, 3, 5, 8], [2, 3, 5, 8]), "heads a multiple of key's");
         e.case(Kernel, call([2, 4, 3, 8], [2, 4, 5, 8], [2, 4, 6, 8]), "as many values as keys");
         e.case(Kernel, call([2, 4, 0, 8], [2, 4, 5, 8], [2, 4, 5, 8]), "nothing to attend to");
         let q = || of([2, 4, 3, 8]);
         let mask = e.of(DType::Bool, [2, 4, 3, 4]);
-        e.case(Kernel, with(q(), q(), q(), mask, false, 0.5), "takes [2, 4, 3, 3], or 1 in their places");
+        let good = || with(q(), q(), q(), false, 0.5);
+        e.case(Kernel, good().mask(mask), "does not broadcast to [2, 4, 3, 3]");
+        e.case(Kernel, good().mask(e.of(DType::F64, [2, 4, 3, 3])), "mask is f64, takes bool and f32");
+        e.case(Kernel, good().lengths(e.integers(0, 5, [4])), "takes an integer for each of the batch");
+        e.case(Kernel, good().window(Some(2)), "window is 2 without is_causal");
+        e.case(Kernel, good().cap(Some(0.0)), "cap is 0");
+        e.case(Kernel, good().dropout_p(0.5), "takes a generator i64[2]");
         let wide = |shape: [usize; 4]| e.of(DType::F64, shape);
-        let doubles = with(wide([1, 1, 2, 4]), wide([1, 1, 2, 4]), wide([1, 1, 2, 4]), None, false, 0.5);
+        let doubles = with(wide([1, 1, 2, 4]), wide([1, 1, 2, 4]), wide([1, 1, 2, 4]), false, 0.5);
         e.case(Kernel, doubles, "query is f64");
         let flat = || e.of(DType::F32, [2, 4]);
-        e.case(Kernel, with(flat(), flat(), flat(), None, false, 0.5), "takes four dimensions");
+        e.case(Kernel, with(flat(), flat(), flat(), false, 0.5), "takes four dimensions");
     }
 }
 
@@ -147,6 +204,11 @@ const CASES: [(usize, [usize; 2], [usize; 2], [usize; 2], bool); 8] = [
     (2, [8, 8], [129, 131], [8, 8], true),
 ];
 
+/// Forms of the tests. A test of the kernels has numbers far below 0: weights beside them are rounded coarsely.
+fn forms() -> impl Iterator<Item = (Form, [usize; 2], [usize; 2], usize)> {
+    FORMS.into_iter().filter(|(form, ..)| *form != Form::FarBelow)
+}
+
 /// Masks of two times three heads of 7 queries and 150 keys.
 const MASKS: [[usize; 4]; 3] = [[2, 1, 1, 150], [1, 1, 7, 150], [2, 3, 7, 150]];
 
@@ -163,9 +225,14 @@ pub mod attention_backward {
         value: Tensor<Floating>,
         attended: Tensor<Floating>,
         log_sums: Tensor<Floating>,
-        mask: Option<Tensor<Boolean>>,
         is_causal: bool,
         scale: f64,
+        #[default(None)] mask: Option<Tensor>,
+        #[default(None)] lengths: Option<Tensor<Integer>>,
+        #[default(None)] generator: Option<Tensor<Integer>>,
+        #[default(None)] window: Option<i64>,
+        #[default(None)] cap: Option<f64>,
+        #[default(0.0)] dropout_p: f64,
     ) -> (Tensor, Tensor, Tensor);
 
     fn meta(
@@ -175,9 +242,16 @@ pub mod attention_backward {
         value: &TensorMeta,
         attended: &TensorMeta,
         log_sums: &TensorMeta,
+        is_causal: bool,
         mask: Option<&TensorMeta>,
+        lengths: Option<&TensorMeta>,
+        generator: Option<&TensorMeta>,
+        window: Option<i64>,
+        cap: Option<f64>,
+        dropout_p: f64,
     ) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
-        super::kernels_fit(query, key, value, mask).map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
+        let changes = ChangesMeta { mask, lengths, generator, is_causal, window, cap, dropout_p };
+        super::kernels_fit(query, key, value, &changes).map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         let [batch, heads, queries] = [0, 1, 2].map(|dim| query.shape()[dim]);
         let d_result = query.with_shape([batch, heads, queries, value.shape()[3]]);
         checks::is_like(("d_out", d_out), &d_result, Code::Cotangent)?;
@@ -193,11 +267,19 @@ pub mod attention_backward {
         value: &ArrayD<f64>,
         attended: &ArrayD<f64>,
         log_sums: &ArrayD<f64>,
-        mask: Option<&ArrayD<bool>>,
         is_causal: bool,
         scale: f64,
-    ) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
-        Attended { query, key, value, mask, is_causal, scale }.backward(d_out, attended, log_sums).into()
+        mask: Option<&ReferenceTensor>,
+        lengths: Option<&ArrayD<i64>>,
+        generator: Option<&ReferenceTensor>,
+        window: Option<i64>,
+        cap: Option<f64>,
+        dropout_p: f64,
+    ) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
+        let (marks, kept) = (Marks::of(mask), kept(query, key, generator, dropout_p)?);
+        let changes = definition::Changes { added: marks.added, lengths, window, cap, kept: kept.as_ref() };
+        let all = Attended { query, key, value, mask: marks.seen, is_causal, scale };
+        Ok(all.backward_with(&changes, d_out, attended, log_sums).into())
     }
 
     fn cpu(
@@ -207,14 +289,21 @@ pub mod attention_backward {
         value: TensorRef,
         attended: TensorRef,
         log_sums: TensorRef,
-        mask: Option<TensorRef>,
         is_causal: bool,
         scale: f64,
+        mask: Option<TensorRef>,
+        lengths: Option<TensorRef>,
+        generator: Option<TensorRef>,
+        window: Option<i64>,
+        cap: Option<f64>,
+        dropout_p: f64,
         d_query: &mut TensorMut,
         d_key: &mut TensorMut,
         d_value: &mut TensorMut,
     ) -> Result<()> {
-        let scores = Scores { query, key, mask, is_causal, scale };
+        let window = window.map(|window| window as usize);
+        let dropped = dropped(generator, dropout_p)?;
+        let scores = Scores { query, key, mask, lengths, is_causal, window, cap, dropped, scale };
         let [d_query, d_key, d_value] = [d_query.reborrow(), d_key.reborrow(), d_value.reborrow()];
         backward(&scores, value, d_out, attended, log_sums, d_query, d_key, d_value);
         Ok(())
@@ -237,13 +326,29 @@ pub mod attention_backward {
             let v = s.normal([batch, shared, keys, value_width]);
             let sums = log_sums(s, keys, [batch, heads, queries]);
             let scale = 1.0 / (width as f64).sqrt();
-            s.case(with(d_out, s.normal(q), s.normal(k), v, attended, sums, None, is_causal, scale));
+            s.case(with(d_out, s.normal(q), s.normal(k), v, attended, sums, is_causal, scale));
         }
         for mask in super::MASKS {
             let (q, k, v) = (s.normal([2, 3, 7, 4]), s.normal([2, 3, 150, 4]), s.normal([2, 3, 150, 5]));
             let (d_out, attended) = (s.normal([2, 3, 7, 5]), s.normal([2, 7, 3, 5]));
             let sums = log_sums(s, 150, [2, 3, 7]);
-            s.case(with(d_out, q, k, v, attended, sums, s.booleans(mask), false, 0.5));
+            s.case(with(d_out, q, k, v, attended, sums, false, 0.5).mask(s.booleans(mask)));
+        }
+        for (form, [heads, shared], [queries, keys], width) in super::forms() {
+            let (q, k) = ([2, heads, queries, width], [2, shared, keys, width]);
+            let (attended, sums) = (s.normal([2, queries, heads, width]), log_sums(s, keys, [2, heads, queries]));
+            let scale = 1.0 / (width as f64).sqrt();
+            let (d_out, q, key, value) = (s.normal(q), s.normal(q), s.normal(k), s.normal(k));
+            let case = with(d_out, q, key, value, attended, sums, form.is_causal(), scale);
+            let form = form.made(s, [heads, queries, keys]);
+            s.case(
+                case.mask(form.mask)
+                    .lengths(form.lengths)
+                    .generator(form.generator)
+                    .window(form.window)
+                    .cap(form.cap)
+                    .dropout_p(form.dropout_p),
+            );
         }
     }
 
@@ -251,7 +356,7 @@ pub mod attention_backward {
         let of = |shape: &[usize]| e.of(DType::F32, shape);
         let q = || of(&[2, 4, 3, 8]);
         let k = || of(&[2, 2, 5, 8]);
-        let good = || with(q(), q(), k(), k(), of(&[2, 3, 4, 8]), of(&[2, 4, 3]), None, false, 0.5);
+        let good = || with(q(), q(), k(), k(), of(&[2, 3, 4, 8]), of(&[2, 4, 3]), false, 0.5);
         e.case(Kernel, ARGUMENTS.value.set(good(), of(&[2, 2, 6, 8])), "as many values as keys");
         e.case(Cotangent, ARGUMENTS.d_out.set(good(), of(&[2, 4, 3, 9])), "expected f32[2, 4, 3, 8]");
         e.case(Attended, ARGUMENTS.attended.set(good(), of(&[2, 4, 3, 8])), "expected f32[2, 3, 4, 8]");
@@ -259,17 +364,52 @@ pub mod attention_backward {
     }
 }
 
-/// The shape of a mask in four dimensions: extents of 1 before its own.
-fn mask_shape(shape: &[usize]) -> [usize; 4] {
-    let mut wide = [1; 4];
-    wide[4 - shape.len()..].copy_from_slice(shape);
-    wide
+/// What [`mod@attention`] was called with.
+#[derive(Clone, Copy)]
+pub(super) struct Call {
+    pub(super) query: Tensor,
+    pub(super) key: Tensor,
+    pub(super) value: Tensor,
+    pub(super) is_causal: bool,
+    pub(super) scale: f64,
+    pub(super) mask: Option<Tensor>,
+    pub(super) lengths: Option<Tensor>,
+    pub(super) dropped: Option<(Tensor, f64)>,
+    pub(super) window: Option<i64>,
+    pub(super) cap: Option<f64>,
 }
 
-/// A mask as the kernels take it.
-#[track_caller]
-fn mask_as_four(mask: Option<Tensor>) -> Option<Tensor> {
-    mask.map(|mask| if mask.rank() == 4 { mask } else { prims::reshape(mask, mask_shape(&mask.shape())) })
+impl Call {
+    #[track_caller]
+    pub(super) fn forward(self) -> (Tensor, Tensor) {
+        let (generator, dropout_p) = self.dropped.unzip();
+        attention::with(self.query, self.key, self.value, self.is_causal, self.scale)
+            .mask(self.mask)
+            .lengths(self.lengths)
+            .generator(generator)
+            .window(self.window)
+            .cap(self.cap)
+            .dropout_p(dropout_p.unwrap_or(0.0))
+            .call()
+    }
+
+    #[track_caller]
+    pub(super) fn backward(self, d_out: Tensor, out: Tensor, log_sums: Tensor) -> (Tensor, Tensor, Tensor) {
+        let (generator, dropout_p) = self.dropped.unzip();
+        attention_backward::with(d_out, self.query, self.key, self.value, out, log_sums, self.is_causal, self.scale)
+            .mask(self.mask)
+            .lengths(self.lengths)
+            .generator(generator)
+            .window(self.window)
+            .cap(self.cap)
+            .dropout_p(dropout_p.unwrap_or(0.0))
+            .call()
+    }
+
+    fn of_numbers(self, mask: Tensor) -> Numbers {
+        let Call { query, key, value, dropped, scale, .. } = self;
+        Numbers { mask, query, key, value, dropped, scale }
+    }
 }
 
 #[implementation(of = fulgurite_ops::nn::scaled_dot_product_attention, by = cpu)]
@@ -280,17 +420,37 @@ mod attention_by_cpu {
         value: &TensorMeta,
         attn_mask: Option<&TensorMeta>,
         dropout_p: f64,
+        is_causal: bool,
         enable_gqa: bool,
+        generator: Option<&TensorMeta>,
     ) -> Claim {
-        refuse_unless!(dropout_p == 0.0, "has no dropout, dropout_p is {dropout_p}");
         claims_heads(query, key, value, enable_gqa)?;
         let mut mask = None;
         if let Some(given) = attn_mask {
-            refuse_unless!(given.dtype() == DType::Bool, "adds no masks, attn_mask is {given}, takes booleans");
+            // The batch of the kernels is that of all leading dimensions.
             refuse_unless!(query.rank() <= 4, "has masks of four dimensions, query is {query}");
-            mask = Some(given.with_shape(super::mask_shape(given.shape())));
+            mask = Some(given.with_shape(extents_of_mask(given.shape())));
         }
-        super::kernels_fit(&meta_as_four(query), &meta_as_four(key), &meta_as_four(value), mask.as_ref())
+        let [query, key, value] = [query, key, value].map(meta_as_four);
+        let (mask, lengths, window, cap) = (mask.as_ref(), None, None, None);
+        let changes = ChangesMeta { mask, lengths, generator, is_causal, window, cap, dropout_p };
+        super::kernels_fit(&query, &key, &value, &changes)
+    }
+
+    #[track_caller]
+    fn call_of(
+        [query, key, value]: [Tensor; 3],
+        attn_mask: Option<Tensor>,
+        dropout_p: f64,
+        is_causal: bool,
+        scale: Option<f64>,
+        generator: Option<Tensor>,
+    ) -> Call {
+        let scale = factor(query, scale);
+        let [query, key, value] = [query, key, value].map(as_four);
+        let dropped = generator.filter(|_| dropout_p > 0.0).map(|generator| (generator, dropout_p));
+        let (mask, lengths, window, cap) = (attn_mask.map(mask_as_four), None, None, None);
+        Call { query, key, value, is_causal, scale, mask, lengths, dropped, window, cap }
     }
 
     fn execution(
@@ -298,14 +458,14 @@ mod attention_by_cpu {
         key: Tensor,
         value: Tensor,
         attn_mask: Option<Tensor>,
-        _dropout_p: f64,
+        dropout_p: f64,
         is_causal: bool,
         scale: Option<f64>,
         _enable_gqa: bool,
-        _generator: Option<Tensor>,
+        generator: Option<Tensor>,
     ) -> Tensor {
-        let [q, k, v] = [query, key, value].map(as_four);
-        as_before(attention(q, k, v, mask_as_four(attn_mask), is_causal, factor(query, scale)).0, query)
+        let call = call_of([query, key, value], attn_mask, dropout_p, is_causal, scale, generator);
+        as_before(call.forward().0, query)
     }
 
     fn grad(
@@ -313,23 +473,23 @@ mod attention_by_cpu {
         key: Tensor,
         value: Tensor,
         attn_mask: Option<Tensor>,
-        _dropout_p: f64,
+        dropout_p: f64,
         is_causal: bool,
         scale: Option<f64>,
         _enable_gqa: bool,
-        _generator: Option<Tensor>,
+        generator: Option<Tensor>,
     ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        let [q, k, v] = [query, key, value].map(as_four);
-        let (mask, scale) = (mask_as_four(attn_mask), factor(query, scale));
-        let (out, log_sums) = attention(q, k, v, mask, is_causal, scale);
+        let call = call_of([query, key, value], attn_mask, dropout_p, is_causal, scale, generator);
+        let (out, log_sums) = call.forward();
         (as_before(out, query), move |d_out: Tensor| {
             let d_out = as_four(d_out);
-            let (d_query, d_key, d_value) = attention_backward(d_out, q, k, v, out, log_sums, mask, is_causal, scale);
+            let (d_query, d_key, d_value) = call.backward(d_out, out, log_sums);
+            let numbers = attn_mask.filter(|mask| mask.dtype().is_floating() && wants_gradient(*mask));
             Grads {
                 query: as_before(d_query, query),
                 key: as_before(d_key, key),
                 value: as_before(d_value, value),
-                attn_mask: None,
+                attn_mask: numbers.map(|mask| call.of_numbers(mask).gradient(d_out, out, log_sums)),
             }
         })
     }

@@ -1,34 +1,13 @@
-//! Attention with windows and key lengths by the kernels of attention, with a mask of booleans.
+//! Attention with windows, caps and key lengths by the kernels of attention.
 
 use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::executor::Claim;
-use fulgurite_runtime::{DType, Tensor, TensorMeta, refuse_unless};
+use fulgurite_runtime::{Tensor, TensorMeta};
 
-use super::attention::{attention, attention_backward, kernels_fit};
+use super::attention::{Call, kernels_fit};
 use super::cpu;
-use fulgurite_ops::core::attention::{as_before, factor, seen_keys};
-use fulgurite_ops::prims;
-
-/// What the kernels are told of who sees whom: a mask of booleans, or that position i sees 0 to i.
-#[derive(Clone, Copy)]
-struct Seen {
-    mask: Option<Tensor>,
-    is_causal: bool,
-}
-
-impl Seen {
-    #[track_caller]
-    fn of(query: Tensor, key: Tensor, lengths: Option<Tensor>, is_causal: bool, window: Option<i64>) -> Seen {
-        if window.is_none() && lengths.is_none() {
-            return Seen { mask: None, is_causal };
-        }
-        let rows = if lengths.is_some() { query.size(0) } else { 1 };
-        let (length, positions) = (query.size(2), key.size(2));
-        let seen = seen_keys([rows, length, positions], query.device(), lengths, is_causal, window);
-        // Causality is part of it.
-        Seen { mask: seen.map(|seen| prims::reshape(seen, [rows, 1, length, positions])), is_causal: false }
-    }
-}
+use fulgurite_ops::core::attention::{as_before, factor};
+use fulgurite_ops::nn::attention_changes::ChangesMeta;
 
 #[implementation(of = fulgurite_ops::nn::windowed_attention, by = cpu)]
 mod windowed_attention_by_cpu {
@@ -37,17 +16,26 @@ mod windowed_attention_by_cpu {
         key: &TensorMeta,
         value: &TensorMeta,
         lengths: Option<&TensorMeta>,
+        is_causal: bool,
         window: Option<i64>,
         cap: Option<f64>,
     ) -> Claim {
-        if let Some(cap) = cap {
-            refuse_unless!(false, "has no caps of scores, cap is {cap}");
-        }
-        let mask = (lengths.is_some() || window.is_some()).then(|| {
-            let rows = if lengths.is_some() { query.shape()[0] } else { 1 };
-            TensorMeta::new([rows, 1, query.shape()[2], key.shape()[2]], DType::Bool, query.device())
-        });
-        kernels_fit(query, key, value, mask.as_ref())
+        let (mask, generator, dropout_p) = (None, None, 0.0);
+        let changes = ChangesMeta { mask, lengths, generator, is_causal, window, cap, dropout_p };
+        kernels_fit(query, key, value, &changes)
+    }
+
+    #[track_caller]
+    fn call_of(
+        [query, key, value]: [Tensor; 3],
+        lengths: Option<Tensor>,
+        is_causal: bool,
+        scale: Option<f64>,
+        window: Option<i64>,
+        cap: Option<f64>,
+    ) -> Call {
+        let (scale, mask, dropped) = (factor(query, scale), None, None);
+        Call { query, key, value, is_causal, scale, mask, lengths, dropped, window, cap }
     }
 
     fn execution(
@@ -58,10 +46,9 @@ mod windowed_attention_by_cpu {
         is_causal: bool,
         scale: Option<f64>,
         window: Option<i64>,
-        _cap: Option<f64>,
+        cap: Option<f64>,
     ) -> Tensor {
-        let seen = Seen::of(query, key, lengths, is_causal, window);
-        as_before(attention(query, key, value, seen.mask, seen.is_causal, factor(query, scale)).0, query)
+        as_before(call_of([query, key, value], lengths, is_causal, scale, window, cap).forward().0, query)
     }
 
     fn grad(
@@ -72,14 +59,12 @@ mod windowed_attention_by_cpu {
         is_causal: bool,
         scale: Option<f64>,
         window: Option<i64>,
-        _cap: Option<f64>,
+        cap: Option<f64>,
     ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        let Seen { mask, is_causal } = Seen::of(query, key, lengths, is_causal, window);
-        let scale = factor(query, scale);
-        let (out, log_sums) = attention(query, key, value, mask, is_causal, scale);
+        let call = call_of([query, key, value], lengths, is_causal, scale, window, cap);
+        let (out, log_sums) = call.forward();
         (as_before(out, query), move |d_out: Tensor| {
-            let (d_query, d_key, d_value) =
-                attention_backward(d_out, query, key, value, out, log_sums, mask, is_causal, scale);
+            let (d_query, d_key, d_value) = call.backward(d_out, out, log_sums);
             Grads { query: as_before(d_query, query), key: as_before(d_key, key), value: as_before(d_value, value) }
         })
     }

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::operands::{Heads, Matrix, Results};
 use super::rows::{dot, gradients};
-use super::{Extents, Hidden, KEYS, QUERIES, Scores, multiply, score, tile};
+use super::{Added, Extents, KEYS, QUERIES, Scores, Seen, multiply, score, tile};
 use crate::extents;
 use crate::view::{TensorMut, TensorRef};
 
@@ -60,13 +60,17 @@ pub fn attention_backward(
     let operands = [scores.query, scores.key, value, d_out].map(Heads::of);
     let deltas = deltas(&extents, &operands[3], &Heads::of(attended));
     let results = [d_query, d_key, d_value].map(Results::of);
-    let work = Work { scores, extents, operands, log_sums: &log_sums, deltas: &deltas, results };
+    let added = Added::of(scores, &extents);
+    let work = Work { scores, extents, added, operands, log_sums: &log_sums, deltas: &deltas, results };
     let tiles = keys.div_ceil(KEYS);
     if batch * groups >= MANY_HEADS || tiles <= 1 {
         (0..batch * groups).into_par_iter().for_each(|task| {
+            let (batch, group) = (task / groups, task % groups);
+            // SAFETY: all of one head of keys is this task's.
+            unsafe { work.clear_queries(batch, group) };
             for at in 0..tiles {
-                // SAFETY: all of one head of keys is this task's.
-                unsafe { work.of_keys(task / groups, task % groups, tile(at * KEYS, KEYS, keys), true) };
+                // SAFETY: as above.
+                unsafe { work.of_keys(batch, group, tile(at * KEYS, KEYS, keys), true) };
             }
         });
     } else {
@@ -110,6 +114,7 @@ fn deltas(extents: &Extents, d_out: &Heads<'_>, attended: &Heads<'_>) -> Vec<f32
 struct Work<'a> {
     scores: &'a Scores<'a>,
     extents: Extents,
+    added: Added<'a>,
     /// Query, key, value and the gradient of the result.
     operands: [Heads<'a>; 4],
     log_sums: &'a [f32],
@@ -122,15 +127,22 @@ struct Work<'a> {
 struct Pair {
     weights: Vec<f32>,
     d_scores: Vec<f32>,
+    /// Derivatives of capped scores, where there is a cap.
+    slopes: Vec<f32>,
+    /// What weights are multiplied with, where some are dropped.
+    factors: Vec<f32>,
 }
 
 impl Work<'_> {
     fn pair(&self) -> Pair {
         let count = QUERIES.min(self.extents.queries) * KEYS.min(self.extents.keys);
-        Pair { weights: vec![0.0; count], d_scores: vec![0.0; count] }
+        let of = |has: bool| vec![0.0; if has { count } else { 0 }];
+        let (slopes, factors) = (of(self.scores.cap.is_some()), of(self.scores.dropped.is_some()));
+        Pair { weights: of(true), d_scores: of(true), slopes, factors }
     }
 
-    /// Fills a pair of tiles; both as matrices with a row for each query.
+    /// Fills a pair of tiles: weights without those that are dropped, and gradients of scores; both as matrices with a
+    /// row for each query.
     ///
     /// # Safety
     /// Nobody writes to the operands.
@@ -138,7 +150,7 @@ impl Work<'_> {
         &self,
         pair: &mut Pair,
         [batch, head]: [usize; 2],
-        hidden: &Hidden<'_>,
+        seen: &Seen<'_>,
         queries: &Range<usize>,
         keys: &Range<usize>,
     ) -> [Matrix; 2] {
@@ -148,6 +160,7 @@ impl Work<'_> {
         let scale = self.scores.scale as f32;
         let count = queries.len() * keys.len();
         let (weights, d_scores) = (&mut pair.weights[..count], &mut pair.d_scores[..count]);
+        let mut slopes = self.scores.cap.map(|_| &mut pair.slopes[..count]);
         let matrices = (query.matrix(batch, head), key.matrix(batch, group));
         let extents = [queries.len(), value_width, keys.len()];
         let d_weights = Matrix::of_rows(d_scores.as_mut_ptr(), keys.len());
@@ -155,13 +168,41 @@ impl Work<'_> {
         let value = value.matrix(batch, group).below(keys.start).turned();
         // SAFETY: the operands of one head; the slices have an element for each pair.
         unsafe {
-            score(weights, (queries, keys), matrices, width, scale, hidden);
+            score(weights, slopes.as_deref_mut(), (queries, keys), matrices, width, self.scores, seen);
             multiply(extents, d_weights, false, d_out, value, 1.0);
         }
         let first = (batch * self.extents.heads + head) * self.extents.queries;
         let rows = first + queries.start..first + queries.end;
+        let factors = self.scores.dropped.map(|dropped| {
+            let factors = &mut pair.factors[..count];
+            dropped.factors(&self.extents, [batch, head], (queries, keys), factors);
+            d_scores.iter_mut().zip(&*factors).for_each(|(d_weight, factor)| *d_weight *= factor);
+            factors
+        });
         gradients(weights, d_scores, keys.len(), &self.log_sums[rows.clone()], &self.deltas[rows], scale);
+        for (values, by) in [(&mut *d_scores, slopes), (&mut *weights, factors)] {
+            by.map(|by| values.iter_mut().zip(by).for_each(|(value, factor)| *value *= *factor));
+        }
         [weights, d_scores].map(|tile| Matrix::of_rows(tile.as_mut_ptr(), keys.len()))
+    }
+
+    /// Whether tiles of keys are passed by, so that which one is the first for a query is not known before.
+    fn clears_queries(&self) -> bool {
+        self.scores.window.is_some() || self.scores.lengths.is_some()
+    }
+
+    /// Sets the gradients of the queries of some heads to 0, if they are sums from the first tile of keys on.
+    ///
+    /// # Safety
+    /// Nobody else uses them.
+    unsafe fn clear_queries(&self, batch: usize, group: usize) {
+        if !self.clears_queries() {
+            return;
+        }
+        for head in group * self.extents.times()..(group + 1) * self.extents.times() {
+            // SAFETY: the caller's promise.
+            unsafe { clear(self.results[0].matrix(batch, head), self.extents.queries, self.extents.width) };
+        }
     }
 
     /// The gradients of some keys and their values, of all heads that read them; if asked for, what these keys bring to
@@ -178,13 +219,13 @@ impl Work<'_> {
         let mut pair = self.pair();
         let mut first = true;
         for head in group * self.extents.times()..(group + 1) * self.extents.times() {
-            let hidden = Hidden::of(self.scores, batch, head);
-            let from = if self.scores.is_causal { keys.start / QUERIES * QUERIES } else { 0 };
-            for start in (from..queries).step_by(QUERIES) {
-                let rows = tile(start, QUERIES, queries);
+            let seen = Seen::of(self.scores, &self.added, batch, head);
+            let all = seen.queries(&keys, queries);
+            for start in all.clone().step_by(QUERIES) {
+                let rows = tile(start, QUERIES, all.end);
                 // SAFETY: the operands of this head; the gradients are the caller's.
                 unsafe {
-                    let [weights, d_scores] = self.fill(&mut pair, [batch, head], &hidden, &rows, &keys);
+                    let [weights, d_scores] = self.fill(&mut pair, [batch, head], &seen, &rows, &keys);
                     let d_out = d_out.matrix(batch, head).below(start);
                     let own = query.matrix(batch, head).below(start);
                     multiply([keys.len(), rows.len(), value_width], d_value, !first, weights.turned(), d_out, 1.0);
@@ -192,7 +233,8 @@ impl Work<'_> {
                     if with_queries {
                         let d_query = d_query.matrix(batch, head).below(start);
                         let key = key.matrix(batch, group).below(keys.start);
-                        multiply([rows.len(), keys.len(), width], d_query, keys.start > 0, d_scores, key, 1.0);
+                        let read = keys.start > 0 || self.clears_queries();
+                        multiply([rows.len(), keys.len(), width], d_query, read, d_scores, key, 1.0);
                     }
                 }
                 first = false;
@@ -212,19 +254,23 @@ impl Work<'_> {
     /// # Safety
     /// Nobody else uses these rows of gradients.
     unsafe fn of_queries(&self, batch: usize, head: usize, queries: Range<usize>) {
-        let hidden = Hidden::of(self.scores, batch, head);
+        let seen = Seen::of(self.scores, &self.added, batch, head);
         let [_, key, ..] = &self.operands;
         let d_query = self.results[0].matrix(batch, head).below(queries.start);
         let mut pair = self.pair();
-        let end = hidden.keys_end(&queries, self.extents.keys);
-        for start in (0..end).step_by(KEYS) {
-            let keys = tile(start, KEYS, end);
+        let all = seen.keys(&queries);
+        if all.is_empty() {
+            // SAFETY: rows of the caller's gradients.
+            unsafe { clear(d_query, queries.len(), self.extents.width) };
+        }
+        for start in all.clone().step_by(KEYS) {
+            let keys = tile(start, KEYS, all.end);
             // SAFETY: the operands of this head; the gradients are the caller's.
             unsafe {
-                let [_, d_scores] = self.fill(&mut pair, [batch, head], &hidden, &queries, &keys);
+                let [_, d_scores] = self.fill(&mut pair, [batch, head], &seen, &queries, &keys);
                 let key = key.matrix(batch, head / self.extents.times()).below(start);
                 let extents = [queries.len(), keys.len(), self.extents.width];
-                multiply(extents, d_query, start > 0, d_scores, key, 1.0);
+                multiply(extents, d_query, start > all.start, d_scores, key, 1.0);
             }
         }
     }

@@ -2,42 +2,74 @@
 //! Memory grows with the lengths, not with their product (Dao et al., "FlashAttention", 2022).
 //!
 //! All is computed in f32. How the work is cut depends on shapes alone, and each part of a result is summed by one
-//! task, in the order of keys or of queries: so results have the same bits for any number of threads.
+//! task, in the order of keys or of queries: so results have the same bits for any number of threads. Tiles of keys that
+//! no query of a tile sees are passed by.
 
 mod backward;
+mod dropped;
 mod forward;
 mod operands;
 mod rows;
+mod seen;
 #[cfg(test)]
 mod tests;
 
 pub use backward::attention_backward;
+pub use dropped::Dropped;
 pub use forward::attention_forward;
+
+use std::ops::Range;
 
 use crate::dtype::DType;
 use crate::extents;
 use crate::gemm::{self, Parallelism};
+use crate::vector;
 use crate::view::TensorRef;
 use operands::Matrix;
+use seen::{Added, Seen};
 
 /// Queries of a tile.
 const QUERIES: usize = 128;
 /// Keys of a tile.
 const KEYS: usize = 128;
 
-/// What scores are computed from, and who sees whom.
+/// What scores and weights are computed from, and who sees whom.
 #[derive(Clone, Copy)]
 pub struct Scores<'a> {
     /// `[batch, heads, queries, width]`.
     pub query: TensorRef<'a>,
     /// `[batch, groups, keys, width]`; `groups` divides `heads`, whose first `heads / groups` read the first group.
     pub key: TensorRef<'a>,
-    /// Booleans `[batch, heads, queries, keys]` that say who is seen, where every extent may be 1 instead.
+    /// Booleans `[batch, heads, queries, keys]` that say who is seen, or numbers of f32, bf16 or f16 that are added to
+    /// scores; every extent may be 1 instead. Numbers below [`Scores::LEAST_ADDED`] count as that, but for -infinity,
+    /// and the scores beside them are at most [`Scores::MOST_BELOW`] from 0: the logarithm of a sum of exponentials
+    /// that far below 0 does not tell their weights apart.
     pub mask: Option<TensorRef<'a>>,
+    /// How many keys each of the batch sees, integers `[batch]`.
+    pub lengths: Option<TensorRef<'a>>,
     /// Whether query i sees the keys 0 to i alone.
     pub is_causal: bool,
+    /// Query i sees the keys behind `i - window` alone.
+    pub window: Option<usize>,
+    /// Scores become `cap · tanh(score / cap)`, before numbers are added.
+    pub cap: Option<f64>,
+    /// Weights that are dropped.
+    pub dropped: Option<Dropped>,
     /// The factor of the products of queries and keys.
     pub scale: f64,
+}
+
+impl<'a> Scores<'a> {
+    /// What numbers of a mask are at least, but for -infinity.
+    pub const LEAST_ADDED: f64 = -24_576.0 / std::f64::consts::LOG2_E;
+    /// How far from 0 scores beside smaller numbers are at most.
+    pub const MOST_BELOW: f64 = 4_096.0 / std::f64::consts::LOG2_E;
+
+    /// Everybody sees everybody, and scores are products times `scale`.
+    pub fn new(query: TensorRef<'a>, key: TensorRef<'a>, scale: f64) -> Scores<'a> {
+        let (mask, lengths, window, cap, dropped) = (None, None, None, None, None);
+        Scores { query, key, mask, lengths, is_causal: false, window, cap, dropped, scale }
+    }
 }
 
 /// Extents that were checked.
@@ -55,7 +87,7 @@ struct Extents {
 impl Extents {
     /// Panics if the operands do not fit each other.
     fn of(function: &str, scores: &Scores<'_>, value: &TensorRef<'_>) -> Extents {
-        let Scores { query, key, mask, .. } = scores;
+        let Scores { query, key, mask, lengths, .. } = scores;
         for (name, operand) in [("query", query), ("key", key), ("value", value)] {
             extents::rank(function, name, operand.shape(), 4);
         }
@@ -65,11 +97,17 @@ impl Extents {
         extents::shape(function, "value", value.shape(), &[batch, groups, keys, value_width]);
         assert!(groups > 0 && heads.is_multiple_of(groups), "{function}: {heads} heads for {groups} of keys");
         if let Some(mask) = mask {
-            extents::dtype(function, "mask", mask.dtype(), DType::Bool);
+            let known = [DType::Bool, DType::F32, DType::BF16, DType::F16].contains(&mask.dtype());
+            assert!(known, "{function}: mask is {}, expected bool, f32, bf16 or f16", mask.dtype());
             extents::rank(function, "mask", mask.shape(), 4);
             let full = [batch, heads, queries, keys];
             let fits = mask.shape().iter().zip(full).all(|(own, full)| *own == 1 || *own == full);
             assert!(fits, "{function}: mask has shape {:?}, expected {full:?}, or 1 in their places", mask.shape());
+        }
+        if let Some(lengths) = lengths {
+            let dtype = lengths.dtype();
+            assert!(dtype.is_integer(), "{function}: lengths is {dtype}, expected integers");
+            extents::shape(function, "lengths", lengths.shape(), &[batch]);
         }
         Extents { batch, heads, groups, queries, keys, width, value_width }
     }
@@ -126,80 +164,36 @@ unsafe fn multiply(
 }
 
 /// Scores of the queries of one tile with the keys of another: `scores[i * keys.len() + j]`, -infinity where key j is
-/// not seen.
+/// not seen. Where scores are capped, `slopes` has their derivatives by what they were before.
 ///
 /// # Safety
 /// The matrices are those of the head, and can be read.
 unsafe fn score(
     scores: &mut [f32],
-    (queries, keys): (&std::ops::Range<usize>, &std::ops::Range<usize>),
+    slopes: Option<&mut [f32]>,
+    (queries, keys): (&Range<usize>, &Range<usize>),
     (query, key): (Matrix, Matrix),
     width: usize,
-    scale: f32,
-    hidden: &Hidden<'_>,
+    how: &Scores<'_>,
+    seen: &Seen<'_>,
 ) {
     let extents = [queries.len(), width, keys.len()];
     let target = Matrix::of_rows(scores.as_mut_ptr(), keys.len());
+    let (query, key, scale) = (query.below(queries.start), key.below(keys.start).turned(), how.scale as f32);
     // SAFETY: the slice holds a score for each pair; the operands are the caller's.
-    unsafe { multiply(extents, target, false, query.below(queries.start), key.below(keys.start).turned(), scale) };
-    hidden.hide(scores, queries, keys);
+    unsafe { multiply(extents, target, false, query, key, scale) };
+    if let Some(cap) = how.cap {
+        bend(scores, slopes, cap as f32);
+    }
+    seen.apply(scores, queries, keys);
 }
 
-/// Who does not see whom in one head.
-struct Hidden<'a> {
-    is_causal: bool,
-    mask: Option<HeadMask<'a>>,
-}
-
-/// The booleans of one head.
-struct HeadMask<'a> {
-    first: *const u8,
-    /// Strides of queries and keys.
-    strides: [isize; 2],
-    memory: std::marker::PhantomData<&'a u8>,
-}
-
-impl<'a> Hidden<'a> {
-    fn of(scores: &Scores<'a>, batch: usize, head: usize) -> Hidden<'a> {
-        let mask = scores.mask.map(|mask| {
-            let stride = |dim: usize| if mask.shape()[dim] == 1 { 0 } else { mask.strides()[dim] };
-            let offset = batch as isize * stride(0) + head as isize * stride(1);
-            HeadMask {
-                first: mask.as_ptr().wrapping_offset(offset),
-                strides: [stride(2), stride(3)],
-                memory: std::marker::PhantomData,
-            }
-        });
-        Hidden { is_causal: scores.is_causal, mask }
+/// Scores become `cap · tanh(score / cap)`, and `slopes` the derivatives of that.
+fn bend(scores: &mut [f32], slopes: Option<&mut [f32]>, cap: f32) {
+    let over: Vec<f32> = scores.iter().map(|score| score / cap).collect();
+    vector::tanh(&over, scores);
+    if let Some(slopes) = slopes {
+        slopes.iter_mut().zip(&*scores).for_each(|(slope, bent)| *slope = 1.0 - bent * bent);
     }
-
-    /// The keys behind the last one that some of the queries see.
-    fn keys_end(&self, queries: &std::ops::Range<usize>, keys: usize) -> usize {
-        if self.is_causal { keys.min(queries.end) } else { keys }
-    }
-
-    /// Whether a row of scores may be -infinity everywhere and still be meant.
-    fn is_masked(&self) -> bool {
-        self.mask.is_some()
-    }
-
-    fn hide(&self, scores: &mut [f32], queries: &std::ops::Range<usize>, keys: &std::ops::Range<usize>) {
-        if self.is_causal && keys.end > queries.start + 1 {
-            for (i, row) in queries.clone().zip(scores.chunks_exact_mut(keys.len())) {
-                let seen = (i + 1).saturating_sub(keys.start).min(keys.len());
-                row[seen..].fill(f32::NEG_INFINITY);
-            }
-        }
-        if let Some(mask) = &self.mask {
-            for (i, row) in queries.clone().zip(scores.chunks_exact_mut(keys.len())) {
-                for (j, score) in keys.clone().zip(row) {
-                    let at = i as isize * mask.strides[0] + j as isize * mask.strides[1];
-                    // SAFETY: the mask has an element for each pair, or one for all of a dimension.
-                    if unsafe { mask.first.wrapping_offset(at).read() } == 0 {
-                        *score = f32::NEG_INFINITY;
-                    }
-                }
-            }
-        }
-    }
+    scores.iter_mut().for_each(|score| *score *= cap);
 }

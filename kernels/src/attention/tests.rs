@@ -1,6 +1,7 @@
-use super::{Scores, attention_backward, attention_forward};
+use super::{Dropped, Scores, attention_backward, attention_forward};
 use crate::access::read_f64;
 use crate::dtype::{DType, Element};
+use crate::philox;
 use crate::view::{TensorMut, TensorRef, contiguous_strides};
 
 /// Numbers between -1 and 1.
@@ -55,9 +56,23 @@ struct Case {
     is_causal: bool,
     /// Extents of a mask.
     mask: Option<[usize; 4]>,
+    more: More,
 }
 
-const CASES: [Case; 9] = [
+/// What changes scores and weights.
+#[derive(Clone, Copy, Debug)]
+struct More {
+    /// The mask is of numbers.
+    numbers: bool,
+    lengths: Option<&'static [i64]>,
+    window: Option<usize>,
+    cap: Option<f64>,
+    dropped: Option<f64>,
+}
+
+const NONE: More = More { numbers: false, lengths: None, window: None, cap: None, dropped: None };
+
+const CASES: [Case; 20] = [
     case([1, 2, 2], [5, 7], [4, 4], false, None),
     case([2, 3, 3], [130, 130], [8, 8], true, None),
     case([1, 4, 2], [140, 300], [6, 9], true, None),
@@ -67,7 +82,36 @@ const CASES: [Case; 9] = [
     case([1, 2, 2], [131, 129], [4, 5], false, Some([1, 1, 131, 129])),
     case([2, 2, 1], [3, 5], [4, 4], false, Some([2, 2, 3, 5])),
     case([1, 1, 1], [1, 600], [32, 32], false, None),
+    case([2, 2, 1], [40, 150], [4, 4], false, Some([1, 2, 40, 150])).with(More { numbers: true, ..NONE }),
+    case([2, 2, 2], [130, 3], [4, 4], true, Some([2, 1, 1, 3])).with(More { numbers: true, ..NONE }),
+    case([1, 2, 1], [300, 300], [8, 8], true, None).with(More { window: Some(70), ..NONE }),
+    case([2, 8, 8], [290, 290], [4, 6], true, None).with(More { window: Some(140), ..NONE }),
+    // The windows of the last queries end before the first key.
+    case([1, 2, 2], [300, 20], [4, 4], true, None).with(More { window: Some(1), ..NONE }),
+    // No keys of one of the batch.
+    case([3, 2, 1], [20, 270], [4, 4], false, None).with(More { lengths: Some(&[131, -1, 999]), ..NONE }),
+    case([2, 8, 8], [260, 270], [4, 4], true, None).with(More { lengths: Some(&[3, 200]), window: Some(9), ..NONE }),
+    case([1, 2, 2], [33, 140], [8, 8], false, None).with(More { cap: Some(0.3), ..NONE }),
+    case([2, 2, 1], [30, 131], [4, 4], false, None).with(More { dropped: Some(0.25), ..NONE }),
+    case([1, 16, 16], [131, 70], [4, 4], true, None).with(More { dropped: Some(0.5), ..NONE }),
+    case([2, 2, 2], [140, 150], [4, 4], true, Some([1, 1, 140, 150])).with(More {
+        numbers: true,
+        lengths: Some(&[149, 90]),
+        window: Some(60),
+        cap: Some(0.5),
+        dropped: Some(0.125),
+    }),
 ];
+
+impl Case {
+    const fn with(self, more: More) -> Case {
+        Case { more, ..self }
+    }
+
+    fn dropped(&self) -> Option<Dropped> {
+        self.more.dropped.map(|probability| Dropped { seed: 7, offset: 1 << 33, probability })
+    }
+}
 
 const fn case(
     [batch, heads, groups]: [usize; 3],
@@ -76,12 +120,12 @@ const fn case(
     is_causal: bool,
     mask: Option<[usize; 4]>,
 ) -> Case {
-    Case { batch, heads, groups, queries, keys, width, value_width, is_causal, mask }
+    Case { batch, heads, groups, queries, keys, width, value_width, is_causal, mask, more: NONE }
 }
 
-/// Results: out, log_sums, d_query, d_key, d_value.
-fn by_kernels<T: Element>(case: Case) -> ([Vec<f64>; 5], [Own<T>; 4], Vec<bool>) {
-    let Case { batch, heads, groups, queries, keys, width, value_width, is_causal, mask } = case;
+/// Results: out, log_sums, d_query, d_key, d_value; operands; what is added to scores.
+fn by_kernels<T: Element>(case: Case) -> ([Vec<f64>; 5], [Own<T>; 4], Vec<f64>) {
+    let Case { batch, heads, groups, queries, keys, width, value_width, is_causal, mask, more } = case;
     let query = Own::<T>::noise(&[batch, heads, queries, width], 1);
     let key = Own::<T>::noise(&[batch, groups, keys, width], 2);
     let value = Own::<T>::noise(&[batch, groups, keys, value_width], 3);
@@ -95,7 +139,20 @@ fn by_kernels<T: Element>(case: Case) -> ([Vec<f64>; 5], [Own<T>; 4], Vec<bool>)
     let bytes: Vec<u8> = seen.iter().map(|seen| u8::from(*seen)).collect();
     // SAFETY: a byte for each element, 0 or 1.
     let view = unsafe { TensorRef::new(DType::Bool, &shape, &strides, bytes.as_ptr()) };
-    let scores = Scores { query: query.view(), key: key.view(), mask: mask.map(|_| view), is_causal, scale: 0.7 };
+    let low = f64::NEG_INFINITY;
+    let numbers: Vec<f64> =
+        seen.iter().zip(noise(count, 6)).map(|(seen, x)| if *seen { 2.0 * x } else { low }).collect();
+    let numbers = Own::<T>::new(&shape, &numbers);
+    let shape_of_lengths = [batch];
+    let scores = Scores {
+        mask: mask.map(|_| if more.numbers { numbers.view() } else { view }),
+        lengths: more.lengths.map(|lengths| TensorRef::from_slice(lengths, &shape_of_lengths, &[1])),
+        is_causal,
+        window: more.window,
+        cap: more.cap,
+        dropped: case.dropped(),
+        ..Scores::new(query.view(), key.view(), 0.7)
+    };
     let mut out = Own::<T>::poison(&[batch, queries, heads, value_width]);
     let mut log_sums = Own::<f32>::poison(&[batch, heads, queries]);
     attention_forward(&scores, value.view(), out.view_mut(), log_sums.view_mut());
@@ -113,13 +170,18 @@ fn by_kernels<T: Element>(case: Case) -> ([Vec<f64>; 5], [Own<T>; 4], Vec<bool>)
         d_value.view_mut(),
     );
     let results = [out.values(), log_sums.values(), d_query.values(), d_key.values(), d_value.values()];
-    let seen = if mask.is_some() { seen } else { vec![true] };
-    (results, [query, key, value, d_out], seen)
+    let of_booleans = seen.iter().map(|seen| if *seen { 0.0 } else { low });
+    let added = match (mask, more.numbers) {
+        (None, _) => vec![0.0],
+        (Some(_), true) => numbers.values(),
+        (Some(_), false) => of_booleans.collect(),
+    };
+    (results, [query, key, value, d_out], added)
 }
 
 /// The same by the definition, in f64.
-fn by_definition<T: Element>(case: Case, operands: &[Own<T>; 4], seen: &[bool]) -> [Vec<f64>; 5] {
-    let Case { batch, heads, groups, queries, keys, width, value_width, is_causal, mask } = case;
+fn by_definition<T: Element>(case: Case, operands: &[Own<T>; 4], added: &[f64]) -> [Vec<f64>; 5] {
+    let Case { batch, heads, groups, queries, keys, width, value_width, is_causal, mask, more } = case;
     let [query, key, value, d_out] = operands.each_ref().map(Own::values);
     let shape = mask.unwrap_or([1; 4]);
     let mut results = [
@@ -129,28 +191,41 @@ fn by_definition<T: Element>(case: Case, operands: &[Own<T>; 4], seen: &[bool]) 
         vec![0.0; batch * keys * groups * width],
         vec![0.0; batch * keys * groups * value_width],
     ];
+    let mut drawn = Own::<f32>::poison(&[batch, heads, queries, keys]);
+    let kept = case.dropped().map(|Dropped { seed, offset, probability }| {
+        philox::uniform(drawn.view_mut(), seed, offset, 0.0, 1.0);
+        drawn.values().into_iter().map(|u| if u >= probability { 1.0 / (1.0 - probability) } else { 0.0 }).collect()
+    });
+    let kept: Vec<f64> = kept.unwrap_or_else(|| vec![1.0; batch * heads * queries * keys]);
     for (b, h, i) in (0..batch).flat_map(|b| (0..heads).flat_map(move |h| (0..queries).map(move |i| (b, h, i)))) {
         let g = h / (heads / groups);
         let q = |e: usize| query[((b * heads + h) * queries + i) * width + e];
         let k = |j: usize, e: usize| key[((b * groups + g) * keys + j) * width + e];
         let v = |j: usize, e: usize| value[((b * groups + g) * keys + j) * value_width + e];
         let d = |e: usize| d_out[((b * heads + h) * queries + i) * value_width + e];
-        let sees = |j: usize| {
+        let plus = |j: usize| {
             let at = [b, h, i, j].iter().zip(shape).fold(0, |at, (index, extent)| at * extent + index % extent);
-            seen[at] && !(is_causal && j > i)
+            let is_hidden = is_causal && j > i
+                || more.window.is_some_and(|window| j + window <= i)
+                || more.lengths.is_some_and(|lengths| j as i64 >= lengths[b]);
+            if is_hidden { f64::NEG_INFINITY } else { added[at] }
         };
-        let score = |j: usize| 0.7 * (0..width).map(|e| q(e) * k(j, e)).sum::<f64>();
-        let total: f64 = (0..keys).filter(|j| sees(*j)).map(|j| score(j).exp()).sum();
+        let product = |j: usize| 0.7 * (0..width).map(|e| q(e) * k(j, e)).sum::<f64>();
+        let score = |j: usize| more.cap.map_or(product(j), |cap| cap * (product(j) / cap).tanh());
+        let slope = |j: usize| more.cap.map_or(1.0, |cap| 1.0 - (product(j) / cap).tanh().powi(2));
+        let total: f64 = (0..keys).map(|j| (score(j) + plus(j)).exp()).sum();
         results[1][(b * heads + h) * queries + i] = if total == 0.0 { f64::INFINITY } else { total.ln() };
-        let weight = |j: usize| if sees(j) { score(j).exp() / total } else { 0.0 };
+        let weight = |j: usize| if total == 0.0 { 0.0 } else { (score(j) + plus(j)).exp() / total };
+        let kept = |j: usize| kept[((b * heads + h) * queries + i) * keys + j];
         let weights: Vec<f64> = (0..keys).map(weight).collect();
-        let d_weights: Vec<f64> = (0..keys).map(|j| (0..value_width).map(|e| d(e) * v(j, e)).sum::<f64>()).collect();
+        let d_weight = |j: usize| kept(j) * (0..value_width).map(|e| d(e) * v(j, e)).sum::<f64>();
+        let d_weights: Vec<f64> = (0..keys).map(d_weight).collect();
         let delta: f64 = weights.iter().zip(&d_weights).map(|(w, d)| w * d).sum();
         for j in 0..keys {
-            let d_score = 0.7 * weights[j] * (d_weights[j] - delta);
+            let d_score = 0.7 * weights[j] * (d_weights[j] - delta) * slope(j);
             for e in 0..value_width {
-                results[0][((b * queries + i) * heads + h) * value_width + e] += weights[j] * v(j, e);
-                results[4][((b * keys + j) * groups + g) * value_width + e] += weights[j] * d(e);
+                results[0][((b * queries + i) * heads + h) * value_width + e] += weights[j] * kept(j) * v(j, e);
+                results[4][((b * keys + j) * groups + g) * value_width + e] += weights[j] * kept(j) * d(e);
             }
             for e in 0..width {
                 results[2][((b * queries + i) * heads + h) * width + e] += d_score * k(j, e);
@@ -163,8 +238,8 @@ fn by_definition<T: Element>(case: Case, operands: &[Own<T>; 4], seen: &[bool]) 
 
 fn agrees<T: Element>(tolerance: f64) {
     for case in CASES {
-        let (found, operands, seen) = by_kernels::<T>(case);
-        let expected = by_definition(case, &operands, &seen);
+        let (found, operands, added) = by_kernels::<T>(case);
+        let expected = by_definition(case, &operands, &added);
         for (name, (found, expected)) in
             ["out", "log_sums", "d_query", "d_key", "d_value"].iter().zip(found.iter().zip(&expected))
         {
@@ -186,7 +261,7 @@ fn results_and_gradients_are_those_of_the_definition() {
 
 #[test]
 fn the_number_of_threads_changes_no_bit() {
-    for case in [CASES[2], CASES[4]] {
+    for case in [CASES[2], CASES[4], CASES[13], CASES[18], CASES[19]] {
         let run = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| by_kernels::<f32>(case).0)
@@ -216,7 +291,7 @@ fn operands_are_read_through_their_strides() {
         // SAFETY: the last element of the last part is the last of the vector.
         unsafe { TensorRef::new(DType::F32, &shape, &strides, first.cast()) }
     };
-    let scores = Scores { query: part(0), key: part(1), mask: None, is_causal: true, scale: 0.7 };
+    let scores = Scores { is_causal: true, ..Scores::new(part(0), part(1), 0.7) };
     let mut out = Own::<f32>::poison(&[batch, queries, heads, width]);
     let mut log_sums = Own::<f32>::poison(&[batch, heads, queries]);
     attention_forward(&scores, part(2), out.view_mut(), log_sums.view_mut());
@@ -231,7 +306,7 @@ fn scores_of_infinity_have_no_softmax_and_hidden_ones_are_zero() {
         let mask = mask.as_ref();
         // SAFETY: two bytes.
         let mask = mask.map(|mask| unsafe { TensorRef::new(DType::Bool, &[1, 1, 1, 2], &[2, 2, 2, 1], mask.as_ptr()) });
-        let scores = Scores { query: query.view(), key: key.view(), mask, is_causal: false, scale: 1.0 };
+        let scores = Scores { mask, ..Scores::new(query.view(), key.view(), 1.0) };
         let (mut out, mut sums) = (Own::<f32>::poison(&[1, 1, 1, 1]), Own::<f32>::poison(&[1, 1, 1]));
         attention_forward(&scores, value.view(), out.view_mut(), sums.view_mut());
         out.data[0]
@@ -243,4 +318,21 @@ fn scores_of_infinity_have_no_softmax_and_hidden_ones_are_zero() {
     assert_eq!(run([1.0, 1.0], Some([0, 0])), 0.0, "a mask hides both");
     assert_eq!(run([f64::NAN, 1.0], Some([0, 1])), 5.0, "a score that is hidden is not read");
     assert!(run([f64::NAN, 1.0], None).is_nan());
+}
+
+#[test]
+fn numbers_far_below_zero_hide_keys_and_leave_weights_to_scores_where_all_are_hidden() {
+    let (query, key) = (Own::<f32>::new(&[1, 1, 1, 1], &[1.0]), Own::<f32>::new(&[1, 1, 2, 1], &[2.0, 1.0]));
+    let value = Own::<f32>::new(&[1, 1, 2, 1], &[1.0, 0.0]);
+    let run = |numbers: [f64; 2]| {
+        let mask = Own::<f32>::new(&[1, 1, 1, 2], &numbers);
+        let scores = Scores { mask: Some(mask.view()), ..Scores::new(query.view(), key.view(), 1.0) };
+        let (mut out, mut sums) = (Own::<f32>::poison(&[1, 1, 1, 1]), Own::<f32>::poison(&[1, 1, 1]));
+        attention_forward(&scores, value.view(), out.view_mut(), sums.view_mut());
+        out.data[0]
+    };
+    assert_eq!([run([-1e30, 0.0]), run([0.0, -1e30]), run([f64::NEG_INFINITY; 2])], [0.0, 1.0, 0.0]);
+    let by_scores = 1.0 / (1.0 + (-1f32).exp());
+    // Sums that far below 0 hold scores to a five-hundredth.
+    assert!((run([-1e30; 2]) - by_scores).abs() < 2e-3, "{}", run([-1e30; 2]));
 }

@@ -1,0 +1,158 @@
+//! Who sees whom, and what is added to scores.
+
+use std::ops::Range;
+
+use super::{Extents, KEYS, QUERIES, Scores};
+use crate::access::read_i64;
+use crate::dtype::DType;
+use crate::elementwise::convert;
+use crate::view::{TensorMut, TensorRef, contiguous_strides};
+
+/// What a problem says of all heads: numbers of masks in f32, and lengths that were read.
+pub(super) struct Added<'a> {
+    /// Booleans, or f32.
+    mask: Option<(*const u8, [isize; 4], bool)>,
+    /// The mask's numbers, where they are of another type.
+    _copy: Vec<f32>,
+    /// The number of keys that each of the batch sees.
+    lengths: Vec<usize>,
+    memory: std::marker::PhantomData<&'a u8>,
+}
+
+// SAFETY: the memory is only read while this lives.
+unsafe impl Sync for Added<'_> {}
+
+impl<'a> Added<'a> {
+    pub(super) fn of(scores: &Scores<'a>, extents: &Extents) -> Added<'a> {
+        let mut copy = Vec::new();
+        let mask = scores.mask.map(|mask| {
+            let own = |strides: &[isize]| [0, 1, 2, 3].map(|dim| if mask.shape()[dim] == 1 { 0 } else { strides[dim] });
+            let is_of_booleans = mask.dtype() == DType::Bool;
+            if is_of_booleans || mask.dtype() == DType::F32 {
+                return (mask.as_ptr(), own(mask.strides()), is_of_booleans);
+            }
+            copy = vec![0.0f32; mask.len()];
+            let strides = contiguous_strides(mask.shape());
+            convert(mask, TensorMut::from_slice(&mut copy, mask.shape(), &strides));
+            (copy.as_ptr().cast(), own(&strides), false)
+        });
+        let read = |lengths: TensorRef<'_>| {
+            let lengths = read_i64(&lengths).into_iter();
+            lengths.map(|length| usize::try_from(length).unwrap_or(0).min(extents.keys)).collect()
+        };
+        let lengths = scores.lengths.map_or_else(|| vec![extents.keys; extents.batch], read);
+        Added { mask, _copy: copy, lengths, memory: std::marker::PhantomData }
+    }
+}
+
+/// Who sees whom in one head.
+pub(super) struct Seen<'a> {
+    is_causal: bool,
+    window: usize,
+    /// Whether a row of scores may be -infinity everywhere and still be meant.
+    pub(super) hides_rows: bool,
+    /// The keys that there are.
+    length: usize,
+    mask: Option<HeadMask<'a>>,
+}
+
+/// The mask of one head.
+struct HeadMask<'a> {
+    first: *const u8,
+    /// Strides of queries and keys, in elements.
+    strides: [isize; 2],
+    is_of_booleans: bool,
+    memory: std::marker::PhantomData<&'a u8>,
+}
+
+impl HeadMask<'_> {
+    /// The element of query i and key j.
+    ///
+    /// # Safety
+    /// The mask is of elements of this type, and has this one.
+    unsafe fn read<T: Copy>(&self, i: usize, j: usize) -> T {
+        let at = i as isize * self.strides[0] + j as isize * self.strides[1];
+        // SAFETY: the caller's promise.
+        unsafe { self.first.cast::<T>().wrapping_offset(at).read() }
+    }
+}
+
+impl<'a> Seen<'a> {
+    pub(super) fn of(scores: &Scores<'_>, added: &Added<'a>, batch: usize, head: usize) -> Seen<'a> {
+        let mask = added.mask.map(|(first, strides, is_of_booleans)| {
+            let offset = batch as isize * strides[0] + head as isize * strides[1];
+            let size = if is_of_booleans { 1 } else { size_of::<f32>() as isize };
+            HeadMask {
+                first: first.wrapping_offset(offset * size),
+                strides: [strides[2], strides[3]],
+                is_of_booleans,
+                memory: std::marker::PhantomData,
+            }
+        });
+        Seen {
+            is_causal: scores.is_causal,
+            window: scores.window.unwrap_or(usize::MAX),
+            hides_rows: mask.is_some() || scores.lengths.is_some() || scores.window.is_some(),
+            length: added.lengths[batch],
+            mask,
+        }
+    }
+
+    /// Keys that some of the queries may see, from the begin of a tile on.
+    pub(super) fn keys(&self, queries: &Range<usize>) -> Range<usize> {
+        let end = if self.is_causal { self.length.min(queries.end) } else { self.length };
+        let first = (queries.start + 1).saturating_sub(self.window).min(end);
+        let begin = first / KEYS * KEYS;
+        if first == end { end..end } else { begin..end }
+    }
+
+    /// Queries of `0..queries` that may see some of the keys, from the begin of a tile on.
+    pub(super) fn queries(&self, keys: &Range<usize>, queries: usize) -> Range<usize> {
+        if keys.start >= self.length {
+            return 0..0;
+        }
+        let begin = if self.is_causal { keys.start / QUERIES * QUERIES } else { 0 };
+        // The last key that there is is seen until the window has passed it.
+        let last = keys.end.min(self.length) - 1;
+        let end = queries.min(last.saturating_add(self.window));
+        begin.min(end)..end
+    }
+
+    /// Hides scores, and adds the mask's numbers to them.
+    pub(super) fn apply(&self, scores: &mut [f32], queries: &Range<usize>, keys: &Range<usize>) {
+        let rows = || queries.clone();
+        let hide = |(_, score): (usize, &mut f32)| *score = f32::NEG_INFINITY;
+        if let Some(mask) = &self.mask {
+            for (i, row) in rows().zip(scores.chunks_exact_mut(keys.len())) {
+                let pairs = keys.clone().zip(row);
+                // SAFETY: the mask has an element for each pair, or one for all of a dimension.
+                match mask.is_of_booleans {
+                    true => pairs.filter(|(j, _)| unsafe { mask.read::<u8>(i, *j) } == 0).for_each(hide),
+                    false => pairs.for_each(|(j, score)| *score = plus(*score, unsafe { mask.read::<f32>(i, j) })),
+                }
+            }
+        }
+        let ends = self.is_causal && keys.end > queries.start + 1 || keys.end > self.length;
+        let begins = keys.start < queries.end.saturating_sub(self.window);
+        if !ends && !begins {
+            return;
+        }
+        for (i, row) in rows().zip(scores.chunks_exact_mut(keys.len())) {
+            let end = if self.is_causal { self.length.min(i + 1) } else { self.length };
+            let begin = (i + 1).saturating_sub(self.window);
+            let [begin, end] = [begin, end].map(|key| key.saturating_sub(keys.start).min(keys.len()));
+            row[..begin].fill(f32::NEG_INFINITY);
+            row[end..].fill(f32::NEG_INFINITY);
+        }
+    }
+}
+
+/// A score and what a mask adds to it; see [`Scores::mask`].
+fn plus(score: f32, added: f32) -> f32 {
+    const LEAST: f32 = Scores::LEAST_ADDED as f32;
+    const MOST: f32 = Scores::MOST_BELOW as f32;
+    match added < LEAST && added != f32::NEG_INFINITY {
+        true => LEAST + score.clamp(-MOST, MOST),
+        false => score + added,
+    }
+}
