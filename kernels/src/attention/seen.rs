@@ -78,7 +78,7 @@ impl HeadMask<'_> {
 }
 
 impl<'a> Seen<'a> {
-    pub(super) fn of(scores: &Scores<'_>, added: &Added<'a>, batch: usize, head: usize) -> Seen<'a> {
+    pub(super) fn of(scores: &Scores<'_>, added: &'a Added<'_>, batch: usize, head: usize) -> Seen<'a> {
         let mask = added.mask.map(|(first, strides, is_of_booleans)| {
             let offset = batch as isize * strides[0] + head as isize * strides[1];
             let size = if is_of_booleans { 1 } else { size_of::<f32>() as isize };
