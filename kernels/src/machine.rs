@@ -48,6 +48,23 @@ pub fn user() -> u32 {
     user
 }
 
+/// Calls `listen`, which may take signals over. Hangups stay ignored if this process ignores them, as under `nohup`.
+pub fn with_hangups_ignored_still<T>(listen: impl FnOnce() -> T) -> T {
+    #[cfg(unix)]
+    // SAFETY: an action of zeros is a valid value, and without a new one the call only writes that at hand into it.
+    let ignored = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGHUP, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+    };
+    let done = listen();
+    #[cfg(unix)]
+    if ignored {
+        // SAFETY: to ignore a signal runs no code of this process.
+        unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+    }
+    done
+}
+
 /// Ends the process with this code while other threads run: nothing is torn down, and nothing that is buffered is
 /// written.
 pub fn exit_at_once(code: i32) -> ! {

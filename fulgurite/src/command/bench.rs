@@ -4,29 +4,40 @@
 mod cases;
 mod figures;
 mod kernels;
+mod measuring;
 mod peers;
+mod processes;
 mod products;
+mod rates_of;
 mod report;
 mod rows;
 mod step;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::Builder;
 
 use clap::Args;
 use fulgurite::Device;
 use fulgurite::choices::Machine;
-use fulgurite::models::metrics::rates::Rates;
+use fulgurite_kernels::machine::exit_at_once;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::figures::{Figure, Measured};
+use self::measuring::{Asked, Event, measure};
+use self::processes::Processes;
 use self::report::{Report, share, short};
 use self::rows::{Group, Row};
 use super::files;
+use super::interruption::{self, INTERRUPTED};
 use super::outcome::{Failed, Outcome};
-use super::output::{program, quoted, say};
+use super::output::{program, quoted, say, warn};
 use crate::cases::write_whole;
 
+/// Bytes of the stack of the thread that measures: as many as the command's own has.
+const STACK: usize = 8 << 20;
 /// Where peers are, from the folder of the repository.
 const PEERS: &str = "benches/peers";
 
@@ -37,7 +48,9 @@ Training steps are processes of `train gpt2 ... --bench`, with the command's own
 are programs of one operator as they are compiled by default (the list of executors, and what measurements choose): whole
 runs with cold caches, between events of the device and as graphs are replayed; backward is forward with its gradients,
 less forward. Shares are of the copy and the products that are measured on the device once, and kept below the cache. A
-row that fails says why, and the others go on. Files have all that is measured so far. Without a device the rows of the host are measured.
+row that fails says why, and the others go on. Without a device the rows of the host are measured. Files have all that is
+measured so far: Ctrl-C or SIGTERM ends the command with exit code 130, and the files name the rows that were not
+measured.
 
 Examples:
   fulgurite bench --quick
@@ -90,6 +103,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     files::can_be_written(&[&arguments.out, &arguments.json].into_iter().flatten().collect::<Vec<_>>())?;
     let Machine { device: model, libraries } = Machine::of(device)?;
     let host = Machine::of(Device::CPU)?.device;
+    let folder = tempfile::Builder::new().prefix("fulgurite-bench-").tempdir();
+    let folder = folder.map_err(|error| Failed(format!("no folder for the files of runs can be made: {error}")))?;
     let bar = ProgressBar::new(rows.len() as u64);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -104,57 +119,111 @@ pub fn run(arguments: &Arguments) -> Outcome {
         rates: Vec::new(),
         peers: None,
         rows: Vec::new(),
+        not_measured: rows.iter().map(|row| row.name.clone()).collect(),
     };
-    let mut rates = RatesOf { measured: Vec::new(), again: arguments.measure };
-    for row in &rows {
-        bar.set_message(row.name.clone());
-        let on = if row.group == Group::Host { Device::CPU } else { device };
-        let (figures, failed) = match figures_of(row, on, arguments.executors.as_deref(), &mut rates) {
-            Ok(figures) => (figures, None),
-            Err(reason) => (Vec::new(), Some(reason)),
-        };
-        let row = Measured {
-            name: row.name.clone(),
-            group: row.group.heading().into(),
-            what: row.work.to_string(),
-            row: serde_json::to_value(row).map_err(|error| Failed(error.to_string()))?,
-            command: step::command(&row.work, on, arguments.executors.as_deref()),
-            figures,
-            failed,
-            peers: Vec::new(),
-        };
-        bar.suspend(|| tell(&row))?;
-        report.rows.push(row);
-        report.rates = rates.in_words();
-        // A long run that is ended early has said what it found.
-        arguments.write(&report)?;
-        bar.inc(1);
-    }
-    bar.set_message("peers");
-    if let Some(folder) = &arguments.peers {
-        let mut failed = None;
-        let mut each = |peer: &figures::Peer| {
-            bar.set_message(format!("{} by {}", peer.row, peer.who));
-            if let Some(row) = report.rows.iter_mut().find(|row| row.name == peer.row) {
-                row.peers.push(peer.clone());
-            }
-            failed = failed.take().or_else(|| arguments.write(&report).err());
-        };
-        let about = peers::run(folder, &rows, device, &mut each);
-        failed.map_or(Ok(()), Err)?;
-        bar.suspend(|| say!("peers: {about}"))?;
-        report.peers = Some(about);
-    }
+    let asked = Arc::new(Asked {
+        rows,
+        device,
+        executors: arguments.executors.clone(),
+        again: arguments.measure,
+        peers: arguments.peers.clone(),
+        folder: folder.path().to_owned(),
+    });
+    let processes = Arc::new(Processes::default());
+    let (sender, events) = channel();
+    let (mut interruptions, interrupted) = (0, sender.clone());
+    interruption::listen(move || {
+        interruptions += 1;
+        if interruptions > 1 || interrupted.send(Event::Interrupted).is_err() {
+            std::process::exit(INTERRUPTED.into());
+        }
+    })?;
+    let worker = {
+        let (asked, processes) = (asked.clone(), processes.clone());
+        let thread = Builder::new().name("bench".into()).stack_size(STACK);
+        thread
+            .spawn(move || measure(&asked, &processes, sender))
+            .map_err(|error| Failed(format!("no thread: {error}")))?
+    };
+    let interrupted = arguments.follow(&events, &asked, &mut report, &bar);
+    processes.end();
     bar.finish_and_clear();
+    let interrupted = interrupted?;
+    if !interrupted && let Err(panic) = worker.join() {
+        std::panic::resume_unwind(panic);
+    }
     arguments.write(&report)?;
     for path in [&arguments.out, &arguments.json].into_iter().flatten() {
         say!("wrote {}", path.display())?;
+    }
+    if interrupted {
+        warn(&format!("interrupted: {} of {} rows were measured", report.rows.len(), asked.rows.len()));
+        drop(folder);
+        // A row may be computing.
+        exit_at_once(INTERRUPTED.into());
     }
     let all_failed = report.rows.iter().all(|row| row.failed.is_some());
     Ok(if all_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 impl Arguments {
+    /// Tells and writes what is measured, until it ends; whether an interruption ended it.
+    fn follow(
+        &self,
+        events: &Receiver<Event>,
+        asked: &Asked,
+        report: &mut Report,
+        bar: &ProgressBar,
+    ) -> Result<bool, Failed> {
+        for event in events {
+            match event {
+                Event::Begins(row) => bar.set_message(asked.rows[row].name.clone()),
+                Event::Row { row, figures, rates } => {
+                    let row = &asked.rows[row];
+                    let (figures, failed) = match figures {
+                        Ok(figures) => (figures, None),
+                        Err(reason) => (Vec::new(), Some(reason)),
+                    };
+                    let row = Measured {
+                        name: row.name.clone(),
+                        group: row.group.heading().into(),
+                        what: row.work.to_string(),
+                        row: serde_json::to_value(row).map_err(|error| Failed(error.to_string()))?,
+                        command: step::command(&row.work, asked.device_of(row), asked.executors.as_deref()),
+                        figures,
+                        failed,
+                        peers: Vec::new(),
+                    };
+                    bar.suspend(|| tell(&row))?;
+                    report.not_measured.retain(|name| *name != row.name);
+                    report.rows.push(row);
+                    report.rates = rates;
+                    // Whatever ends the command, its files have what was found until then.
+                    self.write(report)?;
+                    bar.inc(1);
+                    if asked.peers.is_some() && report.not_measured.is_empty() {
+                        bar.set_message("peers");
+                        report.peers = Some("not all of them have run".into());
+                    }
+                }
+                Event::Peer(peer) => {
+                    bar.set_message(format!("{} by {}", peer.row, peer.who));
+                    if let Some(row) = report.rows.iter_mut().find(|row| row.name == peer.row) {
+                        row.peers.push(peer);
+                    }
+                    self.write(report)?;
+                }
+                Event::Peers(about) => {
+                    bar.suspend(|| say!("peers: {about}"))?;
+                    report.peers = Some(about);
+                }
+                Event::Interrupted => return Ok(true),
+                Event::Ended => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+
     /// Writes the table as it is so far.
     fn write(&self, report: &Report) -> Result<(), Failed> {
         if let Some(path) = &self.out {
@@ -179,51 +248,4 @@ fn tell(row: &Measured) -> Result<(), Failed> {
         format!("{} {} {}{share}", figure.name, short(figure.median), figure.unit)
     };
     say!("{}: {}", row.what, row.figures.iter().map(one).collect::<Vec<_>>().join(", "))
-}
-
-/// The figures of a row, or why there are none.
-fn figures_of(row: &Row, device: Device, executors: Option<&str>, rates: &mut RatesOf) -> Result<Vec<Figure>, String> {
-    if let Some(figures) = step::measure(&row.work, device, executors) {
-        return figures;
-    }
-    let rates = rates.of(device);
-    match kernels::measure(&row.work, device, executors, rates.as_ref()) {
-        Some(figures) => {
-            let mut figures = figures.map_err(|error| error.to_string())?;
-            products::library(&row.work, device, &mut figures)?;
-            Ok(figures)
-        }
-        None => Err("no program is known for it".into()),
-    }
-}
-
-/// Rates of devices, measured when the first row needs them: training runs before that have the device for themselves.
-struct RatesOf {
-    measured: Vec<(Device, Result<Rates, String>)>,
-    again: bool,
-}
-
-impl RatesOf {
-    fn of(&mut self, device: Device) -> Option<Rates> {
-        if let Some((_, rates)) = self.measured.iter().find(|(known, _)| *known == device) {
-            return rates.as_ref().ok().cloned();
-        }
-        let rates = if self.again { Rates::measure(device) } else { Rates::of(device) };
-        let rates = rates.map_err(|error| error.to_string());
-        self.measured.push((device, rates.clone()));
-        rates.ok()
-    }
-
-    fn in_words(&self) -> Vec<String> {
-        let words = |(device, rates): &(Device, Result<Rates, String>)| match rates {
-            Ok(rates) => {
-                let products =
-                    rates.products.iter().map(|(name, rate)| format!("{name} {} TFLOP/s", short(rate / 1e12)));
-                let products: Vec<String> = products.collect();
-                format!("{device}: copy {} GB/s; products {}", short(rates.copy / 1e9), products.join(", "))
-            }
-            Err(reason) => format!("{device}: none: {reason}"),
-        };
-        self.measured.iter().map(words).collect()
-    }
 }

@@ -16,13 +16,14 @@ use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::train::{OnNonFinite, TrainError, TrainOptions, train};
 
 use super::files;
+use super::interruption::{self, INTERRUPTED};
 use super::loss_chart;
 use super::outcome::{Failed, Outcome};
 use super::output::{complain, say};
 use super::profile_page;
 
 pub use arguments::Model;
-use exit::{DIVERGED, INTERRUPTED};
+use exit::DIVERGED;
 
 /// Trains a model; `given` is whether an option is on the command line, by its name here.
 pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
@@ -116,16 +117,15 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
     broken.map_or(Ok(if report.stopped { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS }), Err)
 }
 
-/// Is set by the first Ctrl-C, so that the run ends with a checkpoint; the second ends it at once.
+/// Is set by the first interruption, so that the run ends with a checkpoint; the second ends it at once.
 fn stop_when_interrupted() -> Result<Arc<AtomicBool>, Failed> {
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
-    ctrlc::set_handler(move || {
+    interruption::listen(move || {
         if asked.swap(true, Ordering::Relaxed) {
             std::process::exit(INTERRUPTED.into());
         }
         let _ = writeln!(stderr(), "stopping after this step with a checkpoint; once more stops at once");
-    })
-    .map_err(|error| Failed(format!("interruptions cannot be listened to: {error}")))?;
+    })?;
     Ok(stop)
 }

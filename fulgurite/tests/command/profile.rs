@@ -126,3 +126,127 @@ fn rows_are_listed_and_what_cannot_be_measured_is_refused() {
         assert!(ran.code == 1 && ran.err.contains(expected), "{arguments:?}: {}", ran.err);
     }
 }
+
+/// Interruptions of `bench`: nothing is left behind but what was measured.
+#[cfg(unix)]
+mod interrupted {
+    use std::path::PathBuf;
+    use std::process::{Child, Command, Stdio};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Starts the command with a folder for temporary files, and this interpreter for the peers.
+    fn start(folder: &Path, arguments: &[&str]) -> Child {
+        fs::create_dir_all(folder.join("tmp")).unwrap();
+        Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+            .args(arguments)
+            .current_dir(folder)
+            .env("TMPDIR", folder.join("tmp"))
+            .env("FULGURITE_CACHE", folder.join("cache"))
+            .env("FULGURITE_PYTHON", folder.join("python"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    /// What `find` gives as soon as it gives something, while the command runs.
+    fn wait<T>(child: &mut Child, mut find: impl FnMut() -> Option<T>) -> T {
+        loop {
+            if let Some(found) = find() {
+                return found;
+            }
+            assert_eq!(child.try_wait().unwrap(), None, "the command has ended");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Sends a signal; the exit code and what was complained of.
+    fn end(child: Child, signal: &str) -> (Option<i32>, String) {
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    }
+
+    fn within(folder: &Path) -> Vec<PathBuf> {
+        fs::read_dir(folder).map_or_else(|_| Vec::new(), |all| all.map(|entry| entry.unwrap().path()).collect())
+    }
+
+    #[test]
+    fn a_training_run_ends_with_the_command_and_its_folder_goes() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path();
+        let files = ["-o", "table.md", "--json", "table.json"];
+        let mut child = start(folder, &[&["bench", "--only", "host-gpt2", "--device", "cpu"][..], &files].concat());
+        // The run has made its folder.
+        wait(&mut child, || within(&folder.join("tmp")).iter().find(|path| path.join("run/bench").is_dir()).cloned());
+        let id = child.id();
+        let children = |id: u32| {
+            let tasks = within(Path::new(&format!("/proc/{id}/task")));
+            let of = |task: &PathBuf| fs::read_to_string(task.join("children")).unwrap_or_default();
+            tasks.iter().map(of).collect::<String>().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let runs = children(id);
+        // Systems without `/proc` do not tell.
+        assert!(!runs.is_empty() || !Path::new("/proc/self/task").exists());
+        let (code, complaint) = end(child, "-TERM");
+        assert_eq!(code, Some(130), "{complaint}");
+        assert!(complaint.contains("interrupted: 0 of 1 rows were measured"), "{complaint}");
+        assert_eq!(within(&folder.join("tmp")), Vec::<PathBuf>::new());
+        for run in runs {
+            assert!(!Path::new("/proc").join(&run).exists(), "process {run} is left");
+        }
+        let table = file(folder, "table.json");
+        assert_eq!(
+            (&table["rows"], &table["not_measured"]),
+            (&serde_json::json!([]), &serde_json::json!(["host-gpt2"]))
+        );
+        assert!(fs::read_to_string(folder.join("table.md")).unwrap().contains("- not measured: host-gpt2\n"));
+    }
+
+    #[test]
+    fn a_row_that_computes_ends_with_the_command() {
+        let home = tempfile::tempdir().unwrap();
+        let rows = ["bench", "--only", "host-attention", "--device", "cpu", "--json", "table.json"];
+        let mut child = start(home.path(), &rows);
+        // Rates are kept when the row begins.
+        let is_record = |path: &PathBuf| path.extension().is_some_and(|end| end == "json");
+        wait(&mut child, || within(&home.path().join("cache/rates")).into_iter().find(is_record));
+        let (code, complaint) = end(child, "-HUP");
+        assert_eq!(code, Some(130), "{complaint}");
+        assert!(complaint.contains("interrupted: 0 of 1 rows were measured"), "{complaint}");
+        assert_eq!(file(home.path(), "table.json")["not_measured"], serde_json::json!(["host-attention"]));
+        assert_eq!(within(&home.path().join("tmp")), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn the_script_of_the_peers_ends_with_the_command_and_rows_are_kept() {
+        use std::os::unix::fs::PermissionsExt;
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path();
+        fs::create_dir(folder.join("peers")).unwrap();
+        fs::write(folder.join("peers/bench_torch.py"), "").unwrap();
+        // It can import anything, and runs a script for ever.
+        let python = "#!/bin/sh
+[ \"$1\" = -c ] && exit 0
+echo $$ > started.part && mv started.part started
+exec sleep 1000
+";
+        fs::write(folder.join("python"), python).unwrap();
+        fs::set_permissions(folder.join("python"), fs::Permissions::from_mode(0o755)).unwrap();
+        let rows = ["bench", "--only", "host-attention", "--device", "cpu", "--json", "table.json", "--peers", "peers"];
+        let mut child = start(folder, &rows);
+        let script = wait(&mut child, || fs::read_to_string(folder.join("started")).ok());
+        let (code, complaint) = end(child, "-INT");
+        assert_eq!(code, Some(130), "{complaint}");
+        assert!(complaint.contains("interrupted: 1 of 1 rows were measured"), "{complaint}");
+        assert!(!Path::new("/proc").join(script.trim()).exists(), "the script is left");
+        let table = file(folder, "table.json");
+        assert_eq!(table["rows"][0]["name"], "host-attention");
+        assert_eq!(
+            (&table["peers"], &table["not_measured"]),
+            (&"not all of them have run".into(), &serde_json::json!([]))
+        );
+    }
+}

@@ -24,6 +24,8 @@ pub struct Report {
     pub peers: Option<String>,
     /// The rows.
     pub rows: Vec<Measured>,
+    /// Names of rows that are not measured yet.
+    pub not_measured: Vec<String>,
 }
 
 /// A number with four digits.
@@ -62,6 +64,9 @@ impl Report {
         self.rates.iter().for_each(|rates| line("measured rates", rates));
         if let Some(peers) = &self.peers {
             line("peers", peers);
+        }
+        if !self.not_measured.is_empty() {
+            line("not measured", &self.not_measured.join(", "));
         }
         text += "\nMedians; in parentheses the quartiles. A share of `copy` or `products` is that of the measured rate; on the host, of a copy beside the row.\n";
         for heading in Group::ALL.map(Group::heading) {
@@ -165,6 +170,7 @@ mod tests {
             rates: vec!["copy 4100 GB/s".into()],
             peers: Some("torch 2.11".into()),
             rows: vec![steps, measured("layer_norm", Group::Operators, vec![forward]), failed],
+            not_measured: Vec::new(),
         }
     }
 
@@ -175,6 +181,12 @@ mod tests {
             "markdown_without_peers",
             Report { peers: None, device: None, libraries: None, ..report() }.markdown()
         );
+    }
+
+    #[test]
+    fn a_table_names_the_rows_that_it_lacks() {
+        let report = Report { not_measured: vec!["adamw".into(), "jsd".into()], ..report() };
+        assert!(report.markdown().contains("\n- not measured: adamw, jsd\n"), "{}", report.markdown());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::super::output::program;
 use super::figures::{Figure, quantile};
+use super::processes::{Processes, complaints_of};
 use super::rows::Work;
 
 /// How often the first step is measured, after a run that warms the caches.
@@ -43,15 +44,21 @@ impl Training<'_> {
     }
 
     /// Runs the command; what `bench.json` has.
-    fn run(&self, (device, executors): (Device, Option<&str>), folder: &Path) -> Result<Value, String> {
+    fn run(
+        &self,
+        (device, executors): (Device, Option<&str>),
+        folder: &Path,
+        processes: &Processes,
+    ) -> Result<Value, String> {
         let own = std::env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
         let mut command = Command::new(own);
-        command.args(self.words(device, executors)).arg("--out").arg(folder).stdin(Stdio::null());
-        let output = command.output().map_err(|error| format!("cannot be started: {error}"))?;
-        if !output.status.success() {
-            let text = String::from_utf8_lossy(&output.stderr);
+        command.args(self.words(device, executors)).arg("--out").arg(folder);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let ran = complaints_of(processes, &mut command);
+        let (status, text) = ran.map_err(|error| format!("cannot be started: {error}"))?;
+        if !status.success() {
             let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
-            return Err(format!("{} ({})", last.trim(), output.status));
+            return Err(format!("{} ({status})", last.trim()));
         }
         let path = folder.join(fulgurite::models::train::BENCH_FOLDER).join("bench.json");
         let text = std::fs::read_to_string(&path).map_err(|error| format!("'{}': {error}", path.display()))?;
@@ -77,25 +84,37 @@ fn training(work: &Work) -> Option<Training<'_>> {
     }
 }
 
-/// The figures of a row that is a training run; `None` for one that is not.
-pub fn measure(work: &Work, device: Device, executors: Option<&str>) -> Option<Result<Vec<Figure>, String>> {
+/// The figures of a row that is a training run, whose files are in a folder below `folder` meanwhile; `None` for one
+/// that is not.
+pub fn measure(
+    work: &Work,
+    on: (Device, Option<&str>),
+    folder: &Path,
+    processes: &Processes,
+) -> Option<Result<Vec<Figure>, String>> {
     let training = training(work)?;
-    Some(measured(&training, (device, executors), matches!(work, Work::FirstStep { .. })))
+    // The command makes it.
+    let folder = folder.join("run");
+    let run = || training.run(on, &folder, processes);
+    let figures = measured(&run, on.0, matches!(work, Work::FirstStep { .. }));
+    // The next row's has nothing of it. What cannot be removed goes with the command.
+    let _ = std::fs::remove_dir_all(&folder);
+    Some(figures)
 }
 
-fn measured(training: &Training<'_>, on: (Device, Option<&str>), first: bool) -> Result<Vec<Figure>, String> {
-    let folder = tempfile::Builder::new().prefix("fulgurite-bench-").tempdir();
-    let folder = folder.map_err(|error| format!("no folder for the files of a run can be made: {error}"))?;
-    // The command makes it.
-    let folder = &folder.path().join("run");
+fn measured(run: &dyn Fn() -> Result<Value, String>, device: Device, first: bool) -> Result<Vec<Figure>, String> {
     let number =
         |file: &Value, name: &str| file[name].as_f64().ok_or_else(|| format!("bench.json has no number {name}"));
     let figures = if first {
-        let run = || number(&training.run(on, folder)?, "first_step_s");
-        run()?;
-        vec![Figure::of("first step", "s", (0..FIRST_STEPS).map(|_| run()).collect::<Result<Vec<f64>, String>>()?)]
+        let first_step = || number(&run()?, "first_step_s");
+        first_step()?;
+        vec![Figure::of(
+            "first step",
+            "s",
+            (0..FIRST_STEPS).map(|_| first_step()).collect::<Result<Vec<f64>, String>>()?,
+        )]
     } else {
-        let file = training.run(on, folder)?;
+        let file = run()?;
         let times: Vec<f64> = file["milliseconds"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
         let mut sorted = times.clone();
         sorted.sort_by(f64::total_cmp);
@@ -107,7 +126,7 @@ fn measured(training: &Training<'_>, on: (Device, Option<&str>), first: bool) ->
             Figure::one("first step", "s", number(&file, "first_step_s")?),
         ];
         // On the host it is the step itself.
-        if !on.0.is_cpu() {
+        if !device.is_cpu() {
             figures.push(Figure::one("host", "us", number(&file, "host_us")?));
             figures.push(Figure::one("host waits", "us", number(&file, "waiting_us")?));
         }

@@ -19,8 +19,8 @@ The folder gets checkpoint.safetensors, the traces of the compiled step after ev
 samples, notes), and report.html, which shows all of it: open it in a browser while the run goes on. A folder that holds
 a checkpoint is left alone unless --resume or --overwrite is given. The checkpoint before the newest is kept as
 checkpoint-STEP.safetensors (--keep); --resume takes the newest good one. A run whose loss, gradients or weights are not
-finite stops with exit code 3 and names step and parameter; what it saved stays as it is. Ctrl-C ends the run after the
-step at hand, with a checkpoint and exit code 130; a second one ends it at once.
+finite stops with exit code 3 and names step and parameter; what it saved stays as it is. Ctrl-C or SIGTERM ends the run
+after the step at hand, with a checkpoint and exit code 130; a second one ends it at once.
 
 Examples:
 "

@@ -1,7 +1,4 @@
-//! Exit codes of `train`.
+//! Exit codes of `train`, beside that of an interruption.
 
 /// Of a run whose numbers were no longer finite.
 pub const DIVERGED: u8 = 3;
-
-/// Of what an interruption ended.
-pub const INTERRUPTED: u8 = 130;
