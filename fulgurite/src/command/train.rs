@@ -81,7 +81,10 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
         overwrite: of.overwrite,
         precision: of.precision,
         compile,
-        stop: Some(stop_when_interrupted()?),
+        stop: Some(stop_when_interrupted(match of.bench {
+            Some(_) => "the steps that were timed",
+            None => "a checkpoint",
+        })?),
     };
     if let Some(steps) = of.bench {
         return bench::run(&options, steps);
@@ -117,15 +120,15 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
     broken.map_or(Ok(if report.stopped { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS }), Err)
 }
 
-/// Is set by the first interruption, so that the run ends with a checkpoint; the second ends it at once.
-fn stop_when_interrupted() -> Result<Arc<AtomicBool>, Failed> {
+/// Is set by the first interruption, so that the run ends with `what` it has; the second ends it at once.
+fn stop_when_interrupted(what: &'static str) -> Result<Arc<AtomicBool>, Failed> {
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
     interruption::listen(move || {
         if asked.swap(true, Ordering::Relaxed) {
             std::process::exit(INTERRUPTED.into());
         }
-        let _ = writeln!(stderr(), "stopping after this step with a checkpoint; once more stops at once");
+        let _ = writeln!(stderr(), "stopping after this step with {what}; once more stops at once");
     })?;
     Ok(stop)
 }

@@ -20,6 +20,7 @@ fn a_bench_tells_and_writes_what_a_step_takes() {
     let file: Value = serde_json::from_str(&text).unwrap();
     let number = |name: &str| file[name].as_f64().unwrap_or_else(|| panic!("no number {name} in {text}"));
     assert_eq!(file["milliseconds"].as_array().unwrap().len(), 3);
+    assert_eq!((&file["asked"], &file["timed"], &file["interrupted"]), (&3.into(), &3.into(), &false.into()));
     assert_eq!((number("tokens"), number("vocabulary"), number("warm_up")), (32.0, 256.0, 10.0));
     let (median, least, most) = (number("median_ms"), file["range_ms"][0].as_f64(), file["range_ms"][1].as_f64());
     assert!(least.unwrap() <= median && median <= most.unwrap(), "{text}");
@@ -67,4 +68,50 @@ fn what_a_bench_cannot_do_is_told() {
         assert!(ran.code != 0 && ran.err.contains(expected), "{more:?}: {}\n{}", ran.code, ran.err);
         assert!(!folder.path().join("run").exists(), "{more:?} wrote something");
     }
+}
+
+/// Ctrl-C before all steps are timed: the figures say of how many they are.
+#[test]
+#[cfg(unix)]
+fn an_interrupted_bench_says_how_many_steps_it_timed() {
+    use std::process::{Command, Stdio};
+    let folder = tempfile::tempdir().unwrap();
+    // As `nohup` starts it: a closed terminal does not end it.
+    let mut child = Command::new("sh")
+        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_fulgurite")])
+        .args([&SMALL[..], &["--bench", "1000000"]].concat())
+        .current_dir(folder.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A line for each step, and the first ten are no part of it.
+    let steps =
+        || fs::read_to_string(folder.path().join("run/bench/metrics.csv")).map_or(0, |text| text.lines().count());
+    let id = child.id().to_string();
+    let signal = |name: &str| assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    let mut wait_for = |count: usize| {
+        while steps() < count {
+            assert_eq!(child.try_wait().unwrap(), None, "the command has ended");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    };
+    wait_for(14);
+    signal("-HUP");
+    wait_for(steps() + 3);
+    signal("-INT");
+    let output = child.wait_with_output().unwrap();
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(130), "{out}{err}");
+    let file: Value =
+        serde_json::from_str(&fs::read_to_string(folder.path().join("run/bench/bench.json")).unwrap()).unwrap();
+    let timed = file["milliseconds"].as_array().unwrap().len();
+    assert!((1..1_000_000).contains(&timed), "{timed}");
+    assert_eq!(
+        (&file["asked"], &file["timed"], &file["interrupted"]),
+        (&1_000_000.into(), &timed.into(), &true.into())
+    );
+    assert!(out.contains(&format!("half of {timed} of 1000000 steps, interrupted, ")), "{out}");
+    assert!(err.contains("stopping after this step with the steps that were timed"), "{err}");
+    assert!(err.contains(&format!("warning: interrupted: {timed} of 1000000 steps were timed")), "{err}");
 }

@@ -2,14 +2,17 @@
 
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
+use fulgurite::Error;
 use fulgurite::device::DeviceState;
 use fulgurite::models::train::{Bench, TrainError, TrainOptions, WARM_UP, bench};
 use serde::Serialize;
 
 use super::super::doctor::{self, Library};
+use super::super::interruption::INTERRUPTED;
 use super::super::outcome::{Failed, Outcome};
-use super::super::output::{complain, program, quoted, say};
+use super::super::output::{complain, program, quoted, say, warn};
 use super::exit::DIVERGED;
 use crate::cases::write_whole;
 
@@ -29,6 +32,12 @@ struct Written<'a> {
     batch: usize,
     accumulate: usize,
     warm_up: u64,
+    /// Steps that were to be timed.
+    asked: u64,
+    /// Steps that were.
+    timed: usize,
+    /// Whether an interruption ended it before that.
+    interrupted: bool,
     #[serde(flatten)]
     bench: &'a Bench,
 }
@@ -49,14 +58,22 @@ pub(super) fn run(options: &TrainOptions, steps: u64) -> Outcome {
             broken.get_or_insert(failed);
         }
     });
+    let stopped = options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
     let bench = match timed {
         Ok(bench) => bench,
+        // Nothing was timed, and nothing is written.
+        Err(TrainError::Failed(Error::Argument { argument, .. })) if stopped && argument == "bench" => {
+            warn(&format!("interrupted before the first of {steps} steps was timed"));
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
         Err(TrainError::Failed(error)) => return Err(error.into()),
         Err(TrainError::Diverged(divergence)) => {
             complain(&divergence.to_string());
             return Ok(ExitCode::from(DIVERGED));
         }
     };
+    let count = bench.milliseconds.len();
+    let interrupted = (count as u64) < steps;
     let arguments = std::env::args().skip(1).map(|word| quoted(&word));
     let written = Written {
         command: [program()].into_iter().chain(arguments).collect::<Vec<_>>().join(" "),
@@ -68,6 +85,9 @@ pub(super) fn run(options: &TrainOptions, steps: u64) -> Outcome {
         batch: options.batch,
         accumulate: options.accumulate,
         warm_up: WARM_UP,
+        asked: steps,
+        timed: count,
+        interrupted,
         bench: &bench,
     };
     let path = options.out.join(fulgurite::models::train::BENCH_FOLDER).join(FILE);
@@ -75,9 +95,9 @@ pub(super) fn run(options: &TrainOptions, steps: u64) -> Outcome {
     write_whole(&path, format!("{text}\n").as_bytes())?;
     let Bench { median_ms, quartiles_ms, range_ms, .. } = &bench;
     say!("device: {}", written.device)?;
+    let of = if interrupted { format!("{count} of {steps} steps, interrupted,") } else { format!("{count} steps") };
     say!(
-        "step: {median_ms:.3} ms, half of {} steps {:.3} to {:.3}, all {:.3} to {:.3}",
-        bench.milliseconds.len(),
+        "step: {median_ms:.3} ms, half of {of} {:.3} to {:.3}, all {:.3} to {:.3}",
         quartiles_ms[0],
         quartiles_ms[1],
         range_ms[0],
@@ -95,5 +115,8 @@ pub(super) fn run(options: &TrainOptions, steps: u64) -> Outcome {
     say!("host: {:.1} us a step ({parts}), {:.1} us waiting for the device", bench.host_us, bench.waiting_us)?;
     say!("first step: {:.2} s after the start, {} compilation(s)", bench.first_step_s, bench.compiles)?;
     say!("bench: {}", path.display())?;
-    broken.map_or(Ok(ExitCode::SUCCESS), Err)
+    if interrupted {
+        warn(&format!("interrupted: {count} of {steps} steps were timed"));
+    }
+    broken.map_or(Ok(if interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS }), Err)
 }
