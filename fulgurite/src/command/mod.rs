@@ -58,6 +58,7 @@ mod train;
 mod tune;
 mod view;
 mod view_profile;
+mod written_call;
 
 use std::process::ExitCode;
 

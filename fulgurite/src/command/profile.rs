@@ -35,6 +35,7 @@ Examples:
   fulgurite profile gpt2 --size nano
   fulgurite profile gpt2 --size 124M --tokenizer gpt2 --autocast bf16 --batch 16 --context 1024 --plot step.svg
   fulgurite profile rms_norm --backward --json rms_norm.json
+  fulgurite profile layer_norm --argument input=f32[4096,768] --argument normalized_shape=[768] --backward
   fulgurite profile llama-decode --size TinyLlama-1.1B --dtype bf16 --executors decode,default --perfetto decode.json")]
 pub struct Arguments {
     /// An operator, by its name or PyTorch's; or a model, as `trace show` has them.

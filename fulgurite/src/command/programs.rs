@@ -15,8 +15,8 @@ use fulgurite::transforms::retarget::retarget;
 use fulgurite::{DType, Target};
 
 use super::outcome::Failed;
-use super::{options, subject, target};
-use crate::cases::{of_case, resolve_operator};
+use super::{options, subject, target, written_call};
+use crate::cases::{Call, of_case, resolve_operator, trace_call};
 
 /// What there is of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +70,11 @@ pub struct Program {
     /// Which of the operator's samples.
     #[arg(long, default_value_t = 0)]
     sample: usize,
+    /// An argument of the operator, in place of those of a sample; any number of times, and the others have their
+    /// defaults. Tensors are given by their types: `input=f32[4096,768]`, `normalized_shape=[768]`,
+    /// `approximate=tanh`, `tensors=[f32[2],f32[3]]`.
+    #[arg(long, value_name = "NAME=VALUE", conflicts_with_all = ["sample", "dtype"])]
+    argument: Vec<String>,
     /// The joint trace of an operator and its gradient; of a model's loss the forward and the backward program and what
     /// is saved between them.
     #[arg(long)]
@@ -127,7 +132,7 @@ impl Program {
                 })*
             };
         }
-        take!(target, dtype, sample, backward, autocast, size, layers, set, tokenizer, batch, context);
+        take!(target, dtype, sample, argument, backward, autocast, size, layers, set, tokenizer, batch, context);
         program.activations.take(of.activations, &given);
         program.compile.take(of.compile, &given);
         Ok((program, Program::written(&given)))
@@ -176,7 +181,7 @@ impl Program {
     pub fn products(&self, options: &Options) -> &'static str {
         let list = options.executor_list(self.target.kind());
         let has = |precision: Precision| list.iter().any(|executor| executor.precision == precision);
-        match self.autocast.or(self.dtype) {
+        match self.autocast.or(self.dtype).or_else(|| written_call::dtype(&self.argument)) {
             // No rate is measured of these, and none of the others is theirs.
             Some(DType::F64) => "f64",
             Some(DType::BF16 | DType::F16) if has(Precision::Fp8) => "fp8",
@@ -190,11 +195,14 @@ impl Program {
     /// The trace that compilation of `name` starts from, and which part of a model it is.
     pub fn trace(&self, name: &str, options: &Options) -> Result<(Trace, Option<Part>), Failed> {
         let (family, part) = match named(name)? {
-            Named::Model(family, part) => (family, part),
+            Named::Model(..) if !self.argument.is_empty() => {
+                return Err(Failed(format!("--argument is one of an operator, and {name} is a part of a model")));
+            }
             Named::Operator(_) if !self.set.is_empty() => {
                 return Err(Failed("--set replaces fields of a llama".into()));
             }
             Named::Operator(def) => return Ok((operator_trace(def, self, options)?, None)),
+            Named::Model(family, part) => (family, part),
         };
         let trace = model_trace(family, part, self)?;
         match part {
@@ -215,7 +223,13 @@ fn first_line(message: &str) -> String {
 }
 
 fn operator_trace(def: &'static OperatorDef, arguments: &Program, options: &Options) -> Result<Trace, Failed> {
-    let mut trace = sample_trace(def, arguments)?;
+    let mut trace = match arguments.argument.is_empty() {
+        true => sample_trace(def, arguments)?,
+        false => {
+            let given = written_call::arguments(def, &arguments.argument, &arguments.target)?;
+            trace_call(&Call { operator: def, arguments: given }, arguments.target.clone()).map_err(of_case)?
+        }
+    };
     if !arguments.backward {
         return Ok(trace);
     }
@@ -292,6 +306,7 @@ mod tests {
             ("target", "cuda:sm_90a"),
             ("dtype", "bf16"),
             ("sample", "1"),
+            ("argument", "input=f32[2]"),
             ("backward", ""),
             ("autocast", "bf16"),
             ("size", "mini"),

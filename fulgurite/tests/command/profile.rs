@@ -127,6 +127,28 @@ fn rows_are_listed_and_what_cannot_be_measured_is_refused() {
     }
 }
 
+/// What is written on the command line takes the place of a sample.
+#[test]
+fn an_operator_is_profiled_with_the_shapes_that_are_asked_for() {
+    let home = tempfile::tempdir().unwrap();
+    let run = |more: &[&str]| run_in(home.path(), &[&["profile"], more, &["--device", "cpu", "--runs", "1"]].concat());
+    let norm = ["layer_norm", "--argument", "input=f32[512,96]", "--argument", "normalized_shape=[96]"];
+    run(&[&norm[..], &["--backward", "--json", "norm.json"]].concat()).ok();
+    // The input is read, and its gradient or the result is written, at least.
+    let bytes = file(home.path(), "norm.json")["all"]["bytes"].as_f64().unwrap();
+    assert!(bytes >= 2.0 * 512.0 * 96.0 * 4.0, "{bytes}");
+    for (arguments, expected) in [
+        (&["layer_norm", "--argument", "input=f32[512,96]"][..], "layer_norm needs the argument 'normalized_shape'"),
+        (&["gelu", "--argument", "input=f32[4,"], "--argument 'input=f32[4,': is 'f32[4,', expected a type such as"),
+        (&["matmul", "--argument", "input=f32[2,3]", "--argument", "other=f32[4,5]"], "3"),
+        (&["gpt2", "--argument", "input=f32[2]"], "--argument is one of an operator, and gpt2 is a part of a model"),
+    ] {
+        let ran = run(arguments);
+        assert!(ran.code == 1 && ran.err.contains(expected), "{arguments:?}: {}", ran.err);
+    }
+    assert_eq!(run(&["gelu", "--argument", "input=f32[4]", "--sample", "1"]).code, 2);
+}
+
 /// Interruptions of `bench`: nothing is left behind but what was measured.
 #[cfg(unix)]
 mod interrupted {
