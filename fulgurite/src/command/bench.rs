@@ -22,6 +22,7 @@ use std::thread::Builder;
 use clap::Args;
 use fulgurite::Device;
 use fulgurite::choices::Machine;
+use fulgurite::models::metrics::too_low::TooLow;
 use fulgurite_kernels::machine::exit_at_once;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -117,6 +118,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         libraries: (!device.is_cpu()).then_some(libraries),
         host,
         rates: Vec::new(),
+        rates_too_low: Vec::new(),
         peers: None,
         rows: Vec::new(),
         not_measured: rows.iter().map(|row| row.name.clone()).collect(),
@@ -178,7 +180,7 @@ impl Arguments {
         for event in events {
             match event {
                 Event::Begins(row) => bar.set_message(asked.rows[row].name.clone()),
-                Event::Row { row, figures, rates } => {
+                Event::Row { row, figures, rates, too_low } => {
                     let row = &asked.rows[row];
                     let (figures, failed) = match figures {
                         Ok(figures) => (figures, None),
@@ -198,6 +200,13 @@ impl Arguments {
                     report.not_measured.retain(|name| *name != row.name);
                     report.rows.push(row);
                     report.rates = rates;
+                    for low in too_low {
+                        let is_told = |told: &TooLow| (&told.device, told.rate) == (&low.device, low.rate);
+                        if !report.rates_too_low.iter().any(is_told) {
+                            bar.suspend(|| warn(&low.to_string()));
+                            report.rates_too_low.push(low);
+                        }
+                    }
                     // Whatever ends the command, its files have what was found until then.
                     self.write(report)?;
                     bar.inc(1);

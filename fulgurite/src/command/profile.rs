@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use fulgurite::compile::{Options, compile, with_records};
 use fulgurite::models::metrics::rates::{Rates, ceilings};
+use fulgurite::models::metrics::too_low::TooLow;
 use fulgurite::models::traces::loss_programs;
 use fulgurite::program::{Profile, Program as Compiled};
 use fulgurite::trace::Trace;
@@ -30,6 +31,7 @@ const MOST_RUNS: usize = 10_000;
 Every symbol runs by itself between two events, so the sum is above what a replayed step takes; `train --bench` times
 that. Inputs are random numbers. Bytes and FLOPs are counted from the trace. The device's rates are measured once for its
 model, driver and libraries, by a large copy and large products, and kept below the cache; --measure measures them again.
+A warning says where a symbol is faster than what is kept: something else used the device then.
 
 Examples:
   fulgurite profile gpt2 --size nano
@@ -113,8 +115,12 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
         warn("a rate of the device is not known: what needs it has no floor");
     }
     say!("{profile}")?;
+    let too_low = TooLow::of_profile(&profile, device);
+    too_low.iter().for_each(|low| warn(&low.to_string()));
     if let Some(path) = &arguments.json {
-        let text = serde_json::to_string_pretty(&profile.to_json()).map_err(|error| Failed::file(path, error))?;
+        let mut table = profile.to_json();
+        table["rates_too_low"] = serde_json::json!(too_low);
+        let text = serde_json::to_string_pretty(&table).map_err(|error| Failed::file(path, error))?;
         written(path, format!("{text}\n").as_bytes())?;
     }
     if let Some(path) = &arguments.perfetto {

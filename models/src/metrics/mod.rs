@@ -10,6 +10,7 @@ mod measured;
 mod plot;
 pub mod rates;
 mod table;
+pub mod too_low;
 
 use std::path::{Path, PathBuf};
 

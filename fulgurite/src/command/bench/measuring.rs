@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 
 use fulgurite::Device;
+use fulgurite::models::metrics::too_low::TooLow;
 
 use super::figures::{Figure, Peer};
 use super::processes::Processes;
@@ -42,6 +43,8 @@ pub enum Event {
         figures: Result<Vec<Figure>, String>,
         /// The rates that are known by now, in words.
         rates: Vec<String>,
+        /// Kept rates that the row exceeds.
+        too_low: Vec<TooLow>,
     },
     /// What a peer measured.
     Peer(Peer),
@@ -72,7 +75,9 @@ pub fn measure(asked: &Asked, processes: &Processes, to: Sender<Event>) {
             return;
         }
         let figures = figures_of(asked, row, processes, &mut rates);
-        if !tell(Event::Row { row: i, figures, rates: rates.in_words() }) {
+        let too_low =
+            figures.as_ref().map_or_else(|_| Vec::new(), |figures| rates.too_low(asked.device_of(row), row, figures));
+        if !tell(Event::Row { row: i, figures, rates: rates.in_words(), too_low }) {
             return;
         }
     }

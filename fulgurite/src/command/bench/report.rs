@@ -1,5 +1,6 @@
 //! The table of `bench`: as Markdown, as JSON, and as text for the terminal.
 
+use fulgurite::models::metrics::too_low::TooLow;
 use serde::Serialize;
 
 use super::figures::{Figure, Measured};
@@ -24,6 +25,8 @@ pub struct Report {
     pub peers: Option<String>,
     /// The rows.
     pub rows: Vec<Measured>,
+    /// Kept rates that rows exceed, each once.
+    pub rates_too_low: Vec<TooLow>,
     /// Names of rows that are not measured yet.
     pub not_measured: Vec<String>,
 }
@@ -65,6 +68,7 @@ impl Report {
         if let Some(peers) = &self.peers {
             line("peers", peers);
         }
+        self.rates_too_low.iter().for_each(|low| line("warning", &low.to_string()));
         if !self.not_measured.is_empty() {
             line("not measured", &self.not_measured.join(", "));
         }
@@ -170,6 +174,7 @@ mod tests {
             rates: vec!["copy 4100 GB/s".into()],
             peers: Some("torch 2.11".into()),
             rows: vec![steps, measured("layer_norm", Group::Operators, vec![forward]), failed],
+            rates_too_low: Vec::new(),
             not_measured: Vec::new(),
         }
     }
@@ -181,6 +186,13 @@ mod tests {
             "markdown_without_peers",
             Report { peers: None, device: None, libraries: None, ..report() }.markdown()
         );
+    }
+
+    #[test]
+    fn a_table_says_which_rates_are_too_low() {
+        let low = TooLow::by_flops(fulgurite::Device::CPU, 1e12, 2e12, 1.0, "forward of the row a").unwrap();
+        let text = Report { rates_too_low: vec![low], ..report() }.markdown();
+        assert!(text.contains("\n- warning: the kept rate of products on cpu is too low"), "{text}");
     }
 
     #[test]
