@@ -3,7 +3,7 @@
 use fulgurite_runtime::backends::cuda::{Matmul, MatmulAddresses};
 use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::{
-    EIGHT_BIT_MULTIPLE, Epilogue, Format, Operand, Problem,
+    EIGHT_BIT_MULTIPLE, Epilogue, Format, Operand, Problem, has_eight_bits,
 };
 use fulgurite_runtime::rules::{Address, DeviceTensor, Failure, LaunchShape, Parameter, Plan, Result};
 use fulgurite_runtime::{DType, TensorMeta, binds, refuse_unless, source_files};
@@ -19,8 +19,6 @@ const MOST_TILES: usize = 65_535;
 const PACK: usize = 8;
 /// The most blocks that look for the largest number: each block that quantizes reads what they found.
 const MOST_BLOCKS: usize = 528;
-/// The first architecture that has products of 8 bits.
-const FIRST_ARCHITECTURE: u32 = 89;
 
 /// Whether the library multiplies matrices of this type and these extents, called so in messages, as 8 bits.
 pub(super) fn takes(dtype: DType, extents: &[(&str, usize)]) -> Claim {
@@ -48,13 +46,9 @@ pub(super) fn rows_of(tensor: &TensorMeta) -> usize {
     tensor.shape().split_last().map_or(1, |(_, leading)| leading.iter().product())
 }
 
-/// Whether the target has products of 8 bits. Architectures before sm_89 have none: their calls are those of
-/// `cublaslt`.
+/// Whether the target has products of 8 bits. The calls of architectures without are those of `cublaslt`.
 pub(super) fn has_products(plan: &Plan) -> bool {
-    let properties = plan.properties();
-    let digits = properties.architecture.as_deref().unwrap_or_default().trim_start_matches("sm_");
-    let number: String = digits.chars().take_while(char::is_ascii_digit).collect();
-    number.parse::<u32>().is_ok_and(|number| number >= FIRST_ARCHITECTURE)
+    plan.properties().architecture.as_deref().is_some_and(has_eight_bits)
 }
 
 /// A matrix in the workspace as numbers of a format, as it was, transposed, or both, and its factor.

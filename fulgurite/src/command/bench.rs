@@ -20,9 +20,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::Builder;
 
 use clap::Args;
-use fulgurite::Device;
 use fulgurite::choices::Machine;
+use fulgurite::executor::executors_named;
 use fulgurite::models::metrics::too_low::TooLow;
+use fulgurite::{Device, Target};
 use fulgurite_kernels::machine::exit_at_once;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -32,6 +33,7 @@ use self::processes::Processes;
 use self::report::{Report, share, short};
 use self::rows::{Group, Row};
 use super::files;
+use super::idle_executors;
 use super::interruption::{self, INTERRUPTED};
 use super::outcome::{Failed, Outcome};
 use super::output::{program, quoted, say, warn};
@@ -104,6 +106,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     files::can_be_written(&[&arguments.out, &arguments.json].into_iter().flatten().collect::<Vec<_>>())?;
     let Machine { device: model, libraries } = Machine::of(device)?;
     let host = Machine::of(Device::CPU)?.device;
+    if let Some(names) = &arguments.executors {
+        arguments.warn_of_executors(names, &rows)?;
+    }
     let folder = tempfile::Builder::new().prefix("fulgurite-bench-").tempdir();
     let folder = folder.map_err(|error| Failed(format!("no folder for the files of runs can be made: {error}")))?;
     let bar = ProgressBar::new(rows.len() as u64);
@@ -169,6 +174,19 @@ pub fn run(arguments: &Arguments) -> Outcome {
 }
 
 impl Arguments {
+    /// Warns of executors that have nothing for any device that rows run on; a name that is none is an error.
+    fn warn_of_executors(&self, names: &str, rows: &[Row]) -> Result<(), Failed> {
+        let runs = |group: Group| rows.iter().any(|row| row.group == group);
+        let mut devices = vec![self.device];
+        if runs(Group::Host) && !self.device.is_cpu() {
+            devices.push(Device::CPU);
+        }
+        let targets: Vec<Target> = devices.into_iter().map(Target::of).collect::<fulgurite::Result<_>>()?;
+        let executors = executors_named(&names.split(',').collect::<Vec<_>>(), self.device.kind())?;
+        idle_executors::warn_of(&executors, &targets);
+        Ok(())
+    }
+
     /// Tells and writes what is measured, until it ends; whether an interruption ended it.
     fn follow(
         &self,

@@ -92,7 +92,7 @@ impl Model {
     }
 
     fn compute(&self, weights: &Weights, shape: [usize; 2], batch: [Vec<i32>; 2]) -> Result<DebugState, Failed> {
-        let options = self.compile.options_to_run(self.device.kind())?;
+        let options = self.compile.options_to_run_on(self.device)?;
         Ok(debug::state_of(weights, shape, batch, self.device, &options)?)
     }
 }

@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     // Errors of weights name the file.
     let failed = |error: &dyn std::fmt::Display| Failed(error.to_string());
     let request = request(arguments)?;
-    let compile = arguments.compile.options_to_run(arguments.device.kind())?;
+    let compile = arguments.compile.options_to_run_on(arguments.device)?;
     // Beside reading the weights: both take tenths of a second.
     let _opening = DeviceState::open_ahead(arguments.device);
     let checkpoint = &arguments.checkpoint;

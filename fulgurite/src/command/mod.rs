@@ -20,6 +20,7 @@ mod files;
 mod fuzz;
 mod fuzz_watch;
 mod generate;
+mod idle_executors;
 mod interruption;
 mod log;
 mod loss_chart;

@@ -61,8 +61,8 @@ struct Report {
 
 /// Runs cases.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let options = arguments.compile.options_to_run(arguments.device.kind())?;
     let target = Target::of(arguments.device)?;
+    let options = arguments.compile.options_to_run(&target)?;
     let path = arguments.cases.join(CASES);
     let text = std::fs::read(&path).map_err(|error| Failed::file(&path, error))?;
     let cases = parse_cases(&text).map_err(|message| Failed::file(&path, message))?;

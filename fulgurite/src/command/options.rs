@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use fulgurite::Device;
 use fulgurite::choices::{ChoicesFile, Machine};
 use fulgurite::compile::{Choose, Options};
 use fulgurite::executor::executors_named;
 use fulgurite::fuel::Fuel;
 use fulgurite::models::ActivationCheckpointing;
+use fulgurite::{Device, Target};
 
+use super::idle_executors;
 use super::outcome::Failed;
 
 /// Options of compilation.
@@ -120,12 +121,13 @@ impl Compile {
         self.no_graph |= of.no_graph;
     }
 
-    /// As the compiler takes them, for programs that are run on a device of this kind. Where that is the CPU, a program
-    /// that needs more memory than the machine has is refused: it would take the whole process with it. Devices say
-    /// themselves what they lack.
-    pub fn options_to_run(&self, kind: &str) -> Result<Options, Failed> {
+    /// As the compiler takes them, for programs that are run on a device of this target's kind. Where that is the CPU,
+    /// a program that needs more memory than the machine has is refused: it would take the whole process with it.
+    /// Devices say themselves what they lack.
+    pub fn options_to_run(&self, target: &Target) -> Result<Options, Failed> {
+        let kind = target.kind();
         let memory_limit = fulgurite_kernels::machine::memory_limit().filter(|_| kind == Device::CPU.kind());
-        let mut options = Options { memory_limit, ..self.options(kind)? };
+        let mut options = Options { memory_limit, ..self.options(target)? };
         options.choose = match &*self.choose {
             "always" => Choose::Always,
             "never" => Choose::Never,
@@ -139,12 +141,22 @@ impl Compile {
         Ok(options)
     }
 
-    /// As the compiler takes them, for programs for devices of a kind; they are not run.
-    pub fn options(&self, kind: &str) -> Result<Options, Failed> {
+    /// The same for a device. One that is not there is told of by who runs something on it.
+    pub fn options_to_run_on(&self, device: Device) -> Result<Options, Failed> {
+        let of_kind = || device.kind().parse().unwrap_or_else(|_| Target::cpu());
+        // What an architecture has matters to a list alone, and to ask for it opens the driver.
+        let target = self.executors.as_ref().and_then(|_| Target::of(device).ok());
+        self.options_to_run(&target.unwrap_or_else(of_kind))
+    }
+
+    /// As the compiler takes them, for programs for a target; they are not run.
+    pub fn options(&self, target: &Target) -> Result<Options, Failed> {
         let mut options = Options::default();
         if let Some(names) = &self.executors {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            options.executors = Some(executors_named(&names, kind)?);
+            let executors = executors_named(&names, target.kind())?;
+            idle_executors::warn_of(&executors, std::slice::from_ref(target));
+            options.executors = Some(executors);
         }
         if let Some(path) = &self.choices {
             options.choices = Some(Arc::new(ChoicesFile::read(path, None)?));

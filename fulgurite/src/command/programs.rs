@@ -165,14 +165,14 @@ impl Program {
 
     /// How it is compiled.
     pub fn options(&self) -> Result<Options, Failed> {
-        let mut options = self.compile.options(self.target.kind())?;
+        let mut options = self.compile.options(&self.target)?;
         options.autocast = self.autocast;
         Ok(options)
     }
 
     /// How it is compiled to be run.
     pub fn options_to_run(&self) -> Result<Options, Failed> {
-        let mut options = self.compile.options_to_run(self.target.kind())?;
+        let mut options = self.compile.options_to_run(&self.target)?;
         options.autocast = self.autocast;
         Ok(options)
     }

@@ -63,7 +63,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     target::check(&trace.target).map_err(|message| Failed::file(&arguments.file, message))?;
     let mut names: Vec<String> = trace.outputs.iter().map(|output| output.path.clone()).collect();
     // Its plan first: inputs that do not fit are refused before they are made.
-    let options = arguments.compile.options_to_run(trace.target.kind())?;
+    let options = arguments.compile.options_to_run(&trace.target)?;
     let (program, _) = compile(trace.clone(), &options).map_err(|error| Failed::file(&arguments.file, error))?;
     let inputs = match &arguments.inputs {
         Some(path) => trace_inputs::given(&trace, path)?,

@@ -37,7 +37,7 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
     let (family, dropout, run) = model.parts_mut();
     earlier::apply(family, dropout, run, &|name| given(name) || of_file.contains(&name));
     let (family, size, set, dropout, of) = model.parts();
-    let mut compile = of.compile.options_to_run(of.device.kind())?;
+    let mut compile = of.compile.options_to_run_on(of.device)?;
     compile.device = Some(of.device).filter(|device| !device.is_cpu());
     let options = TrainOptions {
         family,

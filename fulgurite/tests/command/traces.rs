@@ -438,3 +438,32 @@ fn inputs_that_do_not_fit_are_refused_before_they_are_made() {
     let complaint = run_in(folder.path(), &["trace", "run", "large.trace"]).fails(1);
     assert!(complaint.contains("the limit is"), "{complaint}");
 }
+
+/// Names that have nothing for the target are told in one line each time, and what is right goes on.
+#[test]
+fn executors_of_other_devices_are_told() {
+    let gelu = ["trace", "show", "gelu", "--dtype", "bf16", "--explain", "--executors"];
+    let show = |names: &str, target: &str| {
+        let ran = run(&[&gelu[..], &[names, "--target", target]].concat());
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        ran.err
+    };
+    assert_eq!(
+        show("cpu,fusion,cuda,reference", "cuda:sm_90a"),
+        "warning: --executors: of no use for cuda: cpu (runs on cpu), reference (runs on cpu)\n"
+    );
+    assert_eq!(show("flash,default", "cpu"), "warning: --executors: of no use for cpu: flash (runs on cuda)\n");
+    assert_eq!(show("flash,default", "cuda:sm_90a"), "");
+    assert_eq!(
+        show("fp8,default", "cuda:sm_80"),
+        "warning: --executors: fp8 rounds nothing to 8 bits on sm_80, which has no products of 8 bits, as sm_89 and \
+         later architectures have\n"
+    );
+    assert_eq!(show("fp8,default", "cuda:sm_89"), "");
+    let folder = tempfile::tempdir().unwrap();
+    let train = ["train", "gpt2", "--size", "nano", "--context", "16", "--batch", "2", "--bench", "1"];
+    let ran =
+        crate::run_in(folder.path(), &[&train[..], &["--device", "cpu", "--executors", "flash,default"]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert_eq!(ran.err, "warning: --executors: of no use for cpu: flash (runs on cuda)\n");
+}

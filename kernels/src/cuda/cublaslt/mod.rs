@@ -19,6 +19,6 @@ mod tune;
 pub use algorithm::Algorithm;
 pub use library::CublasLt;
 pub use plan::{MatmulOperands, MatmulPlan};
-pub use problem::{Compute, EIGHT_BIT_MULTIPLE, Epilogue, Format, Operand, Problem, ProblemError};
+pub use problem::{Compute, EIGHT_BIT_MULTIPLE, Epilogue, Format, Operand, Problem, ProblemError, has_eight_bits};
 pub use survey::{Surveyed, survey};
 pub use tune::Tuner;

@@ -35,6 +35,15 @@ impl Format {
 
 /// What extents of products of 8 bits that are rows in memory are a multiple of, in elements: rows start on 16 bytes.
 pub const EIGHT_BIT_MULTIPLE: usize = 16;
+/// The first architecture that has products of 8 bits.
+const FIRST_OF_EIGHT_BITS: u32 = 89;
+
+/// Whether an architecture (`sm_90a`) has products of 8 bits: those from sm_89 on have.
+pub fn has_eight_bits(architecture: &str) -> bool {
+    let digits = architecture.trim_start_matches("sm_");
+    let number: String = digits.chars().take_while(char::is_ascii_digit).collect();
+    number.parse::<u32>().is_ok_and(|number| number >= FIRST_OF_EIGHT_BITS)
+}
 
 /// What is done with the product before it is stored. The activation is the tanh approximation of GELU.
 ///
