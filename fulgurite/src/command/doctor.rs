@@ -8,6 +8,7 @@ use fulgurite::choices::{Blamed, Kept, Machine, Records};
 use fulgurite::device::{DeviceKind, device_kinds};
 use fulgurite::executor::{ExecutorDef, executors, implementations, rewrites};
 use fulgurite::kernels::cuda::{self, LibraryState, Probe, probe};
+use fulgurite::models::metrics::rates::Rates;
 use fulgurite::operator::OperatorKind;
 use fulgurite::registry::operators;
 use fulgurite::trace::print::VERSION as TRACE_VERSION;
@@ -43,6 +44,7 @@ struct Report {
     operators: Operators,
     caches: Vec<Cache>,
     choices: Vec<Choices>,
+    rates: Vec<KeptRates>,
     ended: Vec<Ended>,
     log: Option<String>,
 }
@@ -102,6 +104,14 @@ struct Choices {
     followed: bool,
 }
 
+/// What a device does at most in a second, as it was measured.
+#[derive(Serialize)]
+struct KeptRates {
+    device: String,
+    /// None where this version has measured nothing yet with this driver and these libraries.
+    kept: Option<Rates>,
+}
+
 /// A candidate that ended the process that compiled or ran it.
 #[derive(Serialize)]
 struct Ended {
@@ -149,6 +159,7 @@ fn report() -> Report {
         operators: count_operators(),
         caches: vec![kernel_cache(), choices_cache()],
         choices: choices(),
+        rates: rates(),
         ended: ended(),
         log: std::env::var(log::VARIABLE).ok(),
     }
@@ -215,12 +226,7 @@ fn choices_cache() -> Cache {
 
 /// The records below the cache, counted by what they belong to.
 fn choices() -> Vec<Choices> {
-    let devices = device_kinds().into_iter().flat_map(|kind| {
-        let all = 0..kind.count().unwrap_or(0);
-        all.map(|ordinal| fulgurite::Device::new(kind.name(), ordinal))
-    });
-    let here: Vec<Machine> =
-        std::iter::once(fulgurite::Device::CPU).chain(devices).filter_map(|device| Machine::of(device).ok()).collect();
+    let here: Vec<Machine> = devices_here().filter_map(|device| Machine::of(device).ok()).collect();
     let mut counted: Vec<Choices> = Vec::new();
     for Kept { entry, .. } in Records::cache().map_or_else(Vec::new, |folder| Records::kept(&folder)) {
         let Ok(entry) = entry else { continue };
@@ -237,6 +243,24 @@ fn choices() -> Vec<Choices> {
         }
     }
     counted
+}
+
+/// The devices of this machine, the host first.
+fn devices_here() -> impl Iterator<Item = fulgurite::Device> {
+    let devices = device_kinds().into_iter().flat_map(|kind| {
+        let all = 0..kind.count().unwrap_or(0);
+        all.map(|ordinal| fulgurite::Device::new(kind.name(), ordinal))
+    });
+    std::iter::once(fulgurite::Device::CPU).chain(devices)
+}
+
+/// The kept rates of the devices of this machine.
+fn rates() -> Vec<KeptRates> {
+    let of = |device: fulgurite::Device| {
+        let kept = Rates::recorded(device).ok()?;
+        Some(KeptRates { device: device.to_string(), kept })
+    };
+    devices_here().filter_map(of).collect()
 }
 
 /// The candidates that ended a process.
@@ -306,6 +330,15 @@ fn in_words(report: &Report) -> Result<(), super::outcome::Failed> {
         let Choices { device, target, libraries, records, followed } = of;
         let here = if *followed { "" } else { "; not of this machine's device, libraries or version" };
         say!("choices      {records} of {device} ({target}; {libraries}){here}")?;
+    }
+    for KeptRates { device, kept } in &report.rates {
+        let Some(Rates { version, copy, products, .. }) = kept else {
+            say!("rates        {device}: not measured; `fulgurite profile gelu --device {device} --measure` does")?;
+            continue;
+        };
+        let product = |(name, rate): (&String, &f64)| format!("{name} {:.3} TFLOP/s", rate / 1e12);
+        let products = products.iter().map(product).collect::<Vec<_>>().join(", ");
+        say!("rates        {device}: copy {:.1} GB/s, products {products}; measured by version {version}", copy / 1e9)?;
     }
     for Ended { call, candidate, reason, skipped } in &report.ended {
         let next = if *skipped { "skips it" } else { "tries it again" };

@@ -185,6 +185,18 @@ fn rates_that_are_kept_and_too_low_are_told() {
     let ran = run_in(folder, &bench);
     assert!(ran.code == 0 && ran.err.contains("forward of the row host-attention computes"), "{}", ran.err);
     assert_eq!(file(folder, "bench.json")["rates_too_low"].as_array().unwrap().len(), 1);
+    // The doctor shows what is kept.
+    let doctor = run_in(folder, &["doctor"]).ok();
+    let line = doctor.lines().find(|line| line.starts_with("rates        cpu: copy ")).unwrap();
+    assert!(line.contains("f32 0.000 TFLOP/s") && line.ends_with("measured by version 0.1.0"), "{line}");
+    let report: Value = serde_json::from_str(&run_in(folder, &["doctor", "--json"]).ok()).unwrap();
+    assert_eq!(report["rates"][0]["kept"]["products"]["f32"], 1e3);
+    fs::remove_file(&record).unwrap();
+    let doctor = run_in(folder, &["doctor"]).ok();
+    assert!(
+        doctor.contains("rates        cpu: not measured; `fulgurite profile gelu --device cpu --measure`"),
+        "{doctor}"
+    );
 }
 
 /// Interruptions of `bench`: nothing is left behind but what was measured.
