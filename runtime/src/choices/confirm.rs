@@ -4,6 +4,9 @@
 //! The choices of one operator are taken together. Each operator's are kept only if the program with them is faster
 //! than without, in most of its runs, which alternate. What is not kept goes to who has it by the list. Candidates that
 //! were faster in one way of measuring only are tried after that.
+//!
+//! What was recorded before stands unless the runs say clearly that it should not: a program that takes as long with
+//! choices as without is faster with them in most of a few runs by chance, now and then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,6 +30,9 @@ use crate::trace::Trace;
 const RUNS: usize = 15;
 /// Of these, so many must be faster with them.
 const MOST: usize = 10;
+/// Of these, so many must be faster the other way for a record to be changed. Of two programs that take equally long,
+/// one is faster so often by chance once in 270 times, and [`MOST`] times once in 7.
+const CLEAR: usize = 13;
 /// Runs before anything is measured.
 const WARM_UP: usize = 3;
 
@@ -52,13 +58,46 @@ pub struct Confirmed {
     pub contender: Option<String>,
     /// The medians of the program's times in microseconds: without and with these choices.
     pub times: [f64; 2],
+    /// In how many runs the program with them was faster, and of how many.
+    pub faster: [usize; 2],
     /// Whether they are kept.
     pub kept: bool,
+    /// Whether that is so since it was recorded, and the runs do not clearly say otherwise.
+    pub stands: bool,
+}
+
+/// What is recorded of choices that are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Recorded {
+    /// Nothing, or one thing of some calls and another of others.
+    Nothing,
+    /// That these candidates win.
+    Kept,
+    /// That the list's do.
+    Left,
+}
+
+impl Recorded {
+    /// Of a group of choices that are tried together.
+    fn of(group: &[Arc<Entry>], recorded: &dyn Fn(&Call) -> Option<String>) -> Recorded {
+        let winners: Vec<Option<String>> = group.iter().map(|entry| recorded(&entry.call)).collect();
+        let all = |who: &dyn Fn(&Entry) -> Option<String>| {
+            group.iter().zip(&winners).all(|(entry, winner)| winner.is_some() && *winner == who(entry))
+        };
+        if all(&|entry| Some(entry.winner.clone())) {
+            Recorded::Kept
+        } else if all(&|entry| entry.listed().map(str::to_owned)) {
+            Recorded::Left
+        } else {
+            Recorded::Nothing
+        }
+    }
 }
 
 /// The records of `entries`, with those left to the list that make the program of `trace` no faster on `device`. Then
 /// candidates that are faster than the list's alone or with neighbours, and not both, take its place if they make the
-/// program faster. `each` is called after each operator, and each such candidate.
+/// program faster. `each` is called after each operator, and each such candidate. `recorded` tells the winner that an
+/// earlier record of a call has, if there is one.
 ///
 /// # Errors
 /// If the program cannot be compiled as the list has it, or not be run.
@@ -67,6 +106,7 @@ pub fn confirm(
     options: &Options,
     device: Device,
     entries: &[Arc<Entry>],
+    recorded: &dyn Fn(&Call) -> Option<String>,
     each: &mut dyn FnMut(&Confirmed),
 ) -> Result<Vec<Entry>> {
     let mut kept: Vec<Entry> = entries.iter().filter(|entry| !changes(entry)).map(|entry| (**entry).clone()).collect();
@@ -103,10 +143,13 @@ pub fn confirm(
                 (None, Compared { faster: 0, medians: [f64::NAN; 2] })
             }
         };
-        let [before, after] = times.medians;
-        let helps = times.faster >= MOST && after < before;
+        let (helps, stands) = match with {
+            Some(_) => times.decide(Recorded::of(&group, recorded)),
+            None => (false, false),
+        };
         let is_contender = contender.is_some();
-        each(&Confirmed { operator, purpose, contender, times: times.medians, kept: helps });
+        let faster = [times.faster, RUNS];
+        each(&Confirmed { operator, purpose, contender, times: times.medians, faster, kept: helps, stands });
         match (with.filter(|_| helps), is_contender) {
             (Some(with), false) => {
                 (accepted, without) = (more, with);
@@ -185,6 +228,20 @@ struct Compared {
     medians: [f64; 2],
 }
 
+impl Compared {
+    /// Whether the second is taken, and whether that is only since it is recorded so.
+    fn decide(&self, recorded: Recorded) -> (bool, bool) {
+        let [before, after] = self.medians;
+        let usual = self.faster >= MOST && after < before;
+        let decided = match recorded {
+            Recorded::Nothing => usual,
+            Recorded::Left => self.faster >= CLEAR && after < before,
+            Recorded::Kept => !(RUNS - self.faster >= CLEAR && after > before),
+        };
+        (decided, decided != usual)
+    }
+}
+
 fn compare(clock: &mut Clock, programs: [&Program; 2], inputs: &[Array]) -> Result<Compared> {
     for program in programs {
         (0..WARM_UP).try_for_each(|_| clock.run(program, inputs))?;
@@ -201,4 +258,28 @@ fn compare(clock: &mut Clock, programs: [&Program; 2], inputs: &[Array]) -> Resu
         times[RUNS / 2]
     });
     Ok(Compared { faster, medians })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_changes_only_if_the_runs_are_clear() {
+        let decide = |faster, medians, recorded| Compared { faster, medians }.decide(recorded);
+        let (gains, loses) = ([100.0, 99.0], [99.0, 100.0]);
+        for (faster, medians, recorded, expected) in [
+            (10, gains, Recorded::Nothing, (true, false)),
+            (9, gains, Recorded::Nothing, (false, false)),
+            (10, gains, Recorded::Left, (false, true)),
+            (13, gains, Recorded::Left, (true, false)),
+            (13, loses, Recorded::Left, (false, false)),
+            (3, loses, Recorded::Kept, (true, true)),
+            (2, loses, Recorded::Kept, (false, false)),
+            (2, gains, Recorded::Kept, (true, true)),
+            (12, gains, Recorded::Kept, (true, false)),
+        ] {
+            assert_eq!(decide(faster, medians, recorded), expected, "{faster} {medians:?} {recorded:?}");
+        }
+    }
 }

@@ -349,24 +349,27 @@ fn reason(error: &Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
+/// What part of the list's times a candidate takes where it is slowest. `unknown` is that with neighbours, where only
+/// the list's was measured with them.
+pub(super) fn slowest_part(times: Times, listed: Times, unknown: f64) -> f64 {
+    let beside = match (times.beside, listed.beside) {
+        (Some(other), Some(own)) => other / own,
+        (None, Some(_)) => unknown,
+        (_, None) => 0.0,
+    };
+    (times.alone / listed.alone).max(beside)
+}
+
 /// Who wins; `None` if nobody could be run. The first of `tried` that could be run is the list's.
 pub(super) fn winner(tried: &[Tried]) -> Option<String> {
     let run: Vec<(&str, Times)> =
         tried.iter().filter_map(|one| Some((one.by.as_str(), one.outcome.clone().ok()?))).collect();
-    let (listed, own) = run.first()?;
-    // By how much it is slower than the list's where it is slowest.
-    let part = |times: &Times| {
-        // Who was not measured with neighbours, where the list's was, is not faster alone.
-        let beside = match (times.beside, own.beside) {
-            (Some(other), Some(own)) => other / own,
-            (None, Some(_)) => f64::INFINITY,
-            (_, None) => 0.0,
-        };
-        (times.alone / own.alone).max(beside)
-    };
+    let (listed, own) = *run.first()?;
+    // Who was not measured with neighbours, where the list's was, is not faster alone.
+    let part = |times: &Times| slowest_part(*times, own, f64::INFINITY);
     let least = run.iter().map(|(_, times)| part(times)).fold(1.0, f64::min);
     if least >= 1.0 - NOISE {
-        return Some((*listed).to_owned());
+        return Some(listed.to_owned());
     }
     // Of those that are as fast as the fastest, the first.
     let first = run.iter().find(|(_, times)| part(times) <= least * (1.0 + NOISE));

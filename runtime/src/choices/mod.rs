@@ -22,6 +22,7 @@ mod records;
 mod room;
 mod rounds;
 mod session;
+mod standing;
 mod text;
 
 pub use call::{Call, Purpose};

@@ -32,10 +32,16 @@ fn entry(winner: &str, [listed, other]: [&str; 2], [alone, beside]: [f64; 2]) ->
 
 /// The record as it is kept, and what was tried: candidate and whether it was kept. `first` has the call by the list.
 fn confirmed(first: &str, entry: Arc<Entry>) -> (Entry, Vec<(Option<String>, bool)>) {
+    confirmed_after(first, entry, None)
+}
+
+/// The same where `recorded` is who an earlier record of the call has.
+fn confirmed_after(first: &str, entry: Arc<Entry>, recorded: Option<&str>) -> (Entry, Vec<(Option<String>, bool)>) {
     let options = Options { executors: Some(list(&[first, "cpu"])), ..Options::default() };
     let mut tried = Vec::new();
     let mut each = |one: &Confirmed| tried.push((one.contender.clone(), one.kept));
-    let mut kept = confirm(&program(100), &options, Device::CPU, &[entry], &mut each).unwrap();
+    let mut kept =
+        confirm(&program(100), &options, Device::CPU, &[entry], &|_| recorded.map(str::to_owned), &mut each).unwrap();
     assert_eq!(kept.len(), 1);
     (kept.remove(0), tried)
 }
@@ -53,6 +59,14 @@ fn a_winner_that_makes_the_program_slower_is_left_to_the_list() {
 fn a_winner_that_makes_it_faster_is_kept() {
     let (kept, tried) = confirmed("tardy", entry("prompt", ["tardy", "prompt"], [50.0, 50.0]));
     assert_eq!((kept.winner.as_str(), kept.note, tried), ("prompt", None, vec![(None, true)]));
+}
+
+#[test]
+fn what_is_recorded_changes_where_the_program_is_clear() {
+    let (kept, tried) = confirmed_after("prompt", entry("tardy", ["prompt", "tardy"], [50.0, 50.0]), Some("tardy"));
+    assert_eq!((kept.winner.as_str(), tried), ("prompt", vec![(None, false)]));
+    let (kept, tried) = confirmed_after("tardy", entry("prompt", ["tardy", "prompt"], [50.0, 50.0]), Some("tardy"));
+    assert_eq!((kept.winner.as_str(), tried), ("prompt", vec![(None, true)]));
 }
 
 #[test]

@@ -7,8 +7,13 @@ pub fn count(records: usize) -> String {
     format!("{records} {} with candidates", if records == 1 { "call" } else { "calls" })
 }
 
-/// The call, and a row for each candidate.
-pub fn rows(entry: &Entry) -> String {
+/// Why a record keeps its winner, of what is measured now and what is kept of it.
+pub fn standing(now: &Entry, kept: &Entry) -> String {
+    format!("{} stays as recorded: {} is not faster by more than the noise", kept.winner, now.winner)
+}
+
+/// The call, and a row for each candidate. `stands` says why the winner is that of an earlier record.
+pub fn rows(entry: &Entry, stands: Option<&str>) -> String {
     let mut text = format!("{}\n", entry.call);
     let width = entry.tried.iter().map(|tried| tried.by.len()).max().unwrap_or_default();
     for tried in &entry.tried {
@@ -22,7 +27,7 @@ pub fn rows(entry: &Entry) -> String {
         };
         text += &format!("  {mark} {:<width$} {outcome}\n", tried.by);
     }
-    if let Some(note) = &entry.note {
+    for note in stands.into_iter().chain(entry.note.as_deref()) {
         text += &format!("    {note}\n");
     }
     text
@@ -30,9 +35,55 @@ pub fn rows(entry: &Entry) -> String {
 
 /// What whole programs say of an operator's choices.
 pub fn confirmed(program: &str, confirmed: &Confirmed) -> String {
-    let Confirmed { operator, purpose, contender, times: [without, with], kept } = confirmed;
+    let Confirmed { operator, purpose, contender, times: [without, with], faster: [faster, of], kept, stands } =
+        confirmed;
     let verdict = if *kept { "kept" } else { "left to the list" };
+    let verdict = match stands {
+        true => format!("{verdict}, as recorded: faster in {faster} of {of} runs, which is within the noise"),
+        false => verdict.to_owned(),
+    };
     let of = contender.as_ref().map_or("the choices of".to_owned(), |by| format!("{by} for"));
     let purpose = purpose.name();
     format!("{program}: {without:.1} us, {with:.1} us with {of} {operator}, {purpose}: {verdict}")
+}
+
+#[cfg(test)]
+mod tests {
+    use fulgurite::choices::Purpose;
+
+    use super::confirmed as told;
+    use super::*;
+
+    #[test]
+    fn a_record_that_stands_says_why() {
+        let line = serde_json::json!({
+            "operator": "softmax", "arguments": "", "purpose": "forward", "precision": "exact", "target": "cpu",
+            "device": "a", "libraries": "b", "fulgurite": "0", "winner": "cpu",
+            "candidates": [{"by": "reference", "microseconds": 10.0}, {"by": "cpu", "microseconds": 9.9}],
+        });
+        let entry = |winner: &str| Entry { winner: winner.into(), ..Entry::from_json(&line).unwrap() };
+        let (now, earlier) = (entry("reference"), entry("cpu"));
+        let kept = now.with_winner_of(&earlier).unwrap();
+        let why = standing(&now, &kept);
+        assert_eq!(why, "cpu stays as recorded: reference is not faster by more than the noise");
+        let text = rows(&kept, Some(&why));
+        assert!(text.contains("  * cpu ") && text.ends_with(&format!("    {why}\n")), "{text}");
+    }
+
+    #[test]
+    fn a_program_that_is_not_clear_says_so() {
+        let of = |kept, stands| Confirmed {
+            operator: "softmax".into(),
+            purpose: Purpose::Forward,
+            contender: None,
+            times: [100.0, 99.0],
+            faster: [11, 15],
+            kept,
+            stands,
+        };
+        let line = "gpt2: 100.0 us, 99.0 us with the choices of softmax, forward: ";
+        assert_eq!(told("gpt2", &of(true, false)), format!("{line}kept"));
+        let noise = ", as recorded: faster in 11 of 15 runs, which is within the noise";
+        assert_eq!(told("gpt2", &of(false, true)), format!("{line}left to the list{noise}"));
+    }
 }
