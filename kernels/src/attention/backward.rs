@@ -181,7 +181,9 @@ impl Work<'_> {
         });
         gradients(weights, d_scores, keys.len(), &self.log_sums[rows.clone()], &self.deltas[rows], scale);
         for (values, by) in [(&mut *d_scores, slopes), (&mut *weights, factors)] {
-            by.map(|by| values.iter_mut().zip(by).for_each(|(value, factor)| *value *= *factor));
+            if let Some(by) = by {
+                values.iter_mut().zip(by).for_each(|(value, factor)| *value *= *factor);
+            }
         }
         [weights, d_scores].map(|tile| Matrix::of_rows(tile.as_mut_ptr(), keys.len()))
     }

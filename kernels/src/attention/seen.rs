@@ -125,10 +125,14 @@ impl<'a> Seen<'a> {
         if let Some(mask) = &self.mask {
             for (i, row) in rows().zip(scores.chunks_exact_mut(keys.len())) {
                 let pairs = keys.clone().zip(row);
-                // SAFETY: the mask has an element for each pair, or one for all of a dimension.
-                match mask.is_of_booleans {
-                    true => pairs.filter(|(j, _)| unsafe { mask.read::<u8>(i, *j) } == 0).for_each(hide),
-                    false => pairs.for_each(|(j, score)| *score = plus(*score, unsafe { mask.read::<f32>(i, j) })),
+                if mask.is_of_booleans {
+                    // SAFETY: the mask has a byte for each pair, or one for all of a dimension.
+                    let is_hidden = |j: usize| unsafe { mask.read::<u8>(i, j) } == 0;
+                    pairs.filter(|(j, _)| is_hidden(*j)).for_each(hide);
+                } else {
+                    // SAFETY: as above, of numbers.
+                    let number = |j: usize| unsafe { mask.read::<f32>(i, j) };
+                    pairs.for_each(|(j, score)| *score = plus(*score, number(j)));
                 }
             }
         }
