@@ -4,6 +4,8 @@ use std::cell::Cell;
 
 use fulgurite_ops::prelude::*;
 
+use crate::held::with_held;
+
 thread_local! {
     static CHECKPOINTED: Cell<bool> = const { Cell::new(false) };
 }
@@ -22,15 +24,7 @@ impl ActivationCheckpointing {
     /// Traces `f`, with the blocks of the models in it as this says. It holds for what `f` traces on this thread, as
     /// the name of a [`scope`] does.
     pub fn within<R>(self, f: impl FnOnce() -> R) -> R {
-        /// Goes back also where `f` unwinds, as tracing does at some errors.
-        struct Before(bool);
-        impl Drop for Before {
-            fn drop(&mut self) {
-                CHECKPOINTED.set(self.0);
-            }
-        }
-        let _before = Before(CHECKPOINTED.replace(self == ActivationCheckpointing::Blocks));
-        f()
+        with_held(&CHECKPOINTED, self == ActivationCheckpointing::Blocks, f)
     }
 }
 

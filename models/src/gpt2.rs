@@ -13,7 +13,8 @@ use crate::blocks::block;
 use crate::cache::{Cached, Scores};
 use crate::config::{ConfigError, GptConfig, Parameter};
 use crate::dropout::Dropout;
-use crate::model::{Model, mean_cross_entropy};
+use crate::head::Head;
+use crate::model::Model;
 use crate::parameter_list::Parameters;
 
 /// Embedding table.
@@ -199,19 +200,18 @@ impl Gpt2<Tensor> {
     /// Token ids i64[B, T] to logits [B, T, V].
     #[track_caller]
     pub fn logits(&self, config: &GptConfig, tokens: Tensor, dropout: &Dropout) -> Tensor {
-        self.head(self.hidden(config, tokens, dropout))
+        self.output_layer().logits(self.hidden(config, tokens, dropout))
     }
 
-    /// Hidden states [.., C] to logits [.., V].
-    #[track_caller]
-    fn head(&self, hidden: Tensor) -> Tensor {
-        scope("lm_head", || linear(hidden, self.wte.weight))
+    /// The layer that makes logits of hidden states: the embedding.
+    fn output_layer(&self) -> Head {
+        Head { weight: self.wte.weight, bias: None, softcap: None }
     }
 
     /// Mean cross entropy of predicting `targets` i64[B, T] from `tokens` i64[B, T]; targets of -100 do not count.
     #[track_caller]
     pub fn loss(&self, config: &GptConfig, tokens: Tensor, targets: Tensor, dropout: &Dropout) -> Tensor {
-        mean_cross_entropy(self.logits(config, tokens, dropout), targets)
+        self.output_layer().loss(self.hidden(config, tokens, dropout), targets)
     }
 }
 
@@ -246,8 +246,8 @@ impl Model for GptConfig {
         Gpt2::of(self, params).hidden_after(self, tokens, cached)
     }
     #[track_caller]
-    fn head(&self, params: &Parameters<Tensor>, hidden: Tensor) -> Tensor {
-        Gpt2::of(self, params).head(hidden)
+    fn output_layer(&self, params: &Parameters<Tensor>) -> Head {
+        Gpt2::of(self, params).output_layer()
     }
 }
 

@@ -5,6 +5,7 @@ use fulgurite_ops::prelude::*;
 use crate::cache::Cached;
 use crate::config::{ConfigError, Parameter};
 use crate::dropout::Dropout;
+use crate::head::Head;
 use crate::parameter_list::Parameters;
 
 /// A configuration of a language model: its parameters, and what it computes of them.
@@ -58,28 +59,19 @@ pub trait Model {
     /// As [`Model::hidden`] without dropout, of tokens that come after those in a cache.
     fn hidden_after(&self, params: &Parameters<Tensor>, tokens: Tensor, cached: &Cached) -> Tensor;
 
+    /// The layer that makes logits of hidden states.
+    fn output_layer(&self, params: &Parameters<Tensor>) -> Head;
+
     /// Hidden states [.., C] to logits [.., V].
-    fn head(&self, params: &Parameters<Tensor>, hidden: Tensor) -> Tensor;
+    #[track_caller]
+    fn head(&self, params: &Parameters<Tensor>, hidden: Tensor) -> Tensor {
+        self.output_layer(params).logits(hidden)
+    }
 
     /// Mean cross entropy of predicting `targets` i64[B, T] from `tokens` i64[B, T]; targets of -100 do not count.
+    /// [`Logits::within`](crate::head::Logits::within) says whether all logits exist.
     #[track_caller]
     fn loss(&self, params: &Parameters<Tensor>, tokens: Tensor, targets: Tensor, dropout: &Dropout) -> Tensor {
-        let logits = self.head(params, self.hidden(params, tokens, dropout));
-        mean_cross_entropy(logits, targets)
+        self.output_layer(params).loss(self.hidden(params, tokens, dropout), targets)
     }
-}
-
-/// Mean cross entropy of logits [B, T, V] against `targets` i64[B, T], in f32 (f64 of f64); targets of -100 do not
-/// count.
-#[track_caller]
-pub(crate) fn mean_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor {
-    let rows = (targets.size(0) * targets.size(1)) as i64;
-    scope("loss", || {
-        let (logits, targets) = (reshape(logits, [rows, logits.size(-1) as i64]), reshape(targets, [rows]));
-        // `cross_entropy` has its input's type, and bf16 has two decimal digits.
-        match logits.dtype() == logits.dtype().accumulator() {
-            true => cross_entropy(logits, targets),
-            false => regularized_cross_entropy(logits, targets),
-        }
-    })
 }

@@ -12,6 +12,7 @@ use crate::cache::Cached;
 use crate::config::{ConfigError, GptConfig, Parameter};
 use crate::decoder::DecoderConfig;
 use crate::dropout::Dropout;
+use crate::head::Head;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
 use crate::tokenizer::Tokenizer;
@@ -174,7 +175,7 @@ impl Model for ModelConfig {
         self.model().hidden_after(params, tokens, cached)
     }
     #[track_caller]
-    fn head(&self, params: &Parameters<Tensor>, hidden: Tensor) -> Tensor {
-        self.model().head(params, hidden)
+    fn output_layer(&self, params: &Parameters<Tensor>) -> Head {
+        self.model().output_layer(params)
     }
 }

@@ -9,6 +9,7 @@ use crate::blocks::block;
 use crate::cache::{Cached, Scores};
 use crate::config::{ConfigError, Parameter};
 use crate::dropout::Dropout;
+use crate::head::Head;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
 
@@ -70,20 +71,11 @@ impl Model for DecoderConfig {
     }
 
     #[track_caller]
-    fn head(&self, params: &Parameters<Tensor>, hidden: Tensor) -> Tensor {
-        scope("lm_head", || {
-            let weight = if self.tie_embeddings { "wte.weight" } else { "lm_head.weight" };
-            let bias = params.get("lm_head.bias").copied();
-            let logits = linear::with(hidden, params.tensor(weight)).bias(bias).call();
-            capped(logits, self.final_logit_softcapping)
-        })
+    fn output_layer(&self, params: &Parameters<Tensor>) -> Head {
+        let weight = params.tensor(if self.tie_embeddings { "wte.weight" } else { "lm_head.weight" });
+        let bias = params.get("lm_head.bias").copied();
+        Head { weight, bias, softcap: self.final_logit_softcapping }
     }
-}
-
-/// `cap · tanh(x / cap)`, or `x` without a cap.
-#[track_caller]
-fn capped(x: Tensor, cap: Option<f64>) -> Tensor {
-    cap.map_or(x, |cap| tanh(x / cap) * cap)
 }
 
 /// A decoder that is being traced.
