@@ -26,6 +26,8 @@ mod files;
 mod fuzz;
 #[path = "command/generate.rs"]
 mod generate;
+#[path = "command/logits.rs"]
+mod logits;
 #[path = "command/lsp.rs"]
 mod lsp;
 #[path = "command/models.rs"]

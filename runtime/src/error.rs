@@ -224,7 +224,9 @@ pub enum Error {
         hint: String,
     },
     /// The plan needs more memory than is allowed.
-    #[error("the plan needs {predicted} bytes ({resident} resident, {transient} transient), the limit is {limit}")]
+    #[error(
+        "the plan needs {predicted} bytes ({resident} resident, {transient} transient), the limit is {limit}{tried}"
+    )]
     PlanTooLarge {
         /// Predicted peak.
         predicted: u64,
@@ -234,6 +236,8 @@ pub enum Error {
         transient: u64,
         /// What is allowed.
         limit: u64,
+        /// What else was planned, `; ...`, or nothing.
+        tried: String,
     },
 
     // === Registration ===

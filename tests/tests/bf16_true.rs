@@ -148,6 +148,7 @@ fn options(out: &Path, steps: u64) -> TrainOptions {
         seed: 5,
         evaluate_every: 0,
         activation_checkpointing: Default::default(),
+        logits: None,
         evaluate_batches: 2,
         save_every: 0,
         log_every: 10,

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fulgurite::Device;
 use fulgurite::compile::Options;
 use fulgurite::models::train::{Cause, TrainError, TrainOptions, TrainReport, train};
+use fulgurite::models::{Family, Logits};
 use fulgurite::registration::Transform;
+use fulgurite::{Array, DType, Device, Error};
 use fulgurite_example_sim as _;
 
 /// A device of its own for each test: a timeline has all that its device does.
@@ -34,6 +35,7 @@ fn options(out: &Path, lr: f64, evaluate_every: u64) -> TrainOptions {
         seed: 5,
         evaluate_every,
         activation_checkpointing: Default::default(),
+        logits: None,
         evaluate_batches: 1,
         save_every: 0,
         log_every: 10,
@@ -184,4 +186,43 @@ fn a_divergence_is_not_hidden_by_the_failure_of_the_next_step() {
     assert!(divergence.to_string().contains("train_step cannot be had"), "{divergence}");
     let error = failing("failing", 1e-3);
     assert!(matches!(error, TrainError::Failed(_)) && error.to_string().contains("cannot be had"), "{error}");
+}
+
+/// The device has 256 MiB. A step with the logits of 1024 positions of 20000 classes, and their loss, need more.
+#[test]
+fn logits_are_in_chunks_where_the_device_has_no_room_for_all() {
+    let _alone = alone();
+    let run = |name: &str, batch: usize, logits: Option<Logits>| {
+        let set =
+            ["n_embd=8", "n_head=2", "n_query_groups=2", "intermediate_size=16", "n_layer=1", "tie_embeddings=true"];
+        let set = set.into_iter().chain(["padded_vocab_size=20000"]).map(str::to_owned).collect();
+        let (family, context) = (Family::Llama, Some(16));
+        let mut options =
+            TrainOptions { family, set, batch, context, logits, steps: 1, ..options(&folder(name), 1e-3, 0) };
+        options.compile.device = Some(Device::new("sim", DEVICES[0]));
+        let mut told = Vec::new();
+        let report = train(&options, false, &mut |line| {
+            told.extend(line.starts_with("logits in chunks").then(|| line.to_owned()));
+        });
+        (report, told)
+    };
+    let (few, told) = run("few_logits", 1, None);
+    assert!(few.is_ok() && told.is_empty(), "{few:?}, {told:?}");
+    let (whole, told) = run("whole_logits", 64, Some(Logits::Whole));
+    let error = whole.unwrap_err();
+    assert!(matches!(error, TrainError::Failed(Error::DeviceMemory { .. })) && told.is_empty(), "{error}");
+    let (auto, told) = run("auto_logits", 64, None);
+    let auto = auto.unwrap();
+    let [line] = &told[..] else { panic!("{told:?}") };
+    // Code, graphs and libraries have a part of it.
+    assert!(line.contains("with whole logits, the limit is 252.0 MiB; it needs "), "{line}");
+    let (chunked, told) = run("chunked_logits", 64, Some(Logits::Chunked));
+    let chunked = chunked.unwrap();
+    assert!(told.is_empty(), "{told:?}");
+    assert_eq!((auto.losses, auto.validation_loss), (chunked.losses, chunked.validation_loss));
+    // Somebody else has the rest of it.
+    let _held = Array::zeros_on(Device::new("sim", DEVICES[0]), [240 << 20], DType::U8).unwrap();
+    let error = run("nothing_fits", 64, None).0.unwrap_err();
+    assert!(matches!(error, TrainError::Failed(Error::PlanTooLarge { .. })), "{error}");
+    assert!(error.to_string().contains("; this is with chunked logits, with whole ones it needs "), "{error}");
 }

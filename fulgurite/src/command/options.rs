@@ -9,7 +9,7 @@ use fulgurite::choices::{ChoicesFile, Machine};
 use fulgurite::compile::{Choose, Options};
 use fulgurite::executor::executors_named;
 use fulgurite::fuel::Fuel;
-use fulgurite::models::ActivationCheckpointing;
+use fulgurite::models::{ActivationCheckpointing, Logits};
 use fulgurite::{Device, Target};
 
 use super::idle_executors;
@@ -67,6 +67,24 @@ pub fn tolerance(text: &str) -> Result<f64, String> {
 /// A time in seconds: a number of 0 or more.
 fn seconds(text: &str) -> Result<f64, String> {
     tolerance(text)
+}
+
+/// A number of bytes: `1048576`, `512MiB`, `7.5GiB`.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+    let found = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, 1_u64 << shift)));
+    let count = match found {
+        Some((count, unit)) => count.parse::<f64>().ok().map(|count| count * unit as f64),
+        // Whole bytes, all of which are exact.
+        None => return text.parse().map_err(|_| "expected a number of bytes: 1048576, 512MiB, 7.5GiB".into()),
+    };
+    let count = count.filter(|count| (0.0..u64::MAX as f64).contains(count));
+    count.map(|count| count as u64).ok_or_else(|| "expected a number of bytes: 1048576, 512MiB, 7.5GiB".into())
+}
+
+/// What of the logits exists at a time, by its name; `None` for another word, such as `auto`.
+pub fn logits(name: &str) -> Option<Logits> {
+    Logits::ALL.into_iter().find(|logits| logits.name() == name)
 }
 
 /// Options of what the backward pass of a model keeps.
@@ -168,5 +186,31 @@ impl Compile {
         options.graph = !self.no_graph;
         options.recompute = self.recompute_from.or(options.recompute).filter(|_| !self.no_recompute);
         Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_units() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("512MiB", Some(512 << 20)),
+            ("7.5GiB", Some(15 << 29)),
+            ("1KiB", Some(1024)),
+            ("2TiB", Some(2 << 40)),
+            ("1e9TiB", None),
+            ("-1MiB", None),
+            ("nanGiB", None),
+            ("1.5", None),
+            ("4GB", None),
+            ("MiB", None),
+            ("", None),
+        ] {
+            assert_eq!(bytes(text).ok(), expected, "{text}");
+        }
     }
 }

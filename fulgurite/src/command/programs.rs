@@ -5,7 +5,7 @@ use clap::{Args, Command, FromArgMatches};
 use fulgurite::compile::{Options, with_gradients};
 use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::traces::{decode_trace, loss_trace, step_trace};
-use fulgurite::models::{Family, ModelConfig, Tokenizer};
+use fulgurite::models::{Family, Logits, ModelConfig, Tokenizer};
 use fulgurite::operator::{OperatorDef, RuleSet};
 use fulgurite::precision::Precision;
 use fulgurite::trace::Trace;
@@ -102,6 +102,10 @@ pub struct Program {
     context: Option<usize>,
     #[command(flatten)]
     activations: options::Activations,
+    /// What of the logits exists at a time where a model's loss is computed: `whole` all of them, `chunked` those of a
+    /// chunk of positions.
+    #[arg(long, default_value = "whole", value_parser = Logits::ALL.map(Logits::name), value_name = "WHAT")]
+    logits: String,
     #[command(flatten)]
     compile: options::Compile,
 }
@@ -132,7 +136,9 @@ impl Program {
                 })*
             };
         }
-        take!(target, dtype, sample, argument, backward, autocast, size, layers, set, tokenizer, batch, context);
+        take!(
+            target, dtype, sample, argument, backward, autocast, size, layers, set, tokenizer, batch, context, logits
+        );
         program.activations.take(of.activations, &given);
         program.compile.take(of.compile, &given);
         Ok((program, Program::written(&given)))
@@ -265,11 +271,13 @@ fn model_trace(family: Family, part: Part, arguments: &Program) -> Result<Trace,
         return Err(Failed("--batch is 0, expected at least 1".into()));
     }
     let batch = [arguments.batch, model.context()];
-    let trace = arguments.activations.checkpointing().within(|| match part {
+    let part = || match part {
         Part::Loss => loss_trace(model, dtype, batch),
         Part::Decode => decode_trace(model, (arguments.batch, 1), model.context(), dtype),
         Part::Step => step_trace(model, &OptimizerSettings::default(), dtype, batch),
-    })?;
+    };
+    let logits = options::logits(&arguments.logits).unwrap_or_default();
+    let trace = logits.within(|| arguments.activations.checkpointing().within(part))?;
     Ok(if arguments.target == Target::cpu() { trace } else { retarget(&trace, &arguments.target) })
 }
 
@@ -316,6 +324,7 @@ mod tests {
             ("batch", "2"),
             ("context", "16"),
             ("activation-checkpointing", "blocks"),
+            ("logits", "chunked"),
             ("executors", "cuda"),
             ("choices", "choices.jsonl"),
             ("choose", "never"),

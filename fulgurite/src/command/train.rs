@@ -18,6 +18,7 @@ use fulgurite::models::train::{OnNonFinite, TrainError, TrainOptions, train};
 use super::files;
 use super::interruption::{self, INTERRUPTED};
 use super::loss_chart;
+use super::options;
 use super::outcome::{Failed, Outcome};
 use super::output::{complain, say};
 use super::profile_page;
@@ -39,6 +40,7 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
     let (family, size, set, dropout, of) = model.parts();
     let mut compile = of.compile.options_to_run_on(of.device)?;
     compile.device = Some(of.device).filter(|device| !device.is_cpu());
+    compile.memory_limit = compile.memory_limit.into_iter().chain(of.memory_limit).min();
     let options = TrainOptions {
         family,
         size: size.map(str::to_owned),
@@ -64,6 +66,7 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
         dropout,
         seed: of.seed,
         activation_checkpointing: of.activations.checkpointing(),
+        logits: options::logits(&of.logits),
         evaluate_every: of.evaluate_every,
         evaluate_batches: of.evaluate_batches,
         save_every: of.save_every,

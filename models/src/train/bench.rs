@@ -10,10 +10,9 @@ use super::failure::TrainError;
 use super::host::{HostParts, Turn};
 use super::log::{in_table, peak_bytes, peak_flops};
 use super::options::TrainOptions;
-use super::programs::Programs;
 use super::run::prepare;
 use super::steps::Steps;
-use super::{checked, settings};
+use super::{checked, fit, settings};
 use crate::argument_error::wrong;
 use crate::kept;
 use crate::metrics::flops;
@@ -116,7 +115,10 @@ pub fn bench(
     super::announce(options, &run, line);
     let mut page = RunReport::open(&options.out, settings::subject(options, &run), None).map_err(in_table)?;
     let (config, tokens, context) = (run.config.clone(), run.tokens, run.batches.position().context);
-    let programs = Programs::new(options, &config);
+    let (programs, chunks) = fit::programs(options, &config, &run, false)?;
+    if let Some(why) = chunks {
+        line(&why.to_string());
+    }
     let prepared = started.elapsed();
     let taken = Steps { options, schedule: &schedule, programs: &programs, checkpoint: &checkpoint, progress }
         .take(run, &mut page, line);

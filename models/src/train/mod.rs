@@ -2,8 +2,10 @@
 
 mod arrays;
 mod bench;
+mod chunks;
 mod failure;
 mod feed;
+mod fit;
 mod host;
 mod log;
 pub mod notes;
@@ -33,7 +35,6 @@ pub use record::write_stages;
 pub use resume::precision_of;
 
 use log::in_table;
-use programs::Programs;
 use record::{ceilings, write_profile};
 use run::{Run, evaluate, prepare, sample, save};
 use steps::Steps;
@@ -116,7 +117,11 @@ fn reported(
     line: &mut dyn FnMut(&str),
 ) -> std::result::Result<TrainReport, TrainError> {
     let (config, first) = (run.config.clone(), run.done);
-    let programs = Programs::new(options, &config);
+    let (programs, chunks) = fit::programs(options, &config, &run, true)?;
+    if let Some(why) = chunks.map(|why| why.to_string()) {
+        line(&why);
+        page.add(What::Note { text: why }).map_err(in_table)?;
+    }
     let checkpoint = &report.checkpoint;
     let steps = Steps { options, schedule, programs: &programs, checkpoint, progress };
     let (mut run, taken) = steps.take(run, page, line)?;
@@ -125,7 +130,7 @@ fn reported(
         save(checkpoint, &mut run, options, &programs.validation_loss)?;
     }
     metrics::plot(&options.out).map_err(in_table)?;
-    write_stages(&report.traces, &programs.stages(options, &run.state, &run.batches)?)?;
+    programs.of_batch(options, &run.state, &run.batches, |_, stages| write_stages(&report.traces, stages))??;
     (report.steps, report.losses, report.skipped) = (run.done, taken.losses, taken.skipped);
     (report.tokens_per_second, report.compiles) = (taken.tokens_per_second, programs.compiles(options));
     report.stopped = options.asked_to_stop();

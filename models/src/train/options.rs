@@ -10,6 +10,7 @@ use fulgurite_runtime::{Device, Result};
 use crate::argument_error::wrong;
 use crate::blocks::ActivationCheckpointing;
 use crate::checkpoint::OptimizerSettings;
+use crate::head::Logits;
 use crate::model_config::Family;
 use crate::precision::Precision;
 use crate::schedule::Schedule;
@@ -68,6 +69,9 @@ pub struct TrainOptions {
     pub seed: u64,
     /// What the backward pass computes again. The numbers of a run are the same whatever it is.
     pub activation_checkpointing: ActivationCheckpointing,
+    /// What of the logits exists at a time. If absent, all of them, unless the step does not fit into the limit of
+    /// `compile` or the free memory of its device: then those of a chunk of positions.
+    pub logits: Option<Logits>,
     /// Steps between validation losses; one is also computed at the end. 0 computes only that one.
     pub evaluate_every: u64,
     /// Validation batches.

@@ -3,13 +3,14 @@
 use fulgurite_ops::prelude::Tensor;
 use fulgurite_runtime::compile::Stage;
 use fulgurite_runtime::jit::Jit;
-use fulgurite_runtime::program::Profile;
+use fulgurite_runtime::program::{Profile, Program};
 use fulgurite_runtime::{Array, Result, jit};
 
 use super::arrays::{generator, next_arrays, step_scalars};
 use super::options::{OnNonFinite, TrainOptions};
 use crate::batches::Batches;
 use crate::dropout::Dropout;
+use crate::head::Logits;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
 use crate::parameters::zeros;
@@ -50,26 +51,29 @@ pub(super) struct Programs<'a> {
 }
 
 impl<'a> Programs<'a> {
-    pub(super) fn new(options: &'a TrainOptions, config: &'a dyn Model) -> Programs<'a> {
+    /// The programs of a run, none of which is compiled.
+    pub(super) fn new(options: &'a TrainOptions, config: &'a dyn Model, logits: Logits) -> Programs<'a> {
         let (optimizer, count) = (&options.optimizer, options.accumulate);
         let checkpointing = options.activation_checkpointing;
         // Without clipping the norm takes a pass of its own: who stops notices one step later without it.
         let measure = options.nonfinite == OnNonFinite::Skip;
         let step = move |(state, batch, scalars, previous): StepArguments<Tensor>| {
             let guard = Guard { measure, previous: Some(previous) };
-            checkpointing.within(|| guarded_step(config, optimizer, state, batch, scalars, guard))
+            let step = || guarded_step(config, optimizer, state, batch, scalars, guard);
+            logits.within(|| checkpointing.within(step))
         };
         let accumulate = move |(params, gradients, loss, batch, generator): AccumulateArguments<Tensor>| {
-            checkpointing.within(|| accumulate_step(config, count, params, gradients, loss, batch, generator))
+            let step = || accumulate_step(config, count, params, gradients, loss, batch, generator);
+            logits.within(|| checkpointing.within(step))
         };
         let update = move |(state, gradients, loss, scalars): UpdateArguments<Tensor>| {
             guarded_update(config, optimizer, state, gradients, loss, &scalars, Guard { measure, previous: None })
         };
         let gradients = move |(params, batch, generator): GradientArguments<Tensor>| {
-            checkpointing.within(|| loss_and_gradients(config, params, &batch, generator).1)
+            logits.within(|| checkpointing.within(|| loss_and_gradients(config, params, &batch, generator).1))
         };
         let loss = move |(params, batch): LossArguments<Tensor>| {
-            config.loss(&params, batch.tokens, batch.targets, &Dropout::none())
+            logits.within(|| config.loss(&params, batch.tokens, batch.targets, &Dropout::none()))
         };
         Programs {
             config,
@@ -103,22 +107,25 @@ impl<'a> Programs<'a> {
         }
     }
 
-    /// The stages of what runs once for each batch, in a run of this state.
-    pub(super) fn stages(
+    /// What `of` takes of the program that runs once for each batch, and of its stages, in a run of this state.
+    pub(super) fn of_batch<R>(
         &self,
         options: &TrainOptions,
         state: &TrainState<Array>,
         batches: &Batches,
-    ) -> Result<Vec<Stage>> {
+        of: impl FnOnce(&Program, &[Stage]) -> R,
+    ) -> Result<R> {
         let batch = next_arrays(&mut batches.clone())?;
         let scalars = step_scalars(options.lr, 1, options.seed)?;
         if options.accumulate == 1 {
-            return Ok(self.step.compile(&(state.clone(), batch, scalars, no_report(options)?))?.stages().to_vec());
+            let compiled = self.step.compile(&(state.clone(), batch, scalars, no_report(options)?))?;
+            return Ok(of(compiled.program(), compiled.stages()));
         }
         let gradients = zeros(self.config, options.precision.parameters(), options.device())?;
         let loss = Array::scalar(0.0);
         let arguments = (state.params.clone(), gradients, loss, batch, scalars.generator);
-        Ok(self.accumulate.compile(&arguments)?.stages().to_vec())
+        let compiled = self.accumulate.compile(&arguments)?;
+        Ok(of(compiled.program(), compiled.stages()))
     }
 
     /// Where the time of what runs once for each batch goes, in a run of this state.

@@ -8,6 +8,7 @@ use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, DType, Error, Result};
 
 use super::arrays::batch_arrays;
+use super::chunks::{Chunks, fitting};
 use super::failure::{Cause, Divergence, TrainError};
 use super::notes::{self, DATA, DROPOUT_STREAMS, PRECISION, SET, VALIDATION};
 use super::options::TrainOptions;
@@ -48,6 +49,8 @@ pub(super) struct Run {
     pub(super) fields: Vec<String>,
     /// Whether the prompt of the samples has tokens to begin with.
     pub(super) has_samples: bool,
+    /// Why its logits are in chunks, if that was known before its weights were made.
+    pub(super) chunks: Option<Chunks>,
 }
 
 impl Run {
@@ -59,24 +62,29 @@ impl Run {
 
 /// Refuses a model that does not fit before its weights are made, which takes minutes where they are many: by the plan
 /// of its step, or, where gradients are accumulated over several programs, by what weights, moments and gradients take.
-pub(super) fn within_memory(options: &TrainOptions, config: &dyn Model, context: usize) -> Result<()> {
+/// Why its logits are in chunks, if that is known by then.
+pub(super) fn within_memory(options: &TrainOptions, config: &dyn Model, context: usize) -> Result<Option<Chunks>> {
     // A device says itself what it lacks.
     let limit = options.compile.memory_limit.filter(|_| options.device().is_cpu());
-    let Some(limit) = limit else { return Ok(()) };
+    let Some(limit) = limit else { return Ok(None) };
     let dtype = options.precision.parameters();
     let weights = (config.parameter_count() as u64).saturating_mul(dtype.size() as u64);
     let (resident, transient) = (weights.saturating_mul(3), weights);
     let least = resident.saturating_add(transient);
     if least > limit {
-        return Err(Error::PlanTooLarge { predicted: least, resident, transient, limit });
+        return Err(Error::PlanTooLarge { predicted: least, resident, transient, limit, tried: String::new() });
     }
     // What is small beside the limit is planned when it is compiled.
     if options.accumulate > 1 || least < limit / 8 {
-        return Ok(());
+        return Ok(None);
     }
-    let step = || step_trace(config, &options.optimizer, dtype, [options.batch, context]);
-    let trace = options.activation_checkpointing.within(step)?;
-    compile(trace, &options.compile).map(drop)
+    let planned = fitting(options.logits, |logits| {
+        let step = || step_trace(config, &options.optimizer, dtype, [options.batch, context]);
+        let trace = logits.within(|| options.activation_checkpointing.within(step))?;
+        let (program, _) = compile(trace, &options.compile)?;
+        Ok(((), program.memory().peak()))
+    });
+    planned.map(|((), chunks)| chunks)
 }
 
 /// The model: that of a file, or else the named size, which gets the requested context. `resumed` is the checkpoint's;
@@ -153,7 +161,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
     let tokens = options.tokens_of_step(context)?;
     let prompt = tokenizer.encode_prompt(&options.prompt).map_err(|error| wrong("prompt", error))?;
     let has_samples = !prompt.is_empty();
-    within_memory(options, &config, context)?;
+    let chunks = within_memory(options, &config, context)?;
     if let Some(saved) = &saved {
         // Where none is named it is the checkpoint's own, which may be at another place by now.
         let stored = &saved.checkpoint.state;
@@ -187,6 +195,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
             resumed: Some(stored.step),
             fields,
             has_samples,
+            chunks,
         });
     }
     let (device, dtype) = (options.device(), options.precision.parameters());
@@ -216,6 +225,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
         resumed: None,
         fields,
         has_samples,
+        chunks,
     })
 }
 

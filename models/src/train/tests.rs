@@ -33,6 +33,7 @@ fn limited(gigabytes: u64, accumulate: usize) -> TrainOptions {
         seed: 0,
         evaluate_every: 0,
         activation_checkpointing: Default::default(),
+        logits: None,
         evaluate_batches: 1,
         save_every: 0,
         log_every: 10,

@@ -80,9 +80,7 @@ impl Clock {
         if device.is_cpu() {
             return None;
         }
-        let state = DeviceState::of(device).ok()?;
-        state.give_up_kept();
-        Some(state.context().memory_free()? as u64)
+        DeviceState::of(device).ok()?.memory_free()
     }
 
     /// Whether the device runs nothing any more in this process.

@@ -236,6 +236,13 @@ impl DeviceState {
         drop(blocks);
     }
 
+    /// Free bytes of the device's memory, after what other processes use; what is kept for later is freed first. `None`
+    /// if the backend does not know.
+    pub fn memory_free(&self) -> Option<u64> {
+        self.give_up_kept();
+        self.context.memory_free().map(|bytes| bytes as u64)
+    }
+
     /// Frees what is kept for later, once the work that may use it has ended.
     pub(crate) fn give_up_kept(&self) {
         let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));

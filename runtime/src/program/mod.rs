@@ -211,6 +211,7 @@ fn within(memory: &MemoryUse, limit: Option<u64>) -> Result<()> {
             resident: memory.inputs.saturating_add(memory.outputs),
             transient: memory.transient,
             limit,
+            tried: String::new(),
         }),
         _ => Ok(()),
     }

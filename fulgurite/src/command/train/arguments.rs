@@ -201,6 +201,15 @@ pub(super) struct Run {
     pub(super) precision: Precision,
     #[command(flatten)]
     pub(super) activations: options::Activations,
+    /// What of the logits exists at a time: `whole` all of them; `chunked` those of a chunk of positions, with which
+    /// the loss is computed in less memory and more time; `auto` is `whole`, and `chunked` where the step does not fit
+    /// into the memory limit or the device's free memory, which is told.
+    #[arg(long, default_value = "auto", value_parser = ["whole", "chunked", "auto"], value_name = "WHAT")]
+    pub(super) logits: String,
+    /// The most memory that a compiled program may need: bytes, or with a unit, such as 512MiB or 7.5GiB. Larger ones
+    /// are refused before they run. On the CPU it is the machine's memory otherwise; on a device there is no limit.
+    #[arg(long, value_name = "BYTES", value_parser = options::bytes)]
+    pub(super) memory_limit: Option<u64>,
     #[command(flatten)]
     pub(super) compile: options::Compile,
 }

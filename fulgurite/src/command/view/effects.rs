@@ -5,8 +5,8 @@ use super::super::programs::{Named, Part, Program, named};
 use super::compiled::Extras;
 
 /// Options of models alone. `--set` says itself whose it is.
-const OF_MODELS: [&str; 6] =
-    ["--size", "--layers", "--tokenizer", "--batch", "--context", "--activation-checkpointing"];
+const OF_MODELS: [&str; 7] =
+    ["--size", "--layers", "--tokenizer", "--batch", "--context", "--activation-checkpointing", "--logits"];
 
 /// Options of operators alone.
 const OF_OPERATORS: [&str; 1] = ["--sample"];

@@ -1,0 +1,75 @@
+//! The programs of a run, with as much of the logits as fits into memory.
+
+use fulgurite_runtime::device::DeviceState;
+use fulgurite_runtime::tree::Tree;
+use fulgurite_runtime::{Array, Error, Result};
+
+use super::arrays::batch_arrays;
+use super::chunks::{Chunks, fitting};
+use super::options::TrainOptions;
+use super::programs::Programs;
+use super::run::Run;
+use crate::head::Logits;
+use crate::model::Model;
+use crate::parameter_list::Parameters;
+
+/// A device's memory less one part of so many is for what plans do not count: code, graphs, libraries.
+const UNPLANNED_PART: u64 = 64;
+
+/// The programs of a run, and why its logits are in chunks, if they are and nobody asked for it. `validates` is whether
+/// the run computes validation losses.
+pub(super) fn programs<'a>(
+    options: &'a TrainOptions,
+    config: &'a dyn Model,
+    run: &Run,
+    validates: bool,
+) -> Result<(Programs<'a>, Option<Chunks>)> {
+    let asked = options.logits.or(run.chunks.map(|_| Logits::Chunked));
+    let unlimited = options.compile.memory_limit.is_none() && options.device().is_cpu();
+    if asked.is_some() || unlimited {
+        return Ok((Programs::new(options, config, asked.unwrap_or_default()), run.chunks));
+    }
+    fitting(None, |logits| {
+        let programs = Programs::new(options, config, logits);
+        // What does not fit into the limit of a program is its error.
+        let step = programs.of_batch(options, &run.state, &run.batches, |program, _| program.memory())?;
+        if options.device().is_cpu() {
+            return Ok((programs, step.peak()));
+        }
+        // A device's programs keep their memory, and the moments wait for the update beside those of the batches.
+        let moments = match options.accumulate {
+            1 => 0,
+            _ => bytes(&run.state.exp_avg, |_| true) + bytes(&run.state.exp_avg_sq, |_| true),
+        };
+        let validation = match run.validation.first().filter(|_| validates) {
+            Some(batch) => {
+                let compiled = programs.validation_loss.compile(&(run.state.params.clone(), batch_arrays(batch)?))?;
+                compiled.program().memory().transient
+            }
+            None => 0,
+        };
+        let (resident, transient) = (step.inputs + step.outputs + moments, step.transient + validation);
+        let predicted = resident + transient;
+        match room(options, run)?.filter(|limit| predicted > *limit) {
+            Some(limit) => Err(Error::PlanTooLarge { predicted, resident, transient, limit, tried: String::new() }),
+            None => Ok((programs, predicted)),
+        }
+    })
+}
+
+/// What the run may use of its device's memory: what is free, but for a part, and what its state has there; `None`
+/// where that is not known.
+fn room(options: &TrainOptions, run: &Run) -> Result<Option<u64>> {
+    let state = &run.state;
+    let held: u64 = [&state.params, &state.exp_avg, &state.exp_avg_sq]
+        .map(|tree| bytes(tree, |array| !array.device().is_cpu()))
+        .iter()
+        .sum();
+    let free = DeviceState::of(options.device())?.memory_free();
+    Ok(free.map(|free| free - free / UNPLANNED_PART + held))
+}
+
+/// The bytes of those arrays.
+fn bytes(tree: &Parameters<Array>, of: impl Fn(&Array) -> bool) -> u64 {
+    tree.leaves().into_iter().filter(|(_, array)| of(array)).map(|(_, array)| array.meta().bytes() as u64).sum()
+}
