@@ -123,7 +123,11 @@ pub fn bench(
     let taken = Steps { options, schedule: &schedule, programs: &programs, checkpoint: &checkpoint, progress }
         .take(run, &mut page, line);
     match &taken {
-        Ok(_) => page.end(Ok(&format!("{timed} steps timed"))),
+        Ok((_, taken)) => {
+            let done = taken.laps.len().saturating_sub(WARM_UP as usize);
+            let cut = if (done as u64) < timed { format!(" of {timed}, interrupted") } else { String::new() };
+            page.end(Ok(&format!("{done} steps timed{cut}")));
+        }
         Err(error) => page.end(Err(&error.to_string())),
     }
     let (_, taken) = taken?;
