@@ -47,13 +47,13 @@ const PEERS: &str = "benches/peers";
 /// Arguments of `bench`.
 #[derive(Args)]
 #[command(after_help = "\
-Training steps are processes of `train gpt2 ... --bench`, with the command's own data, log and vocabulary. The other rows
-are programs of one operator as they are compiled by default (the list of executors, and what measurements choose): whole
-runs with cold caches, between events of the device and as graphs are replayed; backward is forward with its gradients,
-less forward. Shares are of the copy and the products that are measured on the device once, and kept below the cache. A
-row that fails says why, and the others go on. Without a device the rows of the host are measured. Files have all that is
-measured so far: Ctrl-C or SIGTERM ends the command with exit code 130, and the files name the rows that were not
-measured.
+Training steps are processes of `train gpt2 ... --bench`, with the command's own data, log and vocabulary. The other
+rows are programs of one operator as they are compiled by default (the list of executors, and what measurements choose):
+whole runs with cold caches, between events of the device and as graphs are replayed; backward is forward with its
+gradients, less forward. Shares are of the copy and the products that are measured on the device once, and kept below
+the cache. A row that fails says why, and the others go on. Without a device the rows of the host are measured. Files
+have all that is measured so far: Ctrl-C or SIGTERM ends the command with exit code 130, and the files name the rows
+that were not measured.
 
 Examples:
   fulgurite bench --quick

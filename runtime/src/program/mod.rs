@@ -116,16 +116,19 @@ impl Program {
         }
     }
 
+    /// Whether a device's program takes these inputs; the host's looks at them when it runs.
+    pub(crate) fn check_inputs(&self, inputs: &[Array]) -> Result<()> {
+        match &self.ready {
+            Ready::Host(_) => Ok(()),
+            Ready::Device(program) => program.check_inputs(inputs),
+        }
+    }
+
     /// Runs the program. Donated inputs that are updated in place must not be shared. On a device the work is enqueued:
     /// what goes wrong there is told when an output is read.
     pub fn run(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
-        match &self.ready {
-            Ready::Host(program) => program.run(inputs),
-            Ready::Device(program) => {
-                program.check_inputs(&inputs)?;
-                program.run(inputs)
-            }
-        }
+        self.check_inputs(&inputs)?;
+        self.run_matching(inputs)
     }
 
     /// Runs the program on inputs that are known to have the metas and strides it was compiled for: looking at hundreds

@@ -1,5 +1,5 @@
-//! Rows that are programs of one operator, timed: whole runs with cold caches, on a device as they are replayed. Backward
-//! is forward with its gradients, less forward.
+//! Rows that are programs of one operator, timed: whole runs with cold caches, on a device as they are replayed.
+//! Backward is forward with its gradients, less forward.
 
 use fulgurite::choices::Clock;
 use fulgurite::compile::{Choose, Options, compile, with_gradients, with_records};
@@ -60,10 +60,9 @@ fn measured(work: &Work, case: &Case, device: Device, options: &Options, rates: 
             None => figure.with_share(copy.map(|rate| case.bytes[part] / seconds / rate), "copy"),
         }
     };
-    let mut clock = Clock::new(device)?;
     let times = {
         let (program, _) = compile(forward, options)?;
-        time(&mut clock, &program, &mut inputs, &case.updated)?
+        time(&program, &mut inputs, &case.updated, device)?
     };
     let forward = Figure::of("forward", "us", times);
     let mut figures = vec![with_share(forward.clone(), 0)];
@@ -74,7 +73,7 @@ fn measured(work: &Work, case: &Case, device: Device, options: &Options, rates: 
             inputs.push(if device.is_cpu() { array } else { array.to_device(device)? });
         }
         let (program, _) = compile(joint, options)?;
-        let both = time(&mut clock, &program, &mut inputs, &[])?;
+        let both = time(&program, &mut inputs, &[], device)?;
         let backward = both.into_iter().map(|time| (time - forward.median).max(0.0)).collect();
         figures.push(with_share(Figure::of("backward", "us", backward), 1));
     }
@@ -90,8 +89,9 @@ fn dtype_name(work: &Work) -> &'static str {
 }
 
 /// Times of runs of a program in microseconds. What it updates in place it is given again.
-fn time(clock: &mut Clock, program: &Program, inputs: &mut Vec<Array>, updated: &[usize]) -> Result<Vec<f64>> {
-    let mut times = Vec::new();
+fn time(program: &Program, inputs: &mut Vec<Array>, updated: &[usize], device: Device) -> Result<Vec<f64>> {
+    // Compiling measures by a clock of its own.
+    let (mut clock, mut times) = (Clock::new(device)?, Vec::new());
     for run in 0..WARM_UP + RUNS {
         // Given away as they are: nobody else may hold what is updated.
         let arguments = if updated.is_empty() { inputs.clone() } else { std::mem::take(inputs) };
