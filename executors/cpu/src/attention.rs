@@ -1,4 +1,5 @@
-//! Attention in tiles: scores are not written to memory, whose use grows with the lengths and not with their product.
+//! Attention in tiles: scores are not written to memory, whose use grows with the lengths and not with their product;
+//! but a mask of numbers has as many elements as it has, and its gradient, where it is asked for, is that of scores.
 
 use fulgurite_ops_macros::{implementation, operator};
 use fulgurite_runtime::executor::Claim;
@@ -6,7 +7,7 @@ use fulgurite_runtime::rules::fulgurite_kernels::access::read_i64;
 use fulgurite_runtime::rules::fulgurite_kernels::attention::{
     Dropped, Scores, attention_backward as backward, attention_forward,
 };
-use fulgurite_runtime::rules::{Failure, Result, TensorRef};
+use fulgurite_runtime::rules::{ArrayD, Failure, IxDyn, Result, TensorRef};
 use fulgurite_runtime::tracer::wants_gradient;
 use fulgurite_runtime::{DType, Tensor, TensorMeta, refuse_unless};
 
@@ -15,8 +16,9 @@ use fulgurite_ops::core::attention::{
     self as definition, Attended, as_before, as_four, beside, claims_heads, extents_of_mask, factor, mask_as_four,
     meta_as_four, row_meta,
 };
-use fulgurite_ops::nn::attention_changes::{ChangesMeta, FORMS, Form, Marks, Numbers, kept};
-use fulgurite_ops::prims::checks;
+use fulgurite_ops::core::promotion::accumulating;
+use fulgurite_ops::nn::attention_changes::{ChangesMeta, FORMS, Marks, Numbers, kept};
+use fulgurite_ops::prims::{self, checks};
 
 /// Whether the kernels are written for such tensors: query [B, H, L, E], key [B, H', S, E], value [B, H', S, V].
 pub(super) fn kernels_fit(
@@ -52,13 +54,49 @@ fn dropped(generator: Option<TensorRef<'_>>, probability: f64) -> Result<Option<
     Ok(Some(Dropped { seed: seed as u64, offset: offset as u64, probability }))
 }
 
+/// For references: the numbers of a mask for each score, less the largest one that the query sees, as the kernels add
+/// them.
+fn less_the_largest(
+    numbers: &ArrayD<f64>,
+    [batch, heads, queries, keys]: [usize; 4],
+    sees: impl Fn(usize, usize, usize) -> bool,
+) -> ArrayD<f64> {
+    let at = |at: [usize; 4]| numbers[[0, 1, 2, 3].map(|dim| at[dim] % numbers.shape()[dim])];
+    let mut added = ArrayD::zeros(IxDyn(&[batch, heads, queries, keys]));
+    let rows = batch * heads * queries;
+    for (b, h, i) in (0..rows).map(|row| (row / queries / heads, row / queries % heads, row % queries)) {
+        let seen = (0..keys).filter(|j| sees(b, i, *j)).map(|j| at([b, h, i, j]));
+        let largest = seen.fold(f64::NEG_INFINITY, f64::max);
+        let base = if largest == f64::NEG_INFINITY { 0.0 } else { largest };
+        (0..keys).for_each(|j| added[[b, h, i, j]] = at([b, h, i, j]) - base);
+    }
+    added
+}
+
+/// For references: [`less_the_largest`] of a mask of numbers.
+fn added(
+    marks: Marks<'_>,
+    [query, key]: [&ArrayD<f64>; 2],
+    lengths: Option<&ArrayD<i64>>,
+    is_causal: bool,
+    window: Option<i64>,
+) -> Option<ArrayD<f64>> {
+    let sees = |b: usize, i: usize, j: usize| {
+        !(is_causal && j > i)
+            && window.is_none_or(|window| j as i64 > i as i64 - window)
+            && lengths.is_none_or(|lengths| (j as i64) < lengths[[b]])
+    };
+    let (q, k) = (query.shape(), key.shape());
+    Some(less_the_largest(marks.added?, [q[0], q[1], q[2], k[2]], sees))
+}
+
 /// Attention of query [B, H, L, E] to key [B, H', S, E] and value [B, H', S, V], H a multiple of H': out [B, L, H, V],
 /// with the heads of a position beside each other, and the logarithm of the sum of each row's exponentials, f32
 /// [B, H, L]; +infinity for a row that sees nothing, and whose result is 0. `is_causal` lets position i see 0 to i,
-/// `window` only that number of last ones; row b of the batch sees its first `lengths[b]` keys. With `cap` scores become
-/// cap · tanh(score / cap). `mask` [B, H, L, S], where every extent may be 1, is of booleans that say who is seen, or of
-/// numbers that are added to scores; of those below -17034 each counts as that, but for -infinity. Weights are dropped as
-/// by `dropout` of `dropout_p` and `generator`.
+/// `window` only that number of last ones; row b of the batch sees its first `lengths[b]` keys. With `cap` scores
+/// become cap · tanh(score / cap). `mask` [B, H, L, S], where every extent may be 1, is of booleans that say who is
+/// seen, or of numbers that are added to scores; the logarithm is that of scores less the largest number of the row.
+/// Weights are dropped as by `dropout` of `dropout_p` and `generator`.
 #[operator(executor = cpu, strided, no_grad = "the implementation that uses it has a gradient of its own")]
 pub mod attention {
     #[results(out, log_sums)]
@@ -107,7 +145,9 @@ pub mod attention {
         dropout_p: f64,
     ) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
         let (marks, kept) = (Marks::of(mask), kept(query, key, generator, dropout_p)?);
-        let changes = definition::Changes { added: marks.added, lengths, window, cap, kept: kept.as_ref() };
+        let added = added(marks, [query, key], lengths, is_causal, window);
+        let (added, kept) = (added.as_ref(), kept.as_ref());
+        let changes = definition::Changes { added, lengths, window, cap, kept };
         Ok(Attended { query, key, value, mask: marks.seen, is_causal, scale }.forward_with(&changes))
     }
 
@@ -150,7 +190,7 @@ pub mod attention {
         let few = s.values([1, 1, 3, 2], [1.0, 0.0, 0.0, 0.0, 1.0, 1.0]).cast(DType::Bool);
         let (q, k, v) = (s.normal([1, 2, 3, 4]), s.normal([1, 2, 2, 4]), s.normal([1, 2, 2, 4]));
         s.case(with(q, k, v, false, 0.5).mask(few));
-        for (form, [heads, shared], [queries, keys], width) in super::forms() {
+        for (form, [heads, shared], [queries, keys], width) in FORMS {
             let (q, k) = ([2, heads, queries, width], [2, shared, keys, width]);
             let scale = 1.0 / (width as f64).sqrt();
             let case = with(s.normal(q), s.normal(k), s.normal(k), form.is_causal(), scale);
@@ -203,11 +243,6 @@ const CASES: [(usize, [usize; 2], [usize; 2], [usize; 2], bool); 8] = [
     // As many heads as there are tasks enough.
     (2, [8, 8], [129, 131], [8, 8], true),
 ];
-
-/// Forms of the tests. A test of the kernels has numbers far below 0: weights beside them are rounded coarsely.
-fn forms() -> impl Iterator<Item = (Form, [usize; 2], [usize; 2], usize)> {
-    FORMS.into_iter().filter(|(form, ..)| *form != Form::FarBelow)
-}
 
 /// Masks of two times three heads of 7 queries and 150 keys.
 const MASKS: [[usize; 4]; 3] = [[2, 1, 1, 150], [1, 1, 7, 150], [2, 3, 7, 150]];
@@ -277,7 +312,9 @@ pub mod attention_backward {
         dropout_p: f64,
     ) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
         let (marks, kept) = (Marks::of(mask), kept(query, key, generator, dropout_p)?);
-        let changes = definition::Changes { added: marks.added, lengths, window, cap, kept: kept.as_ref() };
+        let added = added(marks, [query, key], lengths, is_causal, window);
+        let (added, kept) = (added.as_ref(), kept.as_ref());
+        let changes = definition::Changes { added, lengths, window, cap, kept };
         let all = Attended { query, key, value, mask: marks.seen, is_causal, scale };
         Ok(all.backward_with(&changes, d_out, attended, log_sums).into())
     }
@@ -334,7 +371,7 @@ pub mod attention_backward {
             let sums = log_sums(s, 150, [2, 3, 7]);
             s.case(with(d_out, q, k, v, attended, sums, false, 0.5).mask(s.booleans(mask)));
         }
-        for (form, [heads, shared], [queries, keys], width) in super::forms() {
+        for (form, [heads, shared], [queries, keys], width) in FORMS {
             let (q, k) = ([2, heads, queries, width], [2, shared, keys, width]);
             let (attended, sums) = (s.normal([2, queries, heads, width]), log_sums(s, keys, [2, heads, queries]));
             let scale = 1.0 / (width as f64).sqrt();
@@ -406,9 +443,15 @@ impl Call {
             .call()
     }
 
+    #[track_caller]
     fn of_numbers(self, mask: Tensor) -> Numbers {
         let Call { query, key, value, dropped, scale, .. } = self;
-        Numbers { mask, query, key, value, dropped, scale }
+        // As the kernels add them.
+        let numbers = mask_as_four(accumulating(mask));
+        let largest = prims::amax(numbers, [3]);
+        let base = prims::select(prims::eq(largest, f64::NEG_INFINITY), 0.0, largest);
+        let added = prims::sub(numbers, prims::broadcast_in_dim(base, numbers.shape(), [0, 1, 2]));
+        Numbers { mask, added, query, key, value, dropped, scale }
     }
 }
 
@@ -428,7 +471,9 @@ mod attention_by_cpu {
         let mut mask = None;
         if let Some(given) = attn_mask {
             // The batch of the kernels is that of all leading dimensions.
-            refuse_unless!(query.rank() <= 4, "has masks of four dimensions, query is {query}");
+            refuse_unless!(given.rank() <= 4, "attn_mask is {given}, takes masks of at most four dimensions");
+            let one_batch = given.rank() < 4 || query.rank() <= 4;
+            refuse_unless!(one_batch, "query is {query} with attn_mask {given}, takes one dimension of batches");
             mask = Some(given.with_shape(extents_of_mask(given.shape())));
         }
         let [query, key, value] = [query, key, value].map(meta_as_four);

@@ -43,7 +43,15 @@ impl Call {
 
     fn of_numbers(self, mask: Tensor) -> Numbers {
         let Call { query, key, value, generator, dropout_p, scale, .. } = self;
-        Numbers { mask, query, key, value, dropped: generator.map(|generator| (generator, dropout_p)), scale }
+        Numbers {
+            mask,
+            added: mask,
+            query,
+            key,
+            value,
+            dropped: generator.map(|generator| (generator, dropout_p)),
+            scale,
+        }
     }
 }
 

@@ -48,7 +48,9 @@ pub fn attention_backward(
         ("attended", &attended),
         ("log_sums", &log_sums),
     ];
-    for (name, operand) in operands {
+    let changes = [("mask", &scores.mask), ("lengths", &scores.lengths)];
+    let changes = changes.into_iter().filter_map(|(name, operand)| Some((name, operand.as_ref()?)));
+    for (name, operand) in operands.into_iter().chain(changes) {
         [&d_query, &d_key, &d_value].iter().for_each(|result| extents::apart(NAME, name, operand, result));
     }
     // In the order of the others: a head after a head.
@@ -208,7 +210,7 @@ impl Work<'_> {
     }
 
     /// The gradients of some keys and their values, of all heads that read them; if asked for, what these keys bring to
-    /// the gradients of queries: those of the first keys come first.
+    /// the gradients of queries: those of the first keys come first, and begin the sums unless these were cleared.
     ///
     /// # Safety
     /// Nobody else uses these rows of gradients.

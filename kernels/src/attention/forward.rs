@@ -12,11 +12,11 @@ use crate::view::{TensorMut, TensorRef, contiguous_strides};
 
 /// `softmax(scores) · value`.
 ///
-/// `value` is `[batch, groups, keys, value_width]`, `out` `[batch, queries, heads, value_width]`. `log_sums`,
-/// `[batch, heads, queries]`, gets the logarithm of the sum of each row's exponentials, which
-/// [`attention_backward`](super::attention_backward) takes; +infinity, for weights of 0, where a mask, a window or a
-/// length hides all keys: the result is 0 there. Element types are f32, bf16 and f16. Panics if extents do not fit, or if a result shares
-/// memory with an operand.
+/// `value` is `[batch, groups, keys, value_width]`, `out` `[batch, queries, heads, value_width]`. `log_sums`, `[batch,
+/// heads, queries]`, gets the logarithm of the sum of each row's exponentials, of scores less the largest number that a
+/// mask adds in the row; [`attention_backward`](super::attention_backward) takes it. It is +infinity, for weights of 0,
+/// where a mask, a window or a length hides all keys: the result is 0 there. Element types are f32, bf16 and f16.
+/// Panics if extents do not fit, or if a result shares memory with an operand.
 pub fn attention_forward(scores: &Scores<'_>, value: TensorRef<'_>, out: TensorMut<'_>, log_sums: TensorMut<'_>) {
     const NAME: &str = "attention_forward";
     let extents = Extents::of(NAME, scores, &value);
@@ -26,6 +26,11 @@ pub fn attention_forward(scores: &Scores<'_>, value: TensorRef<'_>, out: TensorM
     for (name, operand) in [("query", &scores.query), ("key", &scores.key), ("value", &value)] {
         extents::apart(NAME, name, operand, &out);
         extents::apart(NAME, name, operand, &log_sums);
+    }
+    for (name, operand) in [("mask", &scores.mask), ("lengths", &scores.lengths)] {
+        for result in [&out, &log_sums] {
+            operand.iter().for_each(|operand| extents::apart(NAME, name, operand, result));
+        }
     }
     if extents.nothing() {
         return;

@@ -1,9 +1,9 @@
 //! Scaled dot-product attention in tiles: scores of some queries and some keys exist at a time, and none are kept.
 //! Memory grows with the lengths, not with their product (Dao et al., "FlashAttention", 2022).
 //!
-//! All is computed in f32. How the work is cut depends on shapes alone, and each part of a result is summed by one
-//! task, in the order of keys or of queries: so results have the same bits for any number of threads. Tiles of keys that
-//! no query of a tile sees are passed by.
+//! All is computed in f32. How the work is cut depends on shapes, windows and lengths alone, and each part of a result
+//! is summed by one task, in the order of keys or of queries: so results have the same bits for any number of threads.
+//! Tiles of keys that no query of a tile sees are passed by. Masks of 16-bit numbers are read as a copy in f32.
 
 mod backward;
 mod dropped;
@@ -41,9 +41,8 @@ pub struct Scores<'a> {
     /// `[batch, groups, keys, width]`; `groups` divides `heads`, whose first `heads / groups` read the first group.
     pub key: TensorRef<'a>,
     /// Booleans `[batch, heads, queries, keys]` that say who is seen, or numbers of f32, bf16 or f16 that are added to
-    /// scores; every extent may be 1 instead. Numbers below [`Scores::LEAST_ADDED`] count as that, but for -infinity,
-    /// and the scores beside them are at most [`Scores::MOST_BELOW`] from 0: the logarithm of a sum of exponentials
-    /// that far below 0 does not tell their weights apart.
+    /// scores; every extent may be 1 instead. Weights stay the same if a query has the same number taken from all of
+    /// its own: the largest of those that it sees is, so that numbers far below 0 leave the digits of scores.
     pub mask: Option<TensorRef<'a>>,
     /// How many keys each of the batch sees, integers `[batch]`.
     pub lengths: Option<TensorRef<'a>>,
@@ -60,11 +59,6 @@ pub struct Scores<'a> {
 }
 
 impl<'a> Scores<'a> {
-    /// What numbers of a mask are at least, but for -infinity.
-    pub const LEAST_ADDED: f64 = -24_576.0 / std::f64::consts::LOG2_E;
-    /// How far from 0 scores beside smaller numbers are at most.
-    pub const MOST_BELOW: f64 = 4_096.0 / std::f64::consts::LOG2_E;
-
     /// Everybody sees everybody, and scores are products times `scale`.
     pub fn new(query: TensorRef<'a>, key: TensorRef<'a>, scale: f64) -> Scores<'a> {
         let (mask, lengths, window, cap, dropped) = (None, None, None, None, None);
@@ -164,13 +158,13 @@ unsafe fn multiply(
 }
 
 /// Scores of the queries of one tile with the keys of another: `scores[i * keys.len() + j]`, -infinity where key j is
-/// not seen. Where scores are capped, `slopes` has their derivatives by what they were before.
+/// not seen. Where scores are capped, `slopes` has their derivatives by what they were before, 0 for what is not seen.
 ///
 /// # Safety
 /// The matrices are those of the head, and can be read.
 unsafe fn score(
     scores: &mut [f32],
-    slopes: Option<&mut [f32]>,
+    mut slopes: Option<&mut [f32]>,
     (queries, keys): (&Range<usize>, &Range<usize>),
     (query, key): (Matrix, Matrix),
     width: usize,
@@ -183,17 +177,26 @@ unsafe fn score(
     // SAFETY: the slice holds a score for each pair; the operands are the caller's.
     unsafe { multiply(extents, target, false, query, key, scale) };
     if let Some(cap) = how.cap {
-        bend(scores, slopes, cap as f32);
+        bend(scores, slopes.as_deref_mut(), cap as f32);
     }
     seen.apply(scores, queries, keys);
+    for (slope, score) in slopes.into_iter().flatten().zip(scores) {
+        // A product that is not seen may be no number.
+        if *score == f32::NEG_INFINITY {
+            *slope = 0.0;
+        }
+    }
 }
 
-/// Scores become `cap · tanh(score / cap)`, and `slopes` the derivatives of that.
+/// Scores become `cap · tanh(score / cap)`, and `slopes` the derivatives of that: `1 / cosh²(x)` is
+/// `4·e / (1 + e)²` with `e = exp(-2·|x|)`, which keeps its digits where tanh is near 1.
 fn bend(scores: &mut [f32], slopes: Option<&mut [f32]>, cap: f32) {
-    let over: Vec<f32> = scores.iter().map(|score| score / cap).collect();
+    let mut over: Vec<f32> = scores.iter().map(|score| score / cap).collect();
     vector::tanh(&over, scores);
-    if let Some(slopes) = slopes {
-        slopes.iter_mut().zip(&*scores).for_each(|(slope, bent)| *slope = 1.0 - bent * bent);
-    }
     scores.iter_mut().for_each(|score| *score *= cap);
+    if let Some(slopes) = slopes {
+        over.iter_mut().for_each(|x| *x = -2.0 * x.abs());
+        vector::exp(&over, slopes);
+        slopes.iter_mut().for_each(|e| *e = 4.0 * *e / ((1.0 + *e) * (1.0 + *e)));
+    }
 }

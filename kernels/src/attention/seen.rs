@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use rayon::prelude::*;
+
 use super::{Extents, KEYS, QUERIES, Scores};
 use crate::access::read_i64;
 use crate::dtype::DType;
@@ -10,12 +12,16 @@ use crate::view::{TensorMut, TensorRef, contiguous_strides};
 
 /// What a problem says of all heads: numbers of masks in f32, and lengths that were read.
 pub(super) struct Added<'a> {
-    /// Booleans, or f32.
+    /// Booleans, or f32: where they begin, their strides in elements, and which of the two they are.
     mask: Option<(*const u8, [isize; 4], bool)>,
     /// The mask's numbers, where they are of another type.
     _copy: Vec<f32>,
     /// The number of keys that each of the batch sees.
     lengths: Vec<usize>,
+    /// What is taken from the mask's numbers for each query of each head, [`Scores::mask`]; none where there are none.
+    bases: Vec<f32>,
+    queries: usize,
+    heads: usize,
     memory: std::marker::PhantomData<&'a u8>,
 }
 
@@ -26,22 +32,39 @@ impl<'a> Added<'a> {
     pub(super) fn of(scores: &Scores<'a>, extents: &Extents) -> Added<'a> {
         let mut copy = Vec::new();
         let mask = scores.mask.map(|mask| {
-            let own = |strides: &[isize]| [0, 1, 2, 3].map(|dim| if mask.shape()[dim] == 1 { 0 } else { strides[dim] });
+            let distances = |shape: &[usize], strides: &[isize]| {
+                [0, 1, 2, 3].map(|dim| if shape[dim] == 1 { 0 } else { strides[dim] })
+            };
+            let own = distances(mask.shape(), mask.strides());
             let is_of_booleans = mask.dtype() == DType::Bool;
             if is_of_booleans || mask.dtype() == DType::F32 {
-                return (mask.as_ptr(), own(mask.strides()), is_of_booleans);
+                return (mask.as_ptr(), own, is_of_booleans);
             }
-            copy = vec![0.0f32; mask.len()];
-            let strides = contiguous_strides(mask.shape());
-            convert(mask, TensorMut::from_slice(&mut copy, mask.shape(), &strides));
-            (copy.as_ptr().cast(), own(&strides), false)
+            // What is the same element again and again is converted once.
+            let shape = [0, 1, 2, 3].map(|dim| if own[dim] == 0 { 1 } else { mask.shape()[dim] });
+            // SAFETY: a part of the mask.
+            let once = unsafe { mask.part(&shape, &own, mask.as_ptr()) };
+            copy = vec![0.0f32; once.len()];
+            let strides = contiguous_strides(&shape);
+            convert(once, TensorMut::from_slice(&mut copy, &shape, &strides));
+            (copy.as_ptr().cast(), distances(&shape, &strides), false)
         });
         let read = |lengths: TensorRef<'_>| {
             let lengths = read_i64(&lengths).into_iter();
             lengths.map(|length| usize::try_from(length).unwrap_or(0).min(extents.keys)).collect()
         };
         let lengths = scores.lengths.map_or_else(|| vec![extents.keys; extents.batch], read);
-        Added { mask, _copy: copy, lengths, memory: std::marker::PhantomData }
+        let (memory, bases) = (std::marker::PhantomData, Vec::new());
+        let (queries, heads) = (extents.queries, extents.heads);
+        let mut added = Added { mask, _copy: copy, lengths, bases, queries, heads, memory };
+        if added.mask.is_some_and(|(_, _, is_of_booleans)| !is_of_booleans) {
+            let mut bases = vec![0.0f32; extents.batch * heads * queries];
+            bases.par_chunks_mut(queries.max(1)).enumerate().for_each(|(pair, bases)| {
+                Seen::of(scores, &added, pair / heads, pair % heads).find_bases(bases);
+            });
+            added.bases = bases;
+        }
+        added
     }
 }
 
@@ -54,6 +77,8 @@ pub(super) struct Seen<'a> {
     /// The keys that there are.
     length: usize,
     mask: Option<HeadMask<'a>>,
+    /// What is taken from the mask's numbers for each query.
+    bases: &'a [f32],
 }
 
 /// The mask of one head.
@@ -89,13 +114,38 @@ impl<'a> Seen<'a> {
                 memory: std::marker::PhantomData,
             }
         });
+        let first = (batch * added.heads + head) * added.queries;
         Seen {
+            bases: if added.bases.is_empty() { &[] } else { &added.bases[first..first + added.queries] },
             is_causal: scores.is_causal,
             window: scores.window.unwrap_or(usize::MAX),
             hides_rows: mask.is_some() || scores.lengths.is_some() || scores.window.is_some(),
             length: added.lengths[batch],
             mask,
         }
+    }
+
+    /// The keys that query i sees, but for a mask.
+    fn of_query(&self, i: usize) -> Range<usize> {
+        let end = if self.is_causal { self.length.min(i + 1) } else { self.length };
+        (i + 1).saturating_sub(self.window).min(end)..end
+    }
+
+    /// For each query the largest number that the mask has for a key that it sees; 0 where that is -infinity.
+    fn find_bases(&self, bases: &mut [f32]) {
+        let Some(mask) = &self.mask else { return };
+        let largest = |i: usize| {
+            // SAFETY: the mask has a number for each pair, or one for all of a dimension.
+            let numbers = self.of_query(i).map(|j| unsafe { mask.read::<f32>(i, j) });
+            let largest = numbers.fold(f32::NEG_INFINITY, |most, one| if one > most { one } else { most });
+            if largest == f32::NEG_INFINITY { 0.0 } else { largest }
+        };
+        if mask.strides[0] == 0 && !self.is_causal && self.window == usize::MAX {
+            // A row for all queries.
+            bases.fill(largest(0));
+            return;
+        }
+        bases.iter_mut().enumerate().for_each(|(i, base)| *base = largest(i));
     }
 
     /// Keys that some of the queries may see, from the begin of a tile on.
@@ -132,7 +182,7 @@ impl<'a> Seen<'a> {
                 } else {
                     // SAFETY: as above, of numbers.
                     let number = |j: usize| unsafe { mask.read::<f32>(i, j) };
-                    pairs.for_each(|(j, score)| *score = plus(*score, number(j)));
+                    pairs.for_each(|(j, score)| *score += number(j) - self.bases[i]);
                 }
             }
         }
@@ -142,21 +192,10 @@ impl<'a> Seen<'a> {
             return;
         }
         for (i, row) in rows().zip(scores.chunks_exact_mut(keys.len())) {
-            let end = if self.is_causal { self.length.min(i + 1) } else { self.length };
-            let begin = (i + 1).saturating_sub(self.window);
-            let [begin, end] = [begin, end].map(|key| key.saturating_sub(keys.start).min(keys.len()));
+            let Range { start, end } = self.of_query(i);
+            let [begin, end] = [start, end].map(|key| key.saturating_sub(keys.start).min(keys.len()));
             row[..begin].fill(f32::NEG_INFINITY);
             row[end..].fill(f32::NEG_INFINITY);
         }
-    }
-}
-
-/// A score and what a mask adds to it; see [`Scores::mask`].
-fn plus(score: f32, added: f32) -> f32 {
-    const LEAST: f32 = Scores::LEAST_ADDED as f32;
-    const MOST: f32 = Scores::MOST_BELOW as f32;
-    match added < LEAST && added != f32::NEG_INFINITY {
-        true => LEAST + score.clamp(-MOST, MOST),
-        false => score + added,
     }
 }

@@ -213,6 +213,9 @@ fn by_definition<T: Element>(case: Case, operands: &[Own<T>; 4], added: &[f64]) 
         let product = |j: usize| 0.7 * (0..width).map(|e| q(e) * k(j, e)).sum::<f64>();
         let score = |j: usize| more.cap.map_or(product(j), |cap| cap * (product(j) / cap).tanh());
         let slope = |j: usize| more.cap.map_or(1.0, |cap| 1.0 - (product(j) / cap).tanh().powi(2));
+        let largest = (0..keys).map(plus).fold(f64::NEG_INFINITY, f64::max);
+        let base = if more.numbers && largest > f64::NEG_INFINITY { largest } else { 0.0 };
+        let plus = |j: usize| plus(j) - base;
         let total: f64 = (0..keys).map(|j| (score(j) + plus(j)).exp()).sum();
         results[1][(b * heads + h) * queries + i] = if total == 0.0 { f64::INFINITY } else { total.ln() };
         let weight = |j: usize| if total == 0.0 { 0.0 } else { (score(j) + plus(j)).exp() / total };
@@ -237,17 +240,19 @@ fn by_definition<T: Element>(case: Case, operands: &[Own<T>; 4], added: &[f64]) 
 }
 
 fn agrees<T: Element>(tolerance: f64) {
-    for case in CASES {
-        let (found, operands, added) = by_kernels::<T>(case);
-        let expected = by_definition(case, &operands, &added);
-        for (name, (found, expected)) in
-            ["out", "log_sums", "d_query", "d_key", "d_value"].iter().zip(found.iter().zip(&expected))
-        {
-            let largest = expected.iter().filter(|x| x.is_finite()).fold(1.0f64, |most, x| most.max(x.abs()));
-            for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
-                let same = found == expected || (found - expected).abs() <= tolerance * largest;
-                assert!(same, "{case:?}: {name} at {at} is {found}, expected {expected}");
-            }
+    CASES.into_iter().for_each(|case| agrees_in::<T>(case, tolerance));
+}
+
+fn agrees_in<T: Element>(case: Case, tolerance: f64) {
+    let (found, operands, added) = by_kernels::<T>(case);
+    let expected = by_definition(case, &operands, &added);
+    for (name, (found, expected)) in
+        ["out", "log_sums", "d_query", "d_key", "d_value"].iter().zip(found.iter().zip(&expected))
+    {
+        let largest = expected.iter().filter(|x| x.is_finite()).fold(1.0f64, |most, x| most.max(x.abs()));
+        for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+            let same = found == expected || (found - expected).abs() <= tolerance * largest;
+            assert!(same, "{case:?}: {name} at {at} is {found}, expected {expected}");
         }
     }
 }
@@ -320,19 +325,132 @@ fn scores_of_infinity_have_no_softmax_and_hidden_ones_are_zero() {
     assert!(run([f64::NAN, 1.0], None).is_nan());
 }
 
+/// What changes the scores of one head.
+#[derive(Clone, Copy, Default)]
+struct How<'a> {
+    mask: Option<TensorRef<'a>>,
+    lengths: Option<TensorRef<'a>>,
+    is_causal: bool,
+    cap: Option<f64>,
+}
+
+/// Forward and backward of one head whose queries and keys have these numbers: out, d_query, d_key, d_value.
+fn of_one_head(width: usize, query: &[f64], key: &[f64], how: How<'_>) -> [Vec<f64>; 4] {
+    let (queries, keys) = (query.len() / width, key.len() / width);
+    let query = Own::<f32>::new(&[1, 1, queries, width], query);
+    let key = Own::<f32>::new(&[1, 1, keys, width], key);
+    let value = Own::<f32>::new(&[1, 1, keys, 1], &(0..keys).map(|j| 1.0 / (1 + j) as f64).collect::<Vec<_>>());
+    let d_out = Own::<f32>::new(&[1, 1, queries, 1], &vec![1.0; queries]);
+    let (mut out, mut sums) = (Own::<f32>::poison(&[1, queries, 1, 1]), Own::<f32>::poison(&[1, 1, queries]));
+    let How { mask, lengths, is_causal, cap } = how;
+    let scores = Scores { mask, lengths, is_causal, cap, ..Scores::new(query.view(), key.view(), 1.0) };
+    attention_forward(&scores, value.view(), out.view_mut(), sums.view_mut());
+    let mut d_query = Own::<f32>::poison(&[1, queries, 1, width]);
+    let mut d_key = Own::<f32>::poison(&[1, keys, 1, width]);
+    let mut d_value = Own::<f32>::poison(&[1, keys, 1, 1]);
+    let (attended, log_sums) = (out.view(), sums.view());
+    let [d_q, d_k, d_v] = [d_query.view_mut(), d_key.view_mut(), d_value.view_mut()];
+    attention_backward(&scores, value.view(), d_out.view(), attended, log_sums, d_q, d_k, d_v);
+    [out.values(), d_query.values(), d_key.values(), d_value.values()]
+}
+
 #[test]
-fn numbers_far_below_zero_hide_keys_and_leave_weights_to_scores_where_all_are_hidden() {
-    let (query, key) = (Own::<f32>::new(&[1, 1, 1, 1], &[1.0]), Own::<f32>::new(&[1, 1, 2, 1], &[2.0, 1.0]));
-    let value = Own::<f32>::new(&[1, 1, 2, 1], &[1.0, 0.0]);
-    let run = |numbers: [f64; 2]| {
+fn numbers_far_below_zero_hide_keys_beside_others_and_leave_weights_to_scores_otherwise() {
+    let run = |numbers: [f64; 2], keys: [f64; 2]| {
         let mask = Own::<f32>::new(&[1, 1, 1, 2], &numbers);
-        let scores = Scores { mask: Some(mask.view()), ..Scores::new(query.view(), key.view(), 1.0) };
-        let (mut out, mut sums) = (Own::<f32>::poison(&[1, 1, 1, 1]), Own::<f32>::poison(&[1, 1, 1]));
-        attention_forward(&scores, value.view(), out.view_mut(), sums.view_mut());
-        out.data[0]
+        of_one_head(1, &[1.0], &keys, How { mask: Some(mask.view()), ..How::default() })
     };
-    assert_eq!([run([-1e30, 0.0]), run([0.0, -1e30]), run([f64::NEG_INFINITY; 2])], [0.0, 1.0, 0.0]);
-    let by_scores = 1.0 / (1.0 + (-1f32).exp());
-    // Sums that far below 0 hold scores to a five-hundredth.
-    assert!((run([-1e30; 2]) - by_scores).abs() < 2e-3, "{}", run([-1e30; 2]));
+    // Values are 1 and 1/2.
+    let out = |numbers: [f64; 2]| run(numbers, [2.0, 1.0])[0][0];
+    assert_eq!([out([-1e30, 0.0]), out([0.0, -1e30]), out([f64::NEG_INFINITY; 2])], [0.5, 1.0, 0.0]);
+    for far in [-20_000.0, -1e30, f64::from(f32::MIN)] {
+        assert_eq!(run([far, far], [2.0, 1.0]), run([0.0, 0.0], [2.0, 1.0]), "{far}");
+    }
+    assert_eq!(run([-20_000.0, -20_010.0], [0.0, 0.0]), run([0.0, -10.0], [0.0, 0.0]));
+    assert_eq!(run([-20_000.0, 0.0], [20_000.0, 0.0])[0], [0.75]);
+}
+
+#[test]
+fn products_that_are_no_numbers_and_not_seen_have_no_gradient() {
+    // The product of the second key is inf - inf.
+    let (query, key) = ([3e20, 3e20], [1e-21, 0.0, 3e20, -3e20]);
+    let (bytes, numbers) = ([1u8, 0], [0.0, f64::NEG_INFINITY]);
+    // SAFETY: two bytes.
+    let mask = unsafe { TensorRef::new(DType::Bool, &[1, 1, 1, 2], &[2, 2, 2, 1], bytes.as_ptr()) };
+    let numbers = Own::<f32>::new(&[1, 1, 1, 2], &numbers);
+    for cap in [None, Some(5.0)] {
+        let lengths = TensorRef::from_slice(&[1u8], &[1], &[1]);
+        let plain = of_one_head(2, &query, &key, How { mask: Some(mask), cap, ..How::default() });
+        let by_length = of_one_head(2, &query, &key, How { lengths: Some(lengths), cap, ..How::default() });
+        let causal = of_one_head(2, &query, &key, How { is_causal: true, cap, ..How::default() });
+        assert_eq!((&plain, &plain), (&by_length, &causal));
+        assert!(plain.iter().flatten().all(|value| value.is_finite()), "{cap:?} {plain:?}");
+        assert_eq!(plain[0], [1.0]);
+    }
+    let by_number = of_one_head(1, &[1.0], &[1.0, 2.0], How { mask: Some(numbers.view()), ..How::default() });
+    assert_eq!(by_number[0], [1.0]);
+}
+
+#[test]
+fn capped_scores_keep_the_digits_of_their_slopes() {
+    for (cap, score) in [(20.0, 3.0), (20.0, 150.0), (50.0, 500.0), (1e30, 3.0), (1e-30, 1.0)] {
+        // Two keys of one score: weights of a half, for values of 1 and a half.
+        let how = How { cap: Some(cap), ..How::default() };
+        let [_, _, d_key, _] = of_one_head(1, &[1.0], &[score, score], how);
+        let expected = 0.125 * (score / cap).cosh().recip().powi(2);
+        assert!((d_key[0] - expected).abs() <= 1e-5 * expected, "{cap} {score}: {} {expected}", d_key[0]);
+        assert_eq!(d_key[0], -d_key[1]);
+    }
+}
+
+#[test]
+fn masks_are_read_through_their_strides() {
+    let numbers = [0.25f32, -1.0, 3.0];
+    let halves = numbers.map(half::f16::from_f32);
+    let run = |mask| of_one_head(1, &[1.0, -2.0], &[2.0, 1.0, 0.5], How { mask: Some(mask), ..How::default() });
+    let ahead = Own::<f32>::new(&[1, 1, 1, 3], &[3.0, -1.0, 0.25]);
+    // SAFETY: three numbers, from the last one on backwards, for both queries.
+    let backwards = |dtype, first| unsafe { TensorRef::new(dtype, &[1, 1, 2, 3], &[0, 0, 0, -1], first) };
+    assert_eq!(run(backwards(DType::F32, numbers[2..].as_ptr().cast())), run(ahead.view()));
+    assert_eq!(run(backwards(DType::F16, halves[2..].as_ptr().cast())), run(ahead.view()));
+    let (gapped, packed) = ([0u8, 9, 0, 9, 1, 9, 1, 9, 0, 9, 1], [1u8, 0, 1, 1, 0, 0]);
+    // SAFETY: every second byte from the last one on backwards, and bytes one after another.
+    let [gapped, packed] = unsafe {
+        [
+            TensorRef::new(DType::Bool, &[1, 1, 2, 3], &[7, -9, -6, -2], gapped[10..].as_ptr()),
+            TensorRef::new(DType::Bool, &[1, 1, 2, 3], &[6, 6, 3, 1], packed.as_ptr()),
+        ]
+    };
+    assert_eq!(run(gapped), run(packed));
+}
+
+#[test]
+fn random_problems_are_those_of_the_definition() {
+    let mut state = 12_345u64;
+    let mut below = |n: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % n
+    };
+    for _ in 0..40 {
+        let length = |below: &mut dyn FnMut(usize) -> usize| match below(4) {
+            0 => 1 + below(40),
+            1 => 120 + below(20),
+            2 => 250 + below(12),
+            _ => 1 + below(300),
+        };
+        let (batch, groups) = (1 + below(2), [1, 2, 8][below(3)]);
+        let heads = groups * (1 + below(2));
+        let (queries, keys) = (length(&mut below), length(&mut below));
+        let is_causal = below(2) == 0;
+        let windows = [1, 2, 127, 128, 129, 1 + below(300), 100_000];
+        let window = (is_causal && below(2) == 0).then(|| windows[below(7)]);
+        let lengths = [0, 1, 127, 128, 129, 256, -5, 1 << 40, below(300) as i64];
+        let lengths: Vec<i64> = (0..batch).map(|_| lengths[below(9)]).collect();
+        let lengths: Option<&'static [i64]> = (below(2) == 0).then(|| &*lengths.leak());
+        let mask = (below(2) == 0).then(|| [batch, heads, queries, keys].map(|extent| [1, extent][below(2)]));
+        let (cap, dropped) = ([None, Some(0.5), Some(1e30), Some(20.0)][below(4)], [None, None, Some(0.3)][below(3)]);
+        let more = More { numbers: below(2) == 0, lengths, window, cap, dropped };
+        let widths = [1 + below(9), 1 + below(9)];
+        agrees_in::<f32>(case([batch, heads, groups], [queries, keys], widths, is_causal, mask).with(more), 1e-5);
+    }
 }

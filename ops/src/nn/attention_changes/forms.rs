@@ -12,8 +12,7 @@ pub enum Form {
     Padding,
     /// Numbers for each head, the same for the batch; some queries see nothing.
     Numbers,
-    /// The same, and for some queries all keys are hidden by numbers far below 0: in f32 their scores are rounded by
-    /// 2^-10, and weights by as much.
+    /// The same, and some queries see only keys with numbers far below 0.
     FarBelow,
     /// The last keys alone.
     Window,
@@ -83,8 +82,8 @@ impl Form {
     }
 }
 
-/// A form, heads and those of keys, queries and keys, width. Of lengths of whole fours, threads draw four random numbers
-/// at a time.
+/// A form, heads and those of keys, queries and keys, width. Of lengths of whole fours, threads draw four random
+/// numbers at a time.
 pub const FORMS: [(Form, [usize; 2], [usize; 2], usize); 18] = [
     (Form::Booleans, [2, 1], [19, 33], 8),
     (Form::Booleans, [2, 2], [150, 140], 64),

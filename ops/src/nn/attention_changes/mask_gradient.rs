@@ -9,8 +9,10 @@ use crate::prims;
 /// Attention with a mask of numbers: query [B, H, L, E], key [B, H', S, E], value [B, H', S, V].
 #[derive(Debug, Clone, Copy)]
 pub struct Numbers {
-    /// What is added to scores; it spreads to [B, H, L, S], and leading extents may be missing.
+    /// The mask; it spreads to [B, H, L, S], and leading extents may be missing.
     pub mask: Tensor,
+    /// What is added to scores: the mask, or what leaves the same weights.
+    pub added: Tensor,
     /// The queries.
     pub query: Tensor,
     /// The keys.
@@ -24,9 +26,9 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// The gradient of the mask: the gradients of scores, summed over what the mask is the same for. They are as large as
-    /// scores, and written only for this. d_out is [B, H, L, V]; `out` [B, L, H, V] and the logarithms of sums [B, H, L]
-    /// are what forward gave.
+    /// The gradient of the mask: the gradients of scores, summed over what the mask is the same for. They are as large
+    /// as scores, and written only for this. d_out is [B, H, L, V]; `out` [B, L, H, V] and the logarithms of sums [B,
+    /// H, L] are what forward gave.
     #[track_caller]
     pub fn gradient(self, d_out: Tensor, out: Tensor, log_sums: Tensor) -> Tensor {
         let mask = self.mask;
@@ -43,7 +45,7 @@ impl Numbers {
         };
         let extents = [batch, heads, queries, keys];
         let spread = |row: Tensor| prims::broadcast_in_dim(row, extents, [0, 1, 2]);
-        let added = broadcast(accumulating(mask), &extents);
+        let added = broadcast(accumulating(self.added), &extents);
         let scores = prims::mul(products(self.query, self.key), self.scale);
         // As the kernels add them.
         let hides = prims::logical_and(prims::lt(added, LEAST_ADDED), prims::gt(added, f64::NEG_INFINITY));
