@@ -38,9 +38,10 @@ pub fn confirmed(program: &str, confirmed: &Confirmed) -> String {
     let Confirmed { operator, purpose, contender, times: [without, with], faster: [faster, of], kept, stands } =
         confirmed;
     let verdict = if *kept { "kept" } else { "left to the list" };
-    let verdict = match stands {
-        true => format!("{verdict}, as recorded: faster in {faster} of {of} runs, which is within the noise"),
-        false => verdict.to_owned(),
+    let verdict = match (stands, kept) {
+        (true, _) => format!("{verdict}, as recorded: faster in {faster} of {of} runs, which is within the noise"),
+        (false, true) => verdict.to_owned(),
+        (false, false) => format!("{verdict}: faster in {faster} of {of} runs"),
     };
     let of = contender.as_ref().map_or("the choices of".to_owned(), |by| format!("{by} for"));
     let purpose = purpose.name();
@@ -83,6 +84,7 @@ mod tests {
         };
         let line = "gpt2: 100.0 us, 99.0 us with the choices of softmax, forward: ";
         assert_eq!(told("gpt2", &of(true, false)), format!("{line}kept"));
+        assert_eq!(told("gpt2", &of(false, false)), format!("{line}left to the list: faster in 11 of 15 runs"));
         let noise = ", as recorded: faster in 11 of 15 runs, which is within the noise";
         assert_eq!(told("gpt2", &of(false, true)), format!("{line}left to the list{noise}"));
     }
