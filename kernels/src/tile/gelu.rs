@@ -51,7 +51,7 @@ impl Form for Erf {
 
     #[inline(always)]
     fn slope<L: Lanes>(x: L, _s: L, numbers: &[f32; 4]) -> L {
-        let [exponent, scale, ..] = numbers.map(L::splat);
+        let (exponent, scale) = (L::splat(numbers[0]), L::splat(numbers[1]));
         x.mul(exp(x.mul(x).mul(exponent))).mul(scale)
     }
 }
@@ -70,7 +70,8 @@ impl Form for Tanh {
 
     #[inline(always)]
     fn slope<L: Lanes>(x: L, s: L, numbers: &[f32; 4]) -> L {
-        let [half, one, square, constant] = numbers.map(L::splat);
+        let (half, one) = (L::splat(numbers[0]), L::splat(numbers[1]));
+        let (square, constant) = (L::splat(numbers[2]), L::splat(numbers[3]));
         let inner = x.mul(x).mul(square).add(constant);
         x.mul(half).mul(one.sub(s.mul(s))).mul(inner)
     }

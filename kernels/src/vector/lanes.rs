@@ -94,10 +94,14 @@ pub(super) fn slices<L: Lanes, F: Formula<N>, const N: usize>(formula: &F, opera
     let operands = operands.map(|operand| operand[..length].as_ptr());
     let whole = length - length % L::COUNT;
     for i in (0..whole).step_by(L::COUNT) {
-        // SAFETY: a whole register of each slice is left from `i` on.
-        unsafe {
-            formula.of(operands.map(|operand| L::load(operand.add(i)))).store(out.as_mut_ptr().add(i));
+        let mut numbers = [L::splat(0.0); N];
+        // A loop and no `array::map`: see `x86`.
+        for k in 0..N {
+            // SAFETY: a whole register of each slice is left from `i` on.
+            numbers[k] = unsafe { L::load(operands[k].add(i)) };
         }
+        // SAFETY: as above.
+        unsafe { formula.of(numbers).store(out.as_mut_ptr().add(i)) };
     }
     if whole < length {
         let rest = length - whole;
@@ -107,8 +111,13 @@ pub(super) fn slices<L: Lanes, F: Formula<N>, const N: usize>(formula: &F, opera
             unsafe { std::ptr::copy_nonoverlapping(operand.add(whole), padded.as_mut_ptr(), rest) };
         }
         let mut results = [0f32; 16];
-        // SAFETY: 16 numbers are a register of every instruction set.
-        unsafe { formula.of(padded.each_ref().map(|padded| L::load(padded.as_ptr()))).store(results.as_mut_ptr()) };
+        let mut numbers = [L::splat(0.0); N];
+        for k in 0..N {
+            // SAFETY: 16 numbers are a register of every instruction set.
+            numbers[k] = unsafe { L::load(padded[k].as_ptr()) };
+        }
+        // SAFETY: as above.
+        unsafe { formula.of(numbers).store(results.as_mut_ptr()) };
         out[whole..].copy_from_slice(&results[..rest]);
     }
 }
