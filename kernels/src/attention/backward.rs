@@ -5,8 +5,10 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::operands::{Heads, Matrix, Results};
+use super::problem::{Extents, KEYS, QUERIES, Scores, tile};
+use super::products::{multiply, score};
 use super::rows::{dot, gradients};
-use super::{Added, Extents, KEYS, QUERIES, Scores, Seen, multiply, score, tile};
+use super::seen::{Added, Seen};
 use crate::extents;
 use crate::view::{TensorMut, TensorRef};
 

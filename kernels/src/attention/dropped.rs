@@ -1,21 +1,9 @@
-//! Weights that are dropped.
+//! Which weights are dropped.
 
 use std::ops::Range;
 
-use super::Extents;
+use super::problem::{Dropped, Extents};
 use crate::philox;
-
-/// Weights that are dropped, by the numbers that [`uniform`](crate::philox::uniform) draws for a tensor
-/// `[batch, heads, queries, keys]`: those whose number is below the probability. The others are divided by `1 - p`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Dropped {
-    /// The key of the numbers.
-    pub seed: u64,
-    /// Their stream.
-    pub offset: u64,
-    /// The probability p of a weight to be dropped, 0 to below 1.
-    pub probability: f64,
-}
 
 impl Dropped {
     /// What the weights of a tile are multiplied with: `factors[i * keys.len() + j]`, 0 for those that are dropped.

@@ -3,8 +3,10 @@
 use rayon::prelude::*;
 
 use super::operands::{Heads, Matrix, Results};
+use super::problem::{Extents, KEYS, QUERIES, Scores, tile};
+use super::products::{multiply, score};
 use super::rows::{scale_rows, soften};
-use super::{Added, Extents, KEYS, QUERIES, Scores, Seen, multiply, score, tile};
+use super::seen::{Added, Seen};
 use crate::elementwise::convert;
 use crate::extents;
 use crate::parallel::Shared;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::{Extents, KEYS, QUERIES, Scores};
+use super::problem::{Extents, KEYS, QUERIES, Scores};
 use crate::access::read_i64;
 use crate::dtype::DType;
 use crate::elementwise::convert;
