@@ -155,7 +155,7 @@ enum Ops {
 #[derive(Subcommand)]
 enum Trace {
     /// Prints the trace of an operator's sample or of a model, after any stage of compilation.
-    Show(trace_show::Arguments),
+    Show(Box<trace_show::Arguments>),
     /// Runs a stored trace.
     Run(trace_run::Arguments),
     /// Checks a stored trace against the rules of the language.
