@@ -1,5 +1,6 @@
-//! Attention in tiles: scores are not written to memory, whose use grows with the lengths and not with their product;
-//! but a mask of numbers has as many elements as it has, and its gradient, where it is asked for, is that of scores.
+//! Attention in tiles: scores are not written to memory, so that its use grows with the lengths and not with their
+//! product. Two things do grow with the product: a mask of 16-bit numbers is copied to f32, and the gradient of a mask
+//! of numbers, where it is asked for, is that of scores.
 
 use fulgurite_ops_macros::{implementation, operator};
 use fulgurite_runtime::executor::Claim;
@@ -14,11 +15,12 @@ use fulgurite_runtime::{DType, Tensor, TensorMeta, refuse_unless};
 use super::cpu;
 use fulgurite_ops::core::attention::{
     self as definition, Attended, as_before, as_four, beside, claims_heads, extents_of_mask, factor, mask_as_four,
-    meta_as_four, row_meta,
+    meta_as_four, row_meta, seen_pairs, term_flops,
 };
 use fulgurite_ops::core::promotion::accumulating;
 use fulgurite_ops::nn::attention_changes::{ChangesMeta, FORMS, Marks, Numbers, kept};
 use fulgurite_ops::prims::{self, checks};
+use fulgurite_ops::with_changes;
 
 /// Whether the kernels are written for such tensors: query [B, H, L, E], key [B, H', S, E], value [B, H', S, V].
 pub(super) fn kernels_fit(
@@ -54,26 +56,8 @@ fn dropped(generator: Option<TensorRef<'_>>, probability: f64) -> Result<Option<
     Ok(Some(Dropped { seed: seed as u64, offset: offset as u64, probability }))
 }
 
-/// For references: the numbers of a mask for each score, less the largest one that the query sees, as the kernels add
-/// them.
-fn less_the_largest(
-    numbers: &ArrayD<f64>,
-    [batch, heads, queries, keys]: [usize; 4],
-    sees: impl Fn(usize, usize, usize) -> bool,
-) -> ArrayD<f64> {
-    let at = |at: [usize; 4]| numbers[[0, 1, 2, 3].map(|dim| at[dim] % numbers.shape()[dim])];
-    let mut added = ArrayD::zeros(IxDyn(&[batch, heads, queries, keys]));
-    let rows = batch * heads * queries;
-    for (b, h, i) in (0..rows).map(|row| (row / queries / heads, row / queries % heads, row % queries)) {
-        let seen = (0..keys).filter(|j| sees(b, i, *j)).map(|j| at([b, h, i, j]));
-        let largest = seen.fold(f64::NEG_INFINITY, f64::max);
-        let base = if largest == f64::NEG_INFINITY { 0.0 } else { largest };
-        (0..keys).for_each(|j| added[[b, h, i, j]] = at([b, h, i, j]) - base);
-    }
-    added
-}
-
-/// For references: [`less_the_largest`] of a mask of numbers.
+/// For references: what the kernels add to scores [B, H, L, S] of a mask of numbers, which are these numbers less the
+/// largest one of a key that the query sees.
 fn added(
     marks: Marks<'_>,
     [query, key]: [&ArrayD<f64>; 2],
@@ -81,13 +65,24 @@ fn added(
     is_causal: bool,
     window: Option<i64>,
 ) -> Option<ArrayD<f64>> {
+    let numbers = marks.added?;
+    let [batch, heads, queries] = [0, 1, 2].map(|dim| query.shape()[dim]);
+    let keys = key.shape()[2];
+    let number = |at: [usize; 4]| numbers[[0, 1, 2, 3].map(|dim| at[dim] % numbers.shape()[dim])];
     let sees = |b: usize, i: usize, j: usize| {
         !(is_causal && j > i)
             && window.is_none_or(|window| j as i64 > i as i64 - window)
             && lengths.is_none_or(|lengths| (j as i64) < lengths[[b]])
     };
-    let (q, k) = (query.shape(), key.shape());
-    Some(less_the_largest(marks.added?, [q[0], q[1], q[2], k[2]], sees))
+    let mut added = ArrayD::zeros(IxDyn(&[batch, heads, queries, keys]));
+    let rows = batch * heads * queries;
+    for (b, h, i) in (0..rows).map(|row| (row / queries / heads, row / queries % heads, row % queries)) {
+        let seen = (0..keys).filter(|j| sees(b, i, *j)).map(|j| number([b, h, i, j]));
+        let largest = seen.fold(f64::NEG_INFINITY, f64::max);
+        let base = if largest == f64::NEG_INFINITY { 0.0 } else { largest };
+        (0..keys).for_each(|j| added[[b, h, i, j]] = number([b, h, i, j]) - base);
+    }
+    Some(added)
 }
 
 /// Attention of query [B, H, L, E] to key [B, H', S, E] and value [B, H', S, V], H a multiple of H': out [B, L, H, V],
@@ -129,6 +124,10 @@ pub mod attention {
         let changes = ChangesMeta { mask, lengths, generator, is_causal, window, cap, dropout_p };
         super::kernels_fit(query, key, value, &changes).map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         Ok((beside(query, value), row_meta(query)))
+    }
+
+    fn flops(query: &TensorMeta, key: &TensorMeta, value: &TensorMeta, is_causal: bool, window: Option<i64>) -> u64 {
+        term_flops([query, value], seen_pairs(query, key, is_causal, window), [1, 1])
     }
 
     fn reference(
@@ -194,15 +193,7 @@ pub mod attention {
             let (q, k) = ([2, heads, queries, width], [2, shared, keys, width]);
             let scale = 1.0 / (width as f64).sqrt();
             let case = with(s.normal(q), s.normal(k), s.normal(k), form.is_causal(), scale);
-            let form = form.made(s, [heads, queries, keys]);
-            s.case(
-                case.mask(form.mask)
-                    .lengths(form.lengths)
-                    .generator(form.generator)
-                    .window(form.window)
-                    .cap(form.cap)
-                    .dropout_p(form.dropout_p),
-            );
+            s.case(with_changes!(case, form.made(s, [heads, queries, keys])));
         }
     }
 
@@ -295,6 +286,10 @@ pub mod attention_backward {
         Ok((beside(query, query), beside(key, key), beside(value, value)))
     }
 
+    fn flops(query: &TensorMeta, key: &TensorMeta, value: &TensorMeta, is_causal: bool, window: Option<i64>) -> u64 {
+        term_flops([query, value], seen_pairs(query, key, is_causal, window), [3, 2])
+    }
+
     fn reference(
         d_out: &ArrayD<f64>,
         query: &ArrayD<f64>,
@@ -377,15 +372,7 @@ pub mod attention_backward {
             let scale = 1.0 / (width as f64).sqrt();
             let (d_out, q, key, value) = (s.normal(q), s.normal(q), s.normal(k), s.normal(k));
             let case = with(d_out, q, key, value, attended, sums, form.is_causal(), scale);
-            let form = form.made(s, [heads, queries, keys]);
-            s.case(
-                case.mask(form.mask)
-                    .lengths(form.lengths)
-                    .generator(form.generator)
-                    .window(form.window)
-                    .cap(form.cap)
-                    .dropout_p(form.dropout_p),
-            );
+            s.case(with_changes!(case, form.made(s, [heads, queries, keys])));
         }
     }
 
@@ -411,42 +398,32 @@ pub(super) struct Call {
     pub(super) scale: f64,
     pub(super) mask: Option<Tensor>,
     pub(super) lengths: Option<Tensor>,
-    pub(super) dropped: Option<(Tensor, f64)>,
+    /// Absent where nothing is dropped.
+    pub(super) generator: Option<Tensor>,
     pub(super) window: Option<i64>,
     pub(super) cap: Option<f64>,
+    pub(super) dropout_p: f64,
 }
 
 impl Call {
     #[track_caller]
     pub(super) fn forward(self) -> (Tensor, Tensor) {
-        let (generator, dropout_p) = self.dropped.unzip();
-        attention::with(self.query, self.key, self.value, self.is_causal, self.scale)
-            .mask(self.mask)
-            .lengths(self.lengths)
-            .generator(generator)
-            .window(self.window)
-            .cap(self.cap)
-            .dropout_p(dropout_p.unwrap_or(0.0))
-            .call()
+        let call = attention::with(self.query, self.key, self.value, self.is_causal, self.scale);
+        with_changes!(call, self).call()
     }
 
     #[track_caller]
     pub(super) fn backward(self, d_out: Tensor, out: Tensor, log_sums: Tensor) -> (Tensor, Tensor, Tensor) {
-        let (generator, dropout_p) = self.dropped.unzip();
-        attention_backward::with(d_out, self.query, self.key, self.value, out, log_sums, self.is_causal, self.scale)
-            .mask(self.mask)
-            .lengths(self.lengths)
-            .generator(generator)
-            .window(self.window)
-            .cap(self.cap)
-            .dropout_p(dropout_p.unwrap_or(0.0))
-            .call()
+        let Call { query, key, value, is_causal, scale, .. } = self;
+        let call = attention_backward::with(d_out, query, key, value, out, log_sums, is_causal, scale);
+        with_changes!(call, self).call()
     }
 
     #[track_caller]
     fn of_numbers(self, mask: Tensor) -> Numbers {
-        let Call { query, key, value, dropped, scale, .. } = self;
-        // As the kernels add them.
+        let Call { query, key, value, generator, dropout_p, scale, .. } = self;
+        let dropped = generator.map(|generator| (generator, dropout_p));
+        // Less the largest of each row, as the kernels add them.
         let numbers = mask_as_four(accumulating(mask));
         let largest = prims::amax(numbers, [3]);
         let base = prims::select(prims::eq(largest, f64::NEG_INFINITY), 0.0, largest);
@@ -493,9 +470,9 @@ mod attention_by_cpu {
     ) -> Call {
         let scale = factor(query, scale);
         let [query, key, value] = [query, key, value].map(as_four);
-        let dropped = generator.filter(|_| dropout_p > 0.0).map(|generator| (generator, dropout_p));
+        let generator = generator.filter(|_| dropout_p > 0.0);
         let (mask, lengths, window, cap) = (attn_mask.map(mask_as_four), None, None, None);
-        Call { query, key, value, is_causal, scale, mask, lengths, dropped, window, cap }
+        Call { query, key, value, is_causal, scale, mask, lengths, generator, window, cap, dropout_p }
     }
 
     fn execution(

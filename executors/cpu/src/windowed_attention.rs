@@ -34,8 +34,8 @@ mod windowed_attention_by_cpu {
         window: Option<i64>,
         cap: Option<f64>,
     ) -> Call {
-        let (scale, mask, dropped) = (factor(query, scale), None, None);
-        Call { query, key, value, is_causal, scale, mask, lengths, dropped, window, cap }
+        let (scale, mask, generator, dropout_p) = (factor(query, scale), None, None, 0.0);
+        Call { query, key, value, is_causal, scale, mask, lengths, generator, window, cap, dropout_p }
     }
 
     fn execution(

@@ -7,7 +7,7 @@ use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
 use super::cudnn;
 use fulgurite_ops::core::attention::{
-    Attended, as_before, as_four, beside, claims_heads, factor, meta_as_four, row_meta,
+    Attended, as_before, as_four, beside, claims_heads, factor, meta_as_four, row_meta, seen_pairs, term_flops,
 };
 use fulgurite_ops::prims::checks;
 
@@ -73,6 +73,10 @@ pub mod attention {
     fn meta(query: &TensorMeta, key: &TensorMeta, value: &TensorMeta) -> Result<(TensorMeta, TensorMeta)> {
         super::library_fits(query, key, value).map_err(|reason| Failure::new(Code::Library.name(), reason))?;
         Ok((beside(query, value), row_meta(query)))
+    }
+
+    fn flops(query: &TensorMeta, key: &TensorMeta, value: &TensorMeta, is_causal: bool) -> u64 {
+        term_flops([query, value], seen_pairs(query, key, is_causal, None), [1, 1])
     }
 
     fn reference(
@@ -191,6 +195,10 @@ pub mod attention_backward {
         checks::is_like(("log_sums", log_sums), &row, Code::LogSums)?;
         let shared = beside(key, value);
         Ok((result, shared.clone(), shared))
+    }
+
+    fn flops(query: &TensorMeta, key: &TensorMeta, value: &TensorMeta, is_causal: bool) -> u64 {
+        term_flops([query, value], seen_pairs(query, key, is_causal, None), [3, 2])
     }
 
     fn reference(

@@ -29,8 +29,8 @@ pub struct Scores<'a> {
     /// `[batch, groups, keys, width]`; `groups` divides `heads`, whose first `heads / groups` read the first group.
     pub key: TensorRef<'a>,
     /// Booleans `[batch, heads, queries, keys]` that say who is seen, or numbers of f32, bf16 or f16 that are added to
-    /// scores; every extent may be 1 instead. Weights stay the same if a query has the same number taken from all of
-    /// its own: the largest of those that it sees is, so that numbers far below 0 leave the digits of scores.
+    /// scores; every extent may be 1 instead. Of a query's numbers the largest one of a key that it sees is subtracted
+    /// first. That changes no weight, and scores keep their digits beside numbers far below 0.
     pub mask: Option<TensorRef<'a>>,
     /// How many keys each of the batch sees, integers `[batch]`.
     pub lengths: Option<TensorRef<'a>>,
@@ -47,7 +47,7 @@ pub struct Scores<'a> {
 }
 
 impl<'a> Scores<'a> {
-    /// Everybody sees everybody, and scores are products times `scale`.
+    /// Each query sees all keys, and scores are products times `scale`.
     pub fn new(query: TensorRef<'a>, key: TensorRef<'a>, scale: f64) -> Scores<'a> {
         let (mask, lengths, window, cap, dropped) = (None, None, None, None, None);
         Scores { query, key, mask, lengths, is_causal: false, window, cap, dropped, scale }
@@ -99,6 +99,7 @@ impl Extents {
         self.heads / self.groups
     }
 
+    /// Whether there is nothing to compute.
     pub(super) fn nothing(&self) -> bool {
         [self.batch, self.heads, self.queries, self.value_width].contains(&0)
     }

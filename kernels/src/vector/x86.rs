@@ -1,6 +1,8 @@
-//! Registers of AVX2 and of AVX-512 for [`Lanes`]. No closure is passed on here, as to `array::map`: what is not
-//! compiled for the instruction set may not become a part of what is, and each instruction is a call then, fifty times
-//! as slow.
+//! Registers of AVX2 and of AVX-512 for [`Lanes`].
+//!
+//! No closure here is passed to a function such as `array::map`. That function is not compiled for the instruction set:
+//! the compiler makes neither the closure a part of it, nor the function a part of its caller. Each instruction is then
+//! a call, and a loop takes more than ten times as long.
 
 use std::arch::x86_64::*;
 

@@ -81,6 +81,27 @@ pub fn beside(input: &TensorMeta, width: &TensorMeta) -> TensorMeta {
     input.with_shape([batch, length, heads, width])
 }
 
+/// How many pairs of a query [.., L, _] and a key [.., S, _] of one head are seen by causality and a window. What masks
+/// and lengths hide is not known before a run, and counts.
+pub fn seen_pairs(query: &TensorMeta, key: &TensorMeta, is_causal: bool, window: Option<i64>) -> u64 {
+    let (queries, keys) = (query.shape()[2], key.shape()[2]);
+    let of_query = |i: usize| {
+        let end = if is_causal { keys.min(i + 1) } else { keys };
+        let first = window.map_or(0, |window| (i + 1).saturating_sub(usize::try_from(window).unwrap_or(0)));
+        end.saturating_sub(first) as u64
+    };
+    (0..queries).map(of_query).fold(0, u64::saturating_add)
+}
+
+/// The multiplications and additions of so many `pairs` of each head of `query` [B, H, L, E] in products: `times[0]` of
+/// them sum over E, and `times[1]` over the width of `value`. Exponentials and sums beside the products are few.
+pub fn term_flops([query, value]: [&TensorMeta; 2], pairs: u64, times: [u64; 2]) -> u64 {
+    let widths = [query, value].map(|tensor| tensor.shape()[3] as u64);
+    let terms = times[0].saturating_mul(widths[0]).saturating_add(times[1].saturating_mul(widths[1]));
+    let heads = (query.shape()[0] as u64).saturating_mul(query.shape()[1] as u64);
+    heads.saturating_mul(pairs).saturating_mul(terms).saturating_mul(2)
+}
+
 /// bool[B, L, S]: whether position i of row b sees key j; `None` if each sees all.
 #[track_caller]
 pub fn seen_keys(
