@@ -4,8 +4,8 @@
 mod common;
 
 use fulgurite_kernels::cuda::{
-    CacheStatistics, Compilation, Cubin, CudaError, Gather, HEADERS, Header, KernelCache, KernelResources, Severity,
-    nvrtc,
+    CacheStatistics, Compilation, Cubin, CudaError, Fill, Gather, HEADERS, Header, KernelCache, KernelResources,
+    Severity, nvrtc,
 };
 
 const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_90a"];
@@ -275,5 +275,18 @@ fn the_kernel_of_many_copies_compiles() {
         assert!(!kernel.uses_local_memory(), "{kernel:?}");
         // Every device has room for so much.
         assert!(kernel.parameters.iter().map(|parameter| parameter.bytes).sum::<usize>() <= 4096 - 4);
+    }
+}
+
+#[test]
+fn the_kernel_that_fills_compiles() {
+    if !common::has_nvrtc() {
+        return;
+    }
+    for architecture in ARCHITECTURES {
+        let cubin = Fill::compile(&KernelCache::in_memory(), architecture).unwrap();
+        let [kernel] = cubin.kernels() else { panic!("{:?}", cubin.kernels()) };
+        assert_eq!(kernel.name, "fill_range");
+        assert!(!kernel.uses_local_memory(), "{kernel:?}");
     }
 }

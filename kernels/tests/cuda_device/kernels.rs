@@ -2,7 +2,7 @@
 
 use crate::fixture::{Device, device, numbers, random};
 use fulgurite_kernels::cuda::{
-    Arguments, Compilation, CopyRange, CudaError, DeviceAddress, Gather, HEADERS, LaunchShape, Module, nvrtc,
+    Arguments, Compilation, CopyRange, CudaError, DeviceAddress, Fill, Gather, HEADERS, LaunchShape, Module, nvrtc,
 };
 
 const ADD: &str = r#"
@@ -280,6 +280,22 @@ fn many_small_copies_are_one_launch_each_hundred_and_sixty() {
     assert!(copies.len() > 320, "{}", copies.len());
     // SAFETY: the ranges are parts of both memories, and do not overlap.
     unsafe { gather.copy(&device.stream, &copies) }.unwrap();
+    assert!(device.download(&to) == expected);
+}
+
+#[test]
+fn a_kernel_fills_ranges_of_any_alignment() {
+    let Some(device) = device() else { return };
+    let fill = Fill::new(&device.context).unwrap();
+    let (lengths, all) = ([0, 1, 3, 4, 15, 16, 17, 1000, 4096, 70_001, 40 << 20], 41 << 20);
+    let to = device.upload(&vec![0xEE; all]);
+    let mut expected = vec![0xEE; all];
+    for (number, length) in lengths.into_iter().enumerate() {
+        let (start, byte) = (number * 80_000 + number % 7, [0x00, 0xFF, 0x5A][number % 3]);
+        // SAFETY: the range is part of the memory, which this stream alone uses.
+        unsafe { fill.enqueue(&device.stream, to.address().offset(start), byte, length) }.unwrap();
+        expected[start..][..length].fill(byte);
+    }
     assert!(device.download(&to) == expected);
 }
 

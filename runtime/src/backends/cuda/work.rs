@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fulgurite_kernels::cuda::cublaslt::{MatmulOperands, MatmulPlan, Problem, Tuner};
 use fulgurite_kernels::cuda::cudnn::AttentionPlan;
 use fulgurite_kernels::cuda::{
-    Arguments, Compilation, Context, Cubin, CudaError, Function, KernelCache, Module, Stream,
+    Arguments, Compilation, Context, Cubin, CudaError, Fill, Function, KernelCache, Module, Stream,
 };
 use fulgurite_kernels::launch::{DeviceAddress, LaunchShape};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -25,7 +25,7 @@ pub(super) enum Work {
     Launch { function: Function, shape: LaunchShape, parameters: Vec<Parameter> },
     Matmul { plan: Arc<MatmulPlan>, operands: [Option<Address>; OPERANDS], alpha: f64 },
     Attention { plan: AttentionPlan, operands: Operands, scale: f32 },
-    Fill { to: Address, byte: u8, bytes: usize },
+    Fill { fill: Option<Arc<Fill>>, to: Address, byte: u8, bytes: usize },
     Copy { from: Address, to: Address, bytes: usize },
 }
 
@@ -72,9 +72,11 @@ pub(super) fn ready(
     for (source, cubin) in sources.iter().zip(&cubins) {
         modules.insert(source, Module::load(context, cubin)?);
     }
+    let fills = resolved.iter().flatten().any(|command| matches!(command, Command::Fill { .. }));
+    let fill = if fills { fill_of(context)?.map(Arc::new) } else { None };
     let mut work = Vec::with_capacity(resolved.len());
     for (i, commands) in resolved.iter().enumerate() {
-        let ready = commands.iter().map(|command| one(command, &modules, &plans, libraries));
+        let ready = commands.iter().map(|command| one(command, &modules, fill.as_ref(), &plans, libraries));
         work.push(ready.collect::<Result<Vec<Work>, _>>().map_err(|error| CodeError::at(i, error))?);
     }
     tracing::debug!(function = %code.name, "modules loaded");
@@ -148,6 +150,7 @@ fn planned(call: &LibraryCall, libraries: &Libraries, plans: &mut Plans) -> Resu
 fn one(
     command: &Command,
     modules: &FxHashMap<&Source, Module>,
+    fill: Option<&Arc<Fill>>,
     plans: &Plans,
     libraries: &Libraries,
 ) -> Result<Work, DeviceError> {
@@ -175,9 +178,23 @@ fn one(
                 Work::Attention { plan, operands: call.operands.clone(), scale: attention.scale }
             }
         },
-        Command::Fill { to, byte, bytes } => Work::Fill { to: *to, byte: *byte, bytes: *bytes as usize },
+        Command::Fill { to, byte, bytes } => {
+            Work::Fill { fill: fill.cloned(), to: *to, byte: *byte, bytes: *bytes as usize }
+        }
         Command::Copy { from, to, bytes } => Work::Copy { from: *from, to: *to, bytes: *bytes as usize },
     })
+}
+
+/// The kernel that fills memory. Without a compiler the driver fills it: programs of a library's calls need none.
+pub(super) fn fill_of(context: &Context) -> Result<Option<Fill>, CudaError> {
+    match Fill::new(context) {
+        Ok(fill) => Ok(Some(fill)),
+        Err(error) if error.is_fatal() => Err(error),
+        Err(error) => {
+            tracing::info!(%error, "the driver fills memory");
+            Ok(None)
+        }
+    }
 }
 
 fn operands_of(call: &LibraryCall, what: &str, expected: usize) -> DeviceError {
@@ -227,7 +244,12 @@ pub(super) unsafe fn enqueue(
                 unsafe { plan.run(stream, &operands, *scale) }?;
             }
             // SAFETY: as above; the range is one tensor's.
-            Work::Fill { to, byte, bytes } => unsafe { stream.fill_u8(at(to), *byte, *bytes) }?,
+            Work::Fill { fill, to, byte, bytes } => unsafe {
+                match fill {
+                    Some(fill) => fill.enqueue(stream, at(to), *byte, *bytes),
+                    None => stream.fill_u8(at(to), *byte, *bytes),
+                }
+            }?,
             // SAFETY: as above; the ranges are tensors of as many bytes.
             Work::Copy { from, to, bytes } => unsafe { stream.copy_on_device(at(to), at(from), *bytes) }?,
         }
