@@ -9,9 +9,11 @@
 use std::path::{Path, PathBuf};
 
 use super::super::KernelCache;
+use super::super::context::Context;
 use super::super::device::Device;
 use super::super::error::Result;
 use super::super::event::Event;
+use super::super::memory::DeviceMemory;
 use super::super::stream::Stream;
 use super::algorithm::Algorithm;
 use super::library::CublasLt;
@@ -70,8 +72,9 @@ impl<'a> Tuner<'a> {
         Tuner { folder: Some(Folder::new(folder, MOST_BYTES)), ..self }
     }
 
-    /// Has the plans of this problem use the fastest algorithm: the recorded one, or one that is measured now. Small
-    /// problems, and those whose operands the scratch memory cannot hold, stay with the heuristics.
+    /// Has the plans of this problem use the fastest algorithm: the recorded one, or one that is measured now, in
+    /// memory of the tuner's own where the scratch memory cannot hold the operands. Small problems, and those whose
+    /// operands the device has no room for, stay with the heuristics.
     ///
     /// # Errors
     /// Those of the library or the driver. That a record cannot be kept is a warning.
@@ -130,16 +133,21 @@ impl<'a> Tuner<'a> {
     /// Those that are clearly slower leave after the first rounds.
     fn measure(&self, problem: &Problem, workspace_bytes: usize) -> Result<Option<Algorithm>> {
         let candidates = MatmulPlan::candidates(self.library, problem, workspace_bytes, CANDIDATES)?;
-        let Some((operands, used)) = self.operands(problem, workspace_bytes) else { return Ok(None) };
         if candidates.len() < 2 {
             return Ok(None);
         }
         let context = self.stream.context();
+        let room = match operands(self.scratch, problem, workspace_bytes) {
+            Some(found) => Some((None, self.scratch, found)),
+            None => own_room(context, problem, workspace_bytes)?,
+        };
+        // Its memory is held until all runs have ended, which each run is waited for.
+        let Some((_own, scratch, (operands, used))) = room else { return Ok(None) };
         let (start, end) = (Event::timed(context)?, Event::timed(context)?);
-        self.fill(problem.d.dtype, problem.a.dtype, &operands, used)?;
+        self.fill(problem.d.dtype, problem.a.dtype, &operands, (scratch.0, used))?;
         // What is behind the operands is written between runs. Where that is little, the program's own memory is, and
         // stays in the cache when the program runs.
-        let (behind, others) = (self.scratch.0.offset(used), (self.scratch.1 - used).min(FLUSH_BYTES));
+        let (behind, others) = (scratch.0.offset(used), (scratch.1 - used).min(FLUSH_BYTES));
         let run = |plan: &MatmulPlan| -> Result<f32> {
             // SAFETY: the scratch memory is this tuner's, and the operands' parts of it do not overlap.
             unsafe {
@@ -177,14 +185,20 @@ impl<'a> Tuner<'a> {
         Ok(best.map(|(plan, _)| plan.algorithm().clone()))
     }
 
-    /// Fills the first `used` bytes of the scratch memory with random numbers between -1 and 1 of the operands' type,
-    /// and what has the result's type, if that is another, with those. (Products of zeros take less power, and finish
-    /// sooner.)
-    fn fill(&self, result: DType, operand: DType, operands: &MatmulOperands, used: usize) -> Result<()> {
-        let at = |address: DeviceAddress| (address.0 - self.scratch.0.0) as usize;
+    /// Fills so many bytes of the scratch memory from where it starts with random numbers between -1 and 1 of the
+    /// operands' type, and what has the result's type, if that is another, with those. (Products of zeros take less
+    /// power, and finish sooner.)
+    fn fill(
+        &self,
+        result: DType,
+        operand: DType,
+        operands: &MatmulOperands,
+        (start, used): (DeviceAddress, usize),
+    ) -> Result<()> {
+        let at = |address: DeviceAddress| (address.0 - start.0) as usize;
         // In order of their places: d, c, a, b, bias, aux, workspace, factors.
         let (a, bias) = (at(operands.a), at(operands.bias));
-        self.fill_range(result, self.scratch.0, a)?;
+        self.fill_range(result, start, a)?;
         self.fill_range(operand, operands.a, bias - a)?;
         self.fill_range(result, operands.bias, used - bias)
     }
@@ -204,31 +218,63 @@ impl<'a> Tuner<'a> {
         }
         Ok(())
     }
+}
 
-    /// Places for the operands, one after the other, and where they end; `None` if they do not fit.
-    fn operands(&self, problem: &Problem, workspace_bytes: usize) -> Option<(MatmulOperands, usize)> {
-        let mut end = 0usize;
-        let mut take = |bytes: usize| {
-            let start = end;
-            end = end.checked_add(bytes.checked_next_multiple_of(256)?)?;
-            (end <= self.scratch.1).then(|| self.scratch.0.offset(start))
-        };
-        let Problem { m, n, k, batch, .. } = *problem;
-        let size = problem.d.dtype.size();
-        let operands = MatmulOperands {
-            d: take(extent(&problem.d, m, n, batch)?)?,
-            c: if problem.accumulate { take(extent(&problem.d, m, n, batch)?)? } else { DeviceAddress::NULL },
-            a: take(extent(&problem.a, m, k, batch)?)?,
-            b: take(extent(&problem.b, k, n, batch)?)?,
-            bias: take(problem.bias_len().checked_mul(size)?)?,
-            aux: if problem.epilogue.has_aux() { take(extent(&problem.d, m, n, batch)?)? } else { DeviceAddress::NULL },
-            workspace: take(workspace_bytes)?,
-            factors: match problem.formats {
-                Some(_) => [take(size_of::<f32>())?, take(size_of::<f32>())?],
-                None => [DeviceAddress::NULL; 2],
-            },
-        };
-        Some((operands, end))
+/// Places for the operands in so many bytes at `start`, one after the other, and where they end; `None` if they do not
+/// fit.
+fn operands(
+    (start, bytes): (DeviceAddress, usize),
+    problem: &Problem,
+    workspace_bytes: usize,
+) -> Option<(MatmulOperands, usize)> {
+    let mut end = 0usize;
+    let mut take = |needed: usize| {
+        let place = end;
+        end = end.checked_add(needed.checked_next_multiple_of(256)?)?;
+        (end <= bytes).then(|| start.offset(place))
+    };
+    let Problem { m, n, k, batch, .. } = *problem;
+    let size = problem.d.dtype.size();
+    let operands = MatmulOperands {
+        d: take(extent(&problem.d, m, n, batch)?)?,
+        c: if problem.accumulate { take(extent(&problem.d, m, n, batch)?)? } else { DeviceAddress::NULL },
+        a: take(extent(&problem.a, m, k, batch)?)?,
+        b: take(extent(&problem.b, k, n, batch)?)?,
+        bias: take(problem.bias_len().checked_mul(size)?)?,
+        aux: if problem.epilogue.has_aux() { take(extent(&problem.d, m, n, batch)?)? } else { DeviceAddress::NULL },
+        workspace: take(workspace_bytes)?,
+        factors: match problem.formats {
+            Some(_) => [take(size_of::<f32>())?, take(size_of::<f32>())?],
+            None => [DeviceAddress::NULL; 2],
+        },
+    };
+    Some((operands, end))
+}
+
+/// Where a problem is measured: memory of the tuner's own, if it is not the scratch memory; its start and bytes; the
+/// places of the operands in it, and where they end.
+type Room = (Option<DeviceMemory>, (DeviceAddress, usize), (MatmulOperands, usize));
+
+/// Memory for the operands of a problem and for what is written between runs; `None` if less is free, but for a
+/// sixteenth, which is left to others.
+fn own_room(context: &Context, problem: &Problem, workspace_bytes: usize) -> Result<Option<Room>> {
+    let all = operands((DeviceAddress::NULL, usize::MAX), problem, workspace_bytes);
+    let Some(bytes) = all.and_then(|(_, used)| used.checked_add(FLUSH_BYTES)) else { return Ok(None) };
+    let free = context.memory_info()?.free;
+    if bytes > free - free / 16 {
+        tracing::info!(%problem, bytes, free, "a product is not measured: too little memory is free");
+        return Ok(None);
+    }
+    match DeviceMemory::new(context, bytes) {
+        Ok(memory) => {
+            let scratch = (memory.address(), bytes);
+            Ok(operands(scratch, problem, workspace_bytes).map(|found| (Some(memory), scratch, found)))
+        }
+        Err(error) if error.is_fatal() => Err(error),
+        Err(error) => {
+            tracing::info!(%error, %problem, "a product is not measured");
+            Ok(None)
+        }
     }
 }
 

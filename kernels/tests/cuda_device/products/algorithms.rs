@@ -173,4 +173,10 @@ fn a_measured_choice_is_recorded_and_used_by_the_next_process() {
     let tuner = unsafe { Tuner::new(&library, &device.stream, scratch.address(), scratch.len()) };
     tuner.keep_in(folder.path()).pin(&small, WORKSPACE).unwrap();
     assert_eq!(files().len(), 1);
+    // Without room in the memory that it was given, it measures in memory of its own.
+    let larger = Problem::contiguous(DType::F32, 512, 3072, 768);
+    // SAFETY: as above; a part of the memory.
+    let tuner = unsafe { Tuner::new(&library, &device.stream, scratch.address(), 4096) };
+    tuner.keep_in(folder.path()).pin(&larger, WORKSPACE).unwrap();
+    assert_eq!(files().len(), 2);
 }
