@@ -2,6 +2,7 @@
 // offset of output i's first element, REDUCED(j) that of its j-th. blockIdx.y is a piece of `piece` elements of the
 // range; with several pieces the results of piece p start at out[p * outputs].
 #include "fulgurite/reductions.cuh"
+#include "fulgurite/vectors.cuh"
 
 struct Neutral {
     template <typename R> static __device__ WIDE of();
@@ -51,33 +52,44 @@ extern "C" __global__ void reduce_columns(const IN* in, OUT* out, u64 outputs, u
     out[blockIdx.y * outputs + i] = narrow<OUT>((Wide<OUT>::type)total);
 }
 
-// A block has blockDim.x neighbouring outputs, and OF_A_COLUMN threads for each, which combine every OF_A_COLUMN-th
-// element; their results are combined in order.
+// A block has 32 packs of PACK neighbouring outputs, and OF_A_COLUMN threads for each, which combine every
+// OF_A_COLUMN-th element; their results are combined in order.
 extern "C" __global__ void __launch_bounds__(32 * OF_A_COLUMN, RESIDENT)
     reduce_side_by_side(
     const IN* in, OUT* out, u64 outputs, u64 length, u64 piece) {
-    __shared__ WIDE parts[OF_A_COLUMN][33];
-    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    __shared__ WIDE parts[OF_A_COLUMN][PACK][33];
+    const u64 i = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
     const u64 begin = blockIdx.y * piece, stop = begin + piece;
     const u64 end = stop < length ? stop : length;
-    WIDE total = Neutral::of<KIND>();
+    WIDE total[PACK];
+#pragma unroll
+    for (int k = 0; k < PACK; ++k) total[k] = Neutral::of<KIND>();
+    const auto add = [&](const Pack<IN, PACK>& pack) {
+#pragma unroll
+        for (int k = 0; k < PACK; ++k) total[k] = KIND::combine(total[k], (WIDE)widen(pack.at[k]));
+    };
     if (i < outputs) {
         const IN* first = in + KEPT(i);
         u64 j = begin + threadIdx.y;
-        // Several elements are on their way at a time.
+        // Several packs are on their way at a time.
         for (; j + (AHEAD - 1) * OF_A_COLUMN < end; j += AHEAD * OF_A_COLUMN) {
-            IN held[AHEAD];
+            Pack<IN, PACK> held[AHEAD];
 #pragma unroll
-            for (int u = 0; u < AHEAD; ++u) held[u] = first[REDUCED(j + u * OF_A_COLUMN)];
+            for (int u = 0; u < AHEAD; ++u)
+                held[u] = load_anywhere<PACK, ALIGNED>(first + REDUCED(j + u * OF_A_COLUMN));
 #pragma unroll
-            for (int u = 0; u < AHEAD; ++u) total = KIND::combine(total, (WIDE)widen(held[u]));
+            for (int u = 0; u < AHEAD; ++u) add(held[u]);
         }
-        for (; j < end; j += OF_A_COLUMN) total = KIND::combine(total, (WIDE)widen(first[REDUCED(j)]));
+        for (; j < end; j += OF_A_COLUMN) add(load_anywhere<PACK, ALIGNED>(first + REDUCED(j)));
     }
-    parts[threadIdx.y][threadIdx.x] = total;
+#pragma unroll
+    for (int k = 0; k < PACK; ++k) parts[threadIdx.y][k][threadIdx.x] = total[k];
     __syncthreads();
     if (threadIdx.y != 0 || i >= outputs) return;
 #pragma unroll
-    for (int part = 1; part < OF_A_COLUMN; ++part) total = KIND::combine(total, parts[part][threadIdx.x]);
-    out[blockIdx.y * outputs + i] = narrow<OUT>((Wide<OUT>::type)total);
+    for (int k = 0; k < PACK; ++k) {
+#pragma unroll
+        for (int part = 1; part < OF_A_COLUMN; ++part) total[k] = KIND::combine(total[k], parts[part][k][threadIdx.x]);
+        out[blockIdx.y * outputs + i + k] = narrow<OUT>((Wide<OUT>::type)total[k]);
+    }
 }

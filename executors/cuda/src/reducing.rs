@@ -19,6 +19,8 @@ const COLUMNS: usize = 32;
 const OF_A_COLUMN: usize = 16;
 /// The shortest piece that is worth a second launch.
 const SHORTEST_PIECE: usize = 512;
+/// Bytes of neighbouring columns that a thread reads at once.
+const COLUMN_BYTES: usize = 8;
 
 /// A reduction as the kernels see it: for each output an element to start from, and the elements to combine.
 struct Problem {
@@ -42,6 +44,27 @@ impl Problem {
         self.kept.last().is_some_and(|(extent, [stride])| *stride == 1 && *extent >= COLUMNS)
             && self.length() >= 2 * OF_A_COLUMN
     }
+
+    /// How many neighbouring columns a thread may have, of elements of so many bytes, where columns are sums of long
+    /// ranges; `kept` are the extents of what is kept, as the shape has them: the pieces of the range depend on it, and
+    /// so does the order of sums, which is to be that of all strides.
+    fn pack(&self, size: usize, kept: &[usize]) -> usize {
+        let pack = (COLUMN_BYTES / size).max(1);
+        let columns: usize = kept.iter().product();
+        let fits = columns.is_multiple_of(pack) && columns >= pack * COLUMNS;
+        if self.has_columns() && fits && self.length() >= 2 * SHORTEST_PIECE { pack } else { 1 }
+    }
+
+    /// The same where strides do not let a thread have so many.
+    fn own_pack(&self, pack: usize) -> usize {
+        if self.kept.last().is_some_and(|(extent, _)| extent.is_multiple_of(pack)) { pack } else { 1 }
+    }
+
+    /// Whether packs of so many elements can be read at once where the tensor is aligned to them.
+    fn keeps_alignment(&self, pack: usize) -> bool {
+        let outer = self.kept.split_last().map_or(&[][..], |(_, outer)| outer);
+        outer.iter().chain(&self.reduced).all(|(_, [stride])| stride % pack as isize == 0)
+    }
 }
 
 /// The reduction of `input` over `dims`.
@@ -61,6 +84,7 @@ fn stage(
     plan: &mut Plan,
     kind: &str,
     from: (DType, &str, &Problem),
+    (pack, aligned): (usize, bool),
     pieces: usize,
     parameters: (fulgurite_runtime::rules::Parameter, fulgurite_runtime::rules::Parameter),
     to: &str,
@@ -79,18 +103,21 @@ fn stage(
     // indices need registers.
     let [resident, ahead] = match problem.reduced.len() {
         2.. => [2, 2],
+        _ if pack > 1 => [2, 8],
         // A warp reads 64 bytes or fewer at once.
         _ if dtype.size() <= 2 && !problem.has_columns() => [4, 16],
         _ => [4, 8],
     };
     plan.define("RESIDENT", resident);
     plan.define("AHEAD", ahead);
+    plan.define("PACK", pack);
+    plan.define("ALIGNED", u8::from(aligned));
     let piece = length.div_ceil(pieces);
     let given = |kernel: &str, plan: &mut Plan, shape| {
         plan.launch(kernel, shape, binds![parameters.0, parameters.1, outputs, length, piece])
     };
     if problem.has_columns() {
-        let blocks = outputs.div_ceil(COLUMNS) as u32;
+        let blocks = outputs.div_ceil(COLUMNS * pack) as u32;
         let shape = LaunchShape::new([blocks, pieces as u32, 1], [COLUMNS as u32, OF_A_COLUMN as u32, 1]);
         return given("reduce_side_by_side", plan, shape);
     }
@@ -120,22 +147,32 @@ fn reduce(plan: &mut Plan, kind: &str, input: &DeviceTensor, dims: &[usize], out
     let problem = problem(input, dims);
     let (outputs, length) = (problem.outputs(), problem.length());
     let dtype = input.meta.dtype();
+    let kept: Vec<usize> =
+        (0..input.meta.rank()).filter(|dim| !dims.contains(dim)).map(|dim| input.shape()[dim]).collect();
+    let of_shape = problem.pack(dtype.size(), &kept);
+    let pack = problem.own_pack(of_shape);
+    let aligned = problem.keeps_alignment(pack) && input.alignment.is_multiple_of(pack * dtype.size());
     // Enough pieces to fill the device, none so short that the second launch costs more than it gains.
     let pieces = if problem.has_columns() {
-        (ENOUGH_BLOCKS / outputs.div_ceil(COLUMNS)).clamp(1, (length / SHORTEST_PIECE).max(1))
+        // A thread of several columns has more on its way, so that half as many blocks will do.
+        let blocks = if of_shape > 1 { ENOUGH_BLOCKS / 2 } else { ENOUGH_BLOCKS };
+        // Pieces have as many elements of several columns as of one.
+        let most = (length * of_shape / SHORTEST_PIECE).max(1);
+        (blocks / outputs.div_ceil(COLUMNS * of_shape)).clamp(1, most)
     } else {
         (ENOUGH_THREADS / outputs.max(1)).clamp(1, (length / 256).max(1)).min(1024)
     };
     if pieces == 1 {
         let from = (dtype, type_of(dtype), &problem);
-        return stage(plan, kind, from, 1, (input.into(), out.into()), type_of(out.meta.dtype()));
+        return stage(plan, kind, from, (pack, aligned), 1, (input.into(), out.into()), type_of(out.meta.dtype()));
     }
     let wide = wide_of(dtype);
     let bytes = outputs * pieces * if wide == "float" { 4 } else { 8 };
     let partial = plan.workspace(bytes as u64);
-    stage(plan, kind, (dtype, type_of(dtype), &problem), pieces, (input.into(), partial.into()), wide)?;
+    let from = (dtype, type_of(dtype), &problem);
+    stage(plan, kind, from, (pack, aligned), pieces, (input.into(), partial.into()), wide)?;
     let rest = Problem { kept: vec![(outputs, [1])], reduced: vec![(pieces, [outputs as isize])] };
-    stage(plan, kind, (dtype, wide, &rest), 1, (partial.into(), out.into()), type_of(out.meta.dtype()))
+    stage(plan, kind, (dtype, wide, &rest), (1, true), 1, (partial.into(), out.into()), type_of(out.meta.dtype()))
 }
 
 /// Plans the sum over the rows of `input` [rows, columns].
