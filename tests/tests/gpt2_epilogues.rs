@@ -104,7 +104,8 @@ fn sums_of_biases_are_beside_the_product_where_no_region_takes_them() {
         // Narrower and wider than regions take them.
         (DType::BF16, &[16, 64, 8], 64, "cublaslt", true),
         (DType::BF16, &[16, 64, 8], 8200, "cublaslt", true),
-        (DType::F32, &[16, 64, 8], 768, "tf32", true),
+        (DType::F32, &[4, 8], 768, "tf32", true),
+        (DType::F32, &[16, 64, 8], 768, "tf32", false),
         // More dimensions than sequences have.
         (DType::F32, &[2, 3, 4, 8], 768, "tf32", true),
     ] {
