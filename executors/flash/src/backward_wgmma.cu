@@ -3,10 +3,12 @@
 // one order. The formulas are those of `backward.cu`.
 //
 // One warp group fills shared memory; the others have 64 rows each. `one` is query or key, `other` d_out or value.
+// Wide heads leave a thread registers for one of the gradients of keys and values: there two warp groups have the same
+// keys, and each has one of the two (SHARED_ROWS).
 
 // Narrow heads leave registers for the block's own rows, and for products that go on during the next step.
 // Masks and random numbers need them.
-#define AHEAD (PADDED == 64 && !SCORES_CHANGED && !DROPPED)
+#define AHEAD (PADDED == 64 && !MASK && !CAPPED && !DROPPED)
 
 constexpr int OWN_BYTES = OWN * PADDED * 2;
 constexpr int TILE_BYTES = TILE * PADDED * 2;
@@ -138,7 +140,7 @@ __device__ __forceinline__ void weigh(
     int first_of_warp) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const float to_power = p.scale * LOG2_E;
-#if SCORES_CHANGED || DROPPED
+#if MASK || CAPPED || DROPPED
     const HeadChanges change(p.changes, work.batch, p.heads, head, p.queries, p.keys);
 #endif
 #pragma unroll
@@ -159,6 +161,9 @@ __device__ __forceinline__ void weigh(
 #endif
         }
     }
+#if MASK == 3
+    change.hide(weights, first_of_warp, first, 0.0f);
+#endif
 #if DROPPED
     change.draw<OF_KEYS, TILE / 8>(known.kept, first_of_warp, first);
 #endif
@@ -242,7 +247,8 @@ __device__ __forceinline__ void differentiate(
     u32 turn = 0;
     for (int round = 0; piece(round) < count; ++round) {
         const Work work(p, piece(round));
-        const int first_of_warp = work.first_own + 64 * group + threadIdx.x % GROUP / 32 * 16;
+        const int own_group = SHARED_ROWS ? 0 : group;
+        const int first_of_warp = work.first_own + 64 * own_group + threadIdx.x % GROUP / 32 * 16;
         // Tiles of each of the heads that share keys.
         const int of_head = OF_KEYS ? max(work.tiles / (p.heads / p.shared_heads), 1) : 1;
         Known known = {{0, 0}, {0, 0}, 0};
@@ -259,15 +265,19 @@ __device__ __forceinline__ void differentiate(
         }
         // Gradients of `one`, and where rows are keys, of `other`. What is cleared is settled: products that are under
         // way would be waited for where the compiler moves it between them.
-        float d_one[WIDE][4], d_other[WIDE][4], weights[TILE / 8][4], d_weights[TILE / 8][4];
-        u32 packed[TILE / 16][4], d_packed[TILE / 16][4];
+        float d_one[WIDE][4], weights[TILE / 8][4], d_weights[TILE / 8][4];
+        u32 packed[TILE / 16][4];
         clear(d_one);
         settle(d_one);
+#if !SHARED_ROWS
+        float d_other[WIDE][4];
+        u32 d_packed[TILE / 16][4];
         if constexpr (OF_KEYS) {
             clear(d_other);
             settle(d_other);
         }
-        const u32 own_rows = own.tile(round) + group * (64 * ROW_BYTES);
+#endif
+        const u32 own_rows = own.tile(round) + own_group * (64 * ROW_BYTES);
         own.await_filled(round);
 #if AHEAD
         u32 one[PADDED / 16][4], other[PADDED / 16][4];
@@ -314,6 +324,31 @@ __device__ __forceinline__ void differentiate(
             if constexpr (OF_KEYS) settle(d_other);
             tiles.release(turn + work.tiles - 1);
         }
+#elif SHARED_ROWS
+        // `d_one` is the warp group's own gradient: of values in the first one, of keys in the second.
+        for (int i = 0; i < work.tiles; ++i) {
+            const u32 tile = tiles.tile(turn + i);
+            known.columns = tile + 2 * TILE_BYTES + 8 * t;
+            tiles.await_filled(turn + i);
+            along_width(weights, one, tile);
+            if (group == 1) along_width(d_weights, other, tile + TILE_BYTES);
+            await_products<0>();
+            settle(weights);
+            settle(d_weights);
+            weigh(weights, known, p, work, work.head + i / of_head, first, first_of_warp);
+            if (group == 0) {
+                pack_kept(packed, weights, known);
+                along_rows(d_one, packed, tile + TILE_BYTES);
+            } else {
+                differentiate_weights(d_weights, weights, known, p.changes.kept_factor());
+                pack(packed, d_weights);
+                along_rows(d_one, packed, tile);
+            }
+            await_products<0>();
+            settle(d_one);
+            tiles.release(turn + i);
+            first = work.next(p, first);
+        }
 #else
         for (int i = 0; i < work.tiles; ++i) {
             const u32 tile = tiles.tile(turn + i);
@@ -346,6 +381,11 @@ __device__ __forceinline__ void differentiate(
         for (int half = 0; half < 2; ++half) {
             const int row = first_of_warp + g + 8 * half;
             const bool real = row < (OF_KEYS ? p.keys : p.queries);
+#if SHARED_ROWS
+            T* row_of_result = group == 0 ? place(p.d_value, p.of_d_value, work.batch, work.shared_head, row)
+                                          : place(p.d_key, p.of_d_key, work.batch, work.shared_head, row);
+            write_columns(row_of_result, real, 0, d_one, half, group == 0 ? p.changes.kept_factor() : p.scale);
+#else
             if constexpr (OF_KEYS) {
                 T* d_key = place(p.d_key, p.of_d_key, work.batch, work.shared_head, row);
                 write_columns(d_key, real, 0, d_one, half, p.scale);
@@ -355,6 +395,7 @@ __device__ __forceinline__ void differentiate(
                 T* d_query = place(p.d_query, p.of_d_query, work.batch, work.head, row);
                 write_columns(d_query, real, 0, d_one, half, p.scale);
             }
+#endif
         }
     }
 }

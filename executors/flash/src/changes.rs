@@ -4,6 +4,8 @@ use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::{DeviceTensor, Parameter, Plan, Result};
 use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
+use super::mask_bits::Bits;
+use super::problem::Problem;
 use fulgurite_executor_cuda::elementwise::contiguous_copy;
 use fulgurite_executor_cuda::support::type_of;
 use fulgurite_ops::nn::attention_changes::ChangesMeta;
@@ -42,10 +44,17 @@ impl<'a> Changes<'a> {
         [self.mask.is_some(), self.cap.is_some(), self.dropped.is_some()].into_iter().filter(|has| *has).count()
     }
 
-    /// Tells the kernels which changes they are compiled for.
-    pub fn define(&self, plan: &mut Plan) {
+    /// Plans the bits of a mask of booleans, for kernels of warp groups: of each query, and `by_key` also of each key.
+    pub fn bits(&self, plan: &mut Plan, problem: &Problem, by_key: bool) -> Result<Option<Bits>> {
+        let mask = self.mask.filter(|mask| mask.dtype() == DType::Bool);
+        mask.map(|mask| Bits::plan(plan, mask, problem, by_key)).transpose()
+    }
+
+    /// Tells the kernels which changes they are compiled for, and whether a mask is given as bits.
+    pub fn define(&self, plan: &mut Plan, by_bits: bool) {
         if let Some(mask) = self.mask {
-            plan.define("MASK", if mask.dtype() == DType::Bool { 1 } else { 2 });
+            let booleans = if by_bits { 3 } else { 1 };
+            plan.define("MASK", if mask.dtype() == DType::Bool { booleans } else { 2 });
         }
         if let Some(lengths) = self.lengths {
             plan.define("LENGTHS", type_of(lengths.dtype()));
@@ -59,10 +68,13 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// The last parameters of the kernels, in the order of `masks.cuh`.
-    pub fn parameters(&self, plan: &mut Plan) -> Result<Vec<Parameter>> {
+    /// The last parameters of the kernels, in the order of `masks.cuh`; `bits` are those of a mask that is given as
+    /// bits, as [`Bits::parameters`] has them.
+    pub fn parameters(&self, plan: &mut Plan, bits: Option<[Parameter; 2]>) -> Result<Vec<Parameter>> {
         let mut parameters = Vec::new();
-        if let Some(mask) = self.mask {
+        if let Some(bits) = bits {
+            parameters.extend(bits);
+        } else if let Some(mask) = self.mask {
             let stride =
                 |mask: &DeviceTensor, dim: usize| if mask.shape()[dim] == 1 { 0 } else { mask.strides[dim] as i64 };
             let reach = |dim: usize| (mask.shape()[dim] as i64).saturating_mul(stride(mask, dim).abs());

@@ -109,6 +109,9 @@ __device__ __forceinline__ void soften(
 #pragma unroll
             for (int i = 0; i < 4; ++i) scores[j][i] *= factor;
     }
+#if MASK == 3
+    change.hide(scores, first_of_warp, first, -INFINITY_F32);
+#endif
 #if WINDOW
     if (changes.window_hides(first, first_of_warp + 15)) {
         const int begin = changes.first_key_of(first_of_warp + g) - first - 2 * t;

@@ -6,7 +6,7 @@ use fulgurite_runtime::device::Address;
 use fulgurite_runtime::rules::{LaunchShape, Parameter, Plan};
 
 use super::changes::Changes;
-use super::problem::{Problem, WIDEST_ACCESS};
+use super::problem::{Problem, WIDEST, WIDEST_ACCESS};
 
 /// Rows of a warp group.
 const ROWS: usize = 64;
@@ -31,6 +31,9 @@ const OF_THREE: Registers = [160, 32];
 
 /// As [`OF_TWO`], where all that computes is of use.
 const MOST_OF_TWO: Registers = [240, 24];
+
+/// Of one warp group that computes, which may not have more.
+const OF_ONE: Registers = [240, 40];
 
 /// Queries of a tile of the backward kernel of one pass.
 pub(super) const JOINT_TILE: usize = 64;
@@ -60,6 +63,8 @@ pub(super) struct Groups {
     /// The same of the block's own rows. Where it is one, the next piece of work waits for its rows.
     own_stages: usize,
     registers: Registers,
+    /// Whether all warp groups have the same 64 rows, and each another result.
+    shares_rows: bool,
     /// Heads whose pieces of work are taken in turn, where they are taken from a counter.
     heads_at_once: usize,
     /// Pieces of work: a block's rows of a head.
@@ -75,7 +80,7 @@ impl Groups {
         // Narrow heads would be mostly zeros. Rows of no whole packs are read one by one, by all warps the faster.
         has_products
             && half
-            && (PART / 2 + 1..=2 * PART).contains(&problem.width)
+            && (PART / 2 + 1..=WIDEST).contains(&problem.width)
             && problem.has_whole(Groups::pack(problem))
     }
 
@@ -86,15 +91,19 @@ impl Groups {
         if !Groups::fit(plan, problem) {
             return None;
         }
+        let (narrow, wide) = (Groups::padded(problem) == PART, Groups::padded(problem) > 2 * PART);
+        // Wide heads leave room for a mask, and for tiles of half as many rows.
+        if wide && (changes.cap.is_some() || changes.dropped.is_some()) {
+            return None;
+        }
         // Three, unless many rows of the last block are none.
         let missing = problem.queries.next_multiple_of(3 * ROWS) - problem.queries;
-        let three = Groups::padded(problem) == PART && missing <= problem.queries / 16 && changes.of_registers() == 0;
+        let three = narrow && missing <= problem.queries / 16 && changes.of_registers() == 0;
         let (consumers, registers) = if three { (3, OF_THREE) } else { (2, OF_TWO) };
-        let narrow = Groups::padded(problem) == PART;
         // Where scores are changed in several ways, registers are left for half as many.
-        let tile = if changes.of_registers() <= if narrow { 2 } else { 1 } { 128 } else { 64 };
+        let tile = if !wide && changes.of_registers() <= if narrow { 2 } else { 1 } { 128 } else { 64 };
         let stages = if narrow { 3 } else { 2 };
-        let own_stages = 2;
+        let own_stages = if wide { 1 } else { 2 };
         let rows = own_stages * consumers * ROWS + 2 * stages * tile;
         // Twice the heads that the blocks at work have, so that the last pieces of work are small, if their keys and
         // values fit the cache. No sum depends on it.
@@ -108,6 +117,7 @@ impl Groups {
             stages,
             own_stages,
             registers,
+            shares_rows: false,
             heads_at_once,
             pieces: blocks * problem.heads * problem.batch,
             shared_bytes: rows * Groups::row_bytes(problem) + PIECES_BYTES + BARRIERS * (own_stages + 2 * stages),
@@ -117,12 +127,16 @@ impl Groups {
     /// Of the two backward kernels, as [`Groups::forward`]: that whose blocks have keys, then that whose blocks have
     /// queries. In f16 the gradients of scores may exceed what the products take.
     pub fn backward(plan: &Plan, problem: &Problem, changes: &Changes) -> Option<[Groups; 2]> {
-        // The slopes of capped scores would be as many registers as scores are; wide heads leave room for one change.
+        // The slopes of capped scores would be as many registers as scores are; heads of 65 and more leave room for one
+        // change.
         let room = changes.of_registers() < if Groups::padded(problem) == PART { 3 } else { 2 };
         let fits = Groups::fit(plan, problem) && problem.dtype == DType::BF16 && changes.cap.is_none() && room;
+        let shares_rows = Groups::padded(problem) > 2 * PART;
         let of =
             |[consumers, tile, stages]: [usize; 3], registers: Registers, own: usize, heads: usize, known: usize| {
-                let rows = consumers * ROWS + stages * tile;
+                let shares_rows = shares_rows && consumers > 1;
+                let own_rows = if shares_rows { ROWS } else { consumers * ROWS };
+                let rows = own_rows + stages * tile;
                 Groups {
                     consumers,
                     tile,
@@ -130,8 +144,9 @@ impl Groups {
                     // Rows of narrow heads are held in registers, and their place is filled again at once.
                     own_stages: 1,
                     registers,
+                    shares_rows,
                     heads_at_once: 0,
-                    pieces: own.div_ceil(consumers * ROWS) * heads * problem.batch,
+                    pieces: own.div_ceil(own_rows) * heads * problem.batch,
                     shared_bytes: 2 * rows * Groups::row_bytes(problem)
                         + stages * (tile * known).next_multiple_of(ALIGNMENT)
                         + BARRIERS * (1 + stages),
@@ -141,6 +156,9 @@ impl Groups {
         let known = 2 * size_of::<f32>();
         let (of_keys, of_queries) = if Groups::padded(problem) == PART {
             (([2, 64, 4], OF_TWO), ([2, 96, 4], OF_TWO))
+        } else if shares_rows {
+            // Two have the same keys; one has queries.
+            (([2, 64, 2], MOST_OF_TWO), ([1, 64, 2], OF_ONE))
         } else if changes.of_registers() == 0 {
             (([2, 64, 3], MOST_OF_TWO), ([3, 64, 3], OF_THREE))
         } else {
@@ -153,7 +171,7 @@ impl Groups {
     /// Of the backward kernel that takes one pass for all three gradients; `None` leaves the problem to the two kernels
     /// of [`Groups::backward`]. Narrow heads leave those the registers that make two passes as fast.
     pub fn backward_joint(plan: &Plan, problem: &Problem, is_causal: bool) -> Option<Groups> {
-        let fits = Groups::fit(plan, problem) && problem.dtype == DType::BF16 && Groups::padded(problem) > PART;
+        let fits = Groups::fit(plan, problem) && problem.dtype == DType::BF16 && Groups::padded(problem) == 2 * PART;
         let (consumers, tile, stages) = (2, JOINT_TILE, 3);
         let row_bytes = Groups::row_bytes(problem);
         // Key and value, tiles of query and d_out with a number of each query, gradients of scores of two steps, and
@@ -173,6 +191,7 @@ impl Groups {
             stages,
             own_stages: 1,
             registers: MOST_OF_TWO,
+            shares_rows: false,
             heads_at_once,
             pieces: blocks * problem.shared_heads * problem.batch,
             shared_bytes: tiles + scores + sums + PIECES_BYTES + barriers,
@@ -219,6 +238,7 @@ impl Groups {
         plan.define("OWN_STAGES", self.own_stages);
         plan.define("REGISTERS", self.registers[0]);
         plan.define("FILLER_REGISTERS", self.registers[1]);
+        plan.define("SHARED_ROWS", u8::from(self.shares_rows));
     }
 
     /// The launch: no more blocks than work at a time.

@@ -202,6 +202,7 @@ fn launch_forward(
     let Way { is_causal, scale, changes, .. } = way;
     let groups = Groups::forward(plan, &problem, changes);
     let operands = operands(plan, &problem, groups.is_some(), &[query, key, value])?;
+    let bits = if groups.is_some() { changes.bits(plan, &problem, false)? } else { None };
     let shape = if let Some(groups) = groups {
         plan.source(source_files!["rows.cuh", "masks.cuh", "wgmma.cuh", "tiles.cuh", "forward_wgmma.cu"]);
         groups.define(plan);
@@ -219,7 +220,7 @@ fn launch_forward(
         LaunchShape::linear(blocks as u32, tiling.threads()).shared(tiling.shared_bytes(&problem, own) as u32)
     };
     plan.define("AFTER", u8::from(starts.is_some()));
-    changes.define(plan);
+    changes.define(plan, bits.is_some());
     let mut parameters: Vec<Parameter> = operands.iter().map(|heads| Parameter::from(&heads.tensor)).collect();
     parameters.push(Parameter::from(out));
     match starts {
@@ -235,7 +236,7 @@ fn launch_forward(
         parameters.extend(groups.parameters(&problem));
         parameters.extend(groups.forward_parameters(zeros(plan, size_of::<u32>())));
     }
-    parameters.extend(changes.parameters(plan)?);
+    parameters.extend(changes.parameters(plan, bits.map(|bits| bits.parameters(false)))?);
     plan.launch("attention", shape, parameters)
 }
 
@@ -307,25 +308,27 @@ pub(super) fn backward(
         parameters.extend(groups.joint_parameters(&problem, *is_causal));
         return plan.launch("attention_backward", groups.shape(plan), parameters);
     }
-    let of_changes = changes.parameters(plan)?;
     if let Some(both) = groups {
-        for (groups, of_keys) in both.into_iter().zip([1, 0]) {
+        let bits = changes.bits(plan, &problem, true)?;
+        for (groups, of_keys) in both.into_iter().zip([true, false]) {
+            let of_changes = changes.parameters(plan, bits.map(|bits| bits.parameters(of_keys)))?;
             plan.source(source_files!["rows.cuh", "masks.cuh", "wgmma.cuh", "tiles.cuh", "backward_wgmma.cu"]);
             groups.define(plan);
             define(plan, &problem, Groups::padded(&problem), *is_causal, aligned);
-            plan.define("OF_KEYS", of_keys);
-            changes.define(plan);
+            plan.define("OF_KEYS", u8::from(of_keys));
+            changes.define(plan, bits.is_some());
             let mut parameters = parameters.clone();
             parameters.extend(problem.extents(*scale));
             parameters.extend(groups.parameters(&problem));
-            parameters.extend(of_changes.iter().cloned());
+            parameters.extend(of_changes);
             plan.launch("attention_backward", groups.shape(plan), parameters)?;
         }
         return Ok(());
     }
+    let of_changes = changes.parameters(plan, None)?;
     kernels!(plan, tiling, "backward.cu");
     define_by_warps(plan, &problem, *is_causal, aligned);
-    changes.define(plan);
+    changes.define(plan, false);
     parameters.push((problem.batch as i32).into());
     parameters.extend(problem.extents(*scale));
     parameters.extend(of_changes);

@@ -2,7 +2,7 @@
 //
 // | macro | |
 // |---|---|
-// | MASK | 1: booleans say which keys are seen; 2: numbers of the elements' type are added to scores |
+// | MASK | 1: booleans say which keys are seen; 2: numbers of the elements' type are added to scores; 3: bits say it |
 // | LENGTHS | a batch has fewer keys than there are rows; the type of their numbers |
 // | WINDOW | a query sees that number of last keys, its own included (only with CAUSAL) |
 // | CAPPED | scores become cap tanh(score / cap) |
@@ -31,8 +31,10 @@
 #else
 #define SOME_SEE_NOTHING (MASK || WINDOW)
 #endif
+// Whether a mask has an element for each score, which is looked at as the score is computed.
+#define MARKED (MASK == 1 || MASK == 2)
 // Whether scores are more than products times a factor.
-#define SCORES_CHANGED (MASK || CAPPED)
+#define SCORES_CHANGED (MARKED || CAPPED)
 
 #if MASK == 1
 typedef u8 Mark;
@@ -43,16 +45,24 @@ typedef T Mark;
 struct MarkStrides {
     i64 batch, head, query, key;
 };
+// Of words with the bits of 32 columns each: [batch, heads, rows, words], in words; and how many rows there are. Rows
+// are queries or keys, as the kernel has them.
+struct BitStrides {
+    i64 batch, head, row, rows;
+};
 // Between the results of eight columns: marks are read when they are used, so that few registers hold them.
-#if MASK
+#if MARKED
 #define IN_ORDER asm volatile("" : : : "memory")
 #else
 #define IN_ORDER
 #endif
 
-#if MASK
+#if MARKED
 #define TAKEN_MASK , const Mark *mask, MarkStrides of_mask
 #define GIVEN_MASK mask, of_mask,
+#elif MASK
+#define TAKEN_MASK , const u32 *bits, BitStrides of_bits
+#define GIVEN_MASK bits, of_bits,
 #else
 #define TAKEN_MASK
 #define GIVEN_MASK
@@ -90,9 +100,12 @@ struct MarkStrides {
 #define GIVEN {GIVEN_MASK GIVEN_LENGTHS GIVEN_WINDOW GIVEN_CAP GIVEN_DROPPED}
 
 struct Changes {
-#if MASK
+#if MARKED
     const Mark* mask;
     MarkStrides of_mask;
+#elif MASK
+    const u32* bits;
+    BitStrides of_bits;
 #endif
 #ifdef LENGTHS
     const LENGTHS* lengths;
@@ -160,9 +173,12 @@ struct Changes {
 
 // The changes of a head of a batch.
 struct HeadChanges {
-#if MASK
+#if MARKED
     const Mark* mask;
     int of_query, of_key, last_query, last_key;
+#elif MASK
+    const u32* bits;
+    int words, last_row;
 #endif
 #if CAPPED
     float cap;
@@ -174,12 +190,16 @@ struct HeadChanges {
 #endif
 
     __device__ __forceinline__ HeadChanges(const Changes& c, i64 batch, int heads, int head, int queries, int keys) {
-#if MASK
+#if MARKED
         mask = c.mask + batch * c.of_mask.batch + head * c.of_mask.head;
         of_query = (int)c.of_mask.query;
         of_key = (int)c.of_mask.key;
         last_query = queries - 1;
         last_key = keys - 1;
+#elif MASK
+        bits = c.bits + batch * c.of_bits.batch + head * c.of_bits.head;
+        words = (int)c.of_bits.row;
+        last_row = (int)c.of_bits.rows - 1;
 #endif
 #if CAPPED
         cap = c.cap;
@@ -204,7 +224,7 @@ struct HeadChanges {
         score = most * bent;
         slope *= 1.0f - bent * bent;
 #endif
-#if MASK
+#if MARKED
         const Mark mark = mask[min(query, last_query) * of_query + min(key, last_key) * of_key];
 #if MASK == 1
         score = mark ? score : -INFINITY_F32;
@@ -221,6 +241,31 @@ struct HeadChanges {
 #endif
         return score;
     }
+
+#if MASK == 3
+    // Numbers of pairs that do not see each other become `hidden`, of 16 rows by 8 N columns as results lie; `row` and
+    // `column` are the first ones, the column a multiple of 32. Rows beyond the last get those of the last.
+    template <int N>
+    __device__ __forceinline__ void hide(float (&c)[N][4], int row, int column, float hidden) const {
+        static_assert(N % 4 == 0, "words have 32 columns");
+        const int lane = threadIdx.x % 32, t = lane % 4;
+        const u32* from[2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            from[half] = bits + (i64)min(row + lane / 4 + 8 * half, last_row) * words + column / 32;
+#pragma unroll
+        for (int word = 0; word < N / 4; ++word)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const u32 seen = from[half][word] >> 2 * t;
+#pragma unroll
+                for (int j = 0; j < 4; ++j)
+#pragma unroll
+                    for (int i = 0; i < 2; ++i)
+                        if (!(seen >> (8 * j + i) & 1)) c[4 * word + j][2 * half + i] = hidden;
+            }
+    }
+#endif
 
 #if CAPPED
     // The hyperbolic tangent; as exact as products of 16 bits can tell, or of f32.

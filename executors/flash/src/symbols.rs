@@ -7,9 +7,10 @@ use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 use super::changes::{Changes, Way, changes_fit};
 use super::problem::{WIDEST, WIDEST_OF_OTHERS};
 use super::{flash, launch};
-use fulgurite_ops::core::attention::{self as definition, Attended, beside, row_meta};
+use fulgurite_ops::core::attention::{self as definition, Attended, beside, row_meta, seen_pairs, term_flops};
 use fulgurite_ops::nn::attention_changes::{ChangesMeta, FORMS, Form, Marks, kept};
 use fulgurite_ops::prims::checks;
+use fulgurite_ops::with_changes;
 
 /// The most rows of queries and keys in all: they, and so blocks, are counted by an `int` in the kernels.
 const MOST: usize = i32::MAX as usize;
@@ -113,6 +114,10 @@ pub mod attention {
         Ok((beside(query, value), row_meta(query)))
     }
 
+    fn flops(query: &TensorMeta, key: &TensorMeta, value: &TensorMeta, is_causal: bool, window: Option<i64>) -> u64 {
+        term_flops([query, value], seen_pairs(query, key, is_causal, window), [1, 1])
+    }
+
     fn reference(
         query: &ArrayD<f64>,
         key: &ArrayD<f64>,
@@ -159,28 +164,26 @@ pub mod attention {
         if !fulgurite_executor_cuda::support::has_kernels_for(s.dtype()) {
             return;
         }
-        for (batch, [heads, shared_heads], [queries, keys], width, is_causal) in super::cases(s.dtype()) {
+        for sample in super::samples_of(s.dtype()) {
+            let (batch, [heads, shared_heads], [queries, keys], width, is_causal) = match sample {
+                Sample::Plain(case) => case,
+                Sample::Changed((form, heads, lengths, width)) => (2, heads, lengths, width, form.is_causal()),
+            };
             let (q, k) = ([batch, heads, queries, width], [batch, shared_heads, keys, width]);
-            let case = with(s.normal(q), s.normal(k), s.normal(k), is_causal, 1.0 / (width as f64).sqrt());
-            s.case(case);
-            if s.dtype() == DType::F32 {
-                let rounded = with(s.normal(q), s.normal(k), s.normal(k), is_causal, 1.0 / (width as f64).sqrt());
-                s.case(rounded.tf32(true));
-            }
-        }
-        for (form, [heads, shared_heads], [queries, keys], width) in super::forms(s.dtype()) {
-            let (q, k) = ([2, heads, queries, width], [2, shared_heads, keys, width]);
             let scale = 1.0 / (width as f64).sqrt();
-            let case = with(s.normal(q), s.normal(k), s.normal(k), form.is_causal(), scale);
-            let form = form.made(s, [heads, queries, keys]);
-            s.case(
-                case.mask(form.mask)
-                    .lengths(form.lengths)
-                    .generator(form.generator)
-                    .window(form.window)
-                    .cap(form.cap)
-                    .dropout_p(form.dropout_p),
-            );
+            let case = with(s.normal(q), s.normal(k), s.normal(k), is_causal, scale);
+            match sample {
+                Sample::Changed((form, ..)) => {
+                    s.case(with_changes!(case, form.made(s, [heads, queries, keys])));
+                }
+                Sample::Plain(_) => {
+                    s.case(case);
+                    if s.dtype() == DType::F32 {
+                        let rounded = with(s.normal(q), s.normal(k), s.normal(k), is_causal, scale);
+                        s.case(rounded.tf32(true));
+                    }
+                }
+            }
         }
     }
 
@@ -221,14 +224,23 @@ pub mod attention {
     }
 }
 
-/// The cases of a dtype.
-fn cases(dtype: DType) -> impl Iterator<Item = Case> {
-    CASES.into_iter().filter(move |case| dtype == DType::BF16 || case.3 <= WIDEST_OF_OTHERS)
+/// Attention, or attention with changes.
+#[derive(Clone, Copy)]
+enum Sample {
+    Plain(Case),
+    Changed(ChangedCase),
 }
 
-/// The forms of a dtype: in f32 wide heads do not take all at once.
-fn forms(dtype: DType) -> impl Iterator<Item = (Form, [usize; 2], [usize; 2], usize)> {
-    FORMS.into_iter().filter(move |(form, _, _, width)| dtype != DType::F32 || *form != Form::All || *width <= 64)
+/// What a dtype has of all samples: in f32 wide heads do not take all changes at once.
+fn samples_of(dtype: DType) -> impl Iterator<Item = Sample> {
+    let of = |cases: &'static [Case], forms: &'static [ChangedCase]| {
+        cases.iter().copied().map(Sample::Plain).chain(forms.iter().copied().map(Sample::Changed))
+    };
+    of(&CASES, &FORMS).chain(of(&CASES_OF_GROUPS, &FORMS_OF_GROUPS)).filter(move |sample| match (sample, dtype) {
+        (Sample::Plain((.., width, _)) | Sample::Changed((.., width)), DType::BF16) => *width <= WIDEST,
+        (Sample::Changed((Form::All, .., width)), DType::F32) => *width <= 64,
+        (Sample::Plain((.., width, _)) | Sample::Changed((.., width)), _) => *width <= WIDEST_OF_OTHERS,
+    })
 }
 
 /// Batch, heads and those of keys, queries and keys, width, causal.
@@ -254,6 +266,29 @@ const CASES: [Case; 14] = [
     // Gradients of keys in two parts.
     (1, [2, 1], [70, 90], 256, true),
     (1, [2, 2], [40, 40], 136, false),
+];
+
+/// More of them for kernels of warp groups: several tiles and blocks of wide heads.
+const CASES_OF_GROUPS: [Case; 4] = [
+    (1, [2, 1], [140, 270], 256, false),
+    (1, [2, 2], [270, 140], 192, true),
+    (2, [2, 1], [200, 200], 256, true),
+    (1, [1, 1], [70, 200], 200, false),
+];
+
+/// A form, heads and those of keys, queries and keys, width.
+type ChangedCase = (Form, [usize; 2], [usize; 2], usize);
+
+/// Attention with changes: bits of masks over several words and tiles, and one change of wide heads.
+const FORMS_OF_GROUPS: [ChangedCase; 8] = [
+    (Form::Booleans, [2, 1], [290, 200], 128),
+    (Form::Booleans, [1, 1], [140, 300], 64),
+    (Form::Padding, [2, 2], [130, 140], 128),
+    (Form::Booleans, [2, 2], [150, 140], 256),
+    (Form::Numbers, [1, 1], [70, 130], 256),
+    (Form::Window, [2, 1], [200, 200], 256),
+    (Form::Lengths, [1, 1], [130, 200], 192),
+    (Form::Dropped, [1, 1], [70, 68], 200),
 ];
 
 /// The gradients of [`mod@attention`] for query, key and value, each with the heads of a position beside each other:
@@ -340,6 +375,10 @@ pub mod attention_backward {
         Ok((result, shared.clone(), shared))
     }
 
+    fn flops(query: &TensorMeta, key: &TensorMeta, value: &TensorMeta, is_causal: bool, window: Option<i64>) -> u64 {
+        term_flops([query, value], seen_pairs(query, key, is_causal, window), [3, 2])
+    }
+
     fn reference(
         d_out: &ArrayD<f64>,
         query: &ArrayD<f64>,
@@ -395,41 +434,33 @@ pub mod attention_backward {
         if !fulgurite_executor_cuda::support::has_kernels_for(s.dtype()) {
             return;
         }
-        for (batch, [heads, shared_heads], [queries, keys], width, is_causal) in super::cases(s.dtype()) {
+        for sample in super::samples_of(s.dtype()) {
+            let (batch, [heads, shared_heads], [queries, keys], width, is_causal) = match sample {
+                Sample::Plain(case) => case,
+                Sample::Changed((form, heads, lengths, width)) => (2, heads, lengths, width, form.is_causal()),
+            };
             let (q, k) = ([batch, heads, queries, width], [batch, shared_heads, keys, width]);
             let attended = s.normal([batch, queries, heads, width]);
             // As large as sums of such exponentials are: weights stay near those of attention.
             let log = (keys as f64).ln();
             let log_sums = s.uniform(log + 0.5, log + 1.5, [batch, heads, queries]).cast(DType::F32);
             let scale = 1.0 / (width as f64).sqrt();
-            let of = |tf32: bool| {
+            let of = |s: &Samples| {
                 let (attended, log_sums) = (attended.clone(), log_sums.clone());
-                let call =
-                    with(s.normal(q), s.normal(q), s.normal(k), s.normal(k), attended, log_sums, is_causal, scale);
-                call.tf32(tf32)
+                with(s.normal(q), s.normal(q), s.normal(k), s.normal(k), attended, log_sums, is_causal, scale)
             };
-            let cases = [of(false), of(true)];
-            for case in cases.into_iter().take(if s.dtype() == DType::F32 { 2 } else { 1 }) {
-                s.case(case);
+            match sample {
+                Sample::Changed((form, ..)) => {
+                    let case = of(s);
+                    s.case(with_changes!(case, form.made(s, [heads, queries, keys])));
+                }
+                Sample::Plain(_) => {
+                    let cases = [of(s).tf32(false), of(s).tf32(true)];
+                    for case in cases.into_iter().take(if s.dtype() == DType::F32 { 2 } else { 1 }) {
+                        s.case(case);
+                    }
+                }
             }
-        }
-        for (form, [heads, shared_heads], [queries, keys], width) in super::forms(s.dtype()) {
-            let (q, k) = ([2, heads, queries, width], [2, shared_heads, keys, width]);
-            let attended = s.normal([2, queries, heads, width]);
-            let log = (keys as f64).ln();
-            let log_sums = s.uniform(log + 0.5, log + 1.5, [2, heads, queries]).cast(DType::F32);
-            let scale = 1.0 / (width as f64).sqrt();
-            let (d_out, q, key, value) = (s.normal(q), s.normal(q), s.normal(k), s.normal(k));
-            let case = with(d_out, q, key, value, attended, log_sums, form.is_causal(), scale);
-            let form = form.made(s, [heads, queries, keys]);
-            s.case(
-                case.mask(form.mask)
-                    .lengths(form.lengths)
-                    .generator(form.generator)
-                    .window(form.window)
-                    .cap(form.cap)
-                    .dropout_p(form.dropout_p),
-            );
         }
     }
 

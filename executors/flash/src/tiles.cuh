@@ -2,18 +2,24 @@
 // nothing, fills them for the others: tile after tile, each as soon as its place is free.
 #include "fulgurite/copies.cuh"
 
-// A block is CONSUMERS warp groups with 64 rows each, and one that fills shared memory.
+// A block is CONSUMERS warp groups with 64 rows each, and one that fills shared memory. SHARED_ROWS: they have the same
+// 64 rows, of which each computes another result.
+#ifndef SHARED_ROWS
+#define SHARED_ROWS 0
+#endif
 constexpr int GROUP = 128;
-constexpr int OWN = 64 * CONSUMERS;
+constexpr int OWN = SHARED_ROWS ? 64 : 64 * CONSUMERS;
 constexpr int THREADS = GROUP * (CONSUMERS + 1);
 // Tiles of 64 elements beside each other, and chunks of 16 bytes, that a row has with zeros behind it.
 constexpr int PARTS = PADDED / 64;
 constexpr int CHUNKS = PADDED / 8;
 
 // Rows of a head in memory as a thread of the filling warp group copies them: its chunk of 16 bytes of every AT_ONCE-th
-// row. Copies follow each other closely only if little is computed for each of them.
+// row, and of wide rows the same chunk of each part. Copies follow each other closely only if little is computed for
+// each of them.
 struct Rows {
-    static constexpr int AT_ONCE = GROUP / CHUNKS;
+    static constexpr int TOGETHER = PARTS > 2 ? 8 : CHUNKS;
+    static constexpr int AT_ONCE = GROUP / TOGETHER;
     static_assert(AT_ONCE % 8 == 0, "the order of chunks is the same for all rows of a thread");
     const T* from;
 
@@ -23,8 +29,8 @@ struct Rows {
         asm volatile("" : "+r"(thread));
         return thread % GROUP;
     }
-    static __device__ __forceinline__ int chunk() { return thread() % CHUNKS; }
-    static __device__ __forceinline__ int row() { return thread() / CHUNKS; }
+    static __device__ __forceinline__ int chunk() { return thread() % TOGETHER; }
+    static __device__ __forceinline__ int row() { return thread() / TOGETHER; }
 
     __device__ __forceinline__ Rows(const T* rows, i64 stride) : from(rows + row() * stride + 8 * chunk()) {}
 
@@ -37,20 +43,27 @@ struct Rows {
         if (WIDTH == PADDED && first + ROWS <= count) {
 #pragma unroll
             for (int i = 0; i < ROWS; i += AT_ONCE, at += AT_ONCE * stride)
-                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-                             :
-                             : "r"(to + i * ROW_BYTES), "l"(at)
-                             : "memory");
+#pragma unroll
+                for (int part = 0; part < CHUNKS / TOGETHER; ++part)
+                    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                                 :
+                                 : "r"(to + part * (ROWS * ROW_BYTES) + i * ROW_BYTES), "l"(at + 64 * part)
+                                 : "memory");
             return;
         }
         const int left = count - first - row();
 #pragma unroll
         for (int i = 0; i < ROWS; i += AT_ONCE, at += AT_ONCE * stride) {
-            // Nothing is read where there are 0 bytes to copy.
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                         :
-                         : "r"(to + i * ROW_BYTES), "l"(at), "r"(i < left && 8 * chunk() < WIDTH ? 16 : 0)
-                         : "memory");
+#pragma unroll
+            for (int part = 0; part < CHUNKS / TOGETHER; ++part) {
+                // Nothing is read where there are 0 bytes to copy.
+                const bool real = i < left && 64 * part + 8 * chunk() < WIDTH;
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                             :
+                             : "r"(to + part * (ROWS * ROW_BYTES) + i * ROW_BYTES), "l"(at + 64 * part),
+                               "r"(real ? 16 : 0)
+                             : "memory");
+            }
         }
     }
 };
