@@ -190,8 +190,8 @@ impl Options {
     }
 
     /// Who is asked for the calls of a program for `target`.
-    fn ranking<'a>(&'a self, executors: &'a [&'static ExecutorDef], target: &'a Target) -> Ranking<'a> {
-        Ranking::new(executors, target, self.choices.as_deref())
+    fn ranking<'a>(&'a self, executors: &'a [&'static ExecutorDef], target: &'a Target, of: &Trace) -> Ranking<'a> {
+        Ranking::new(executors, target, self.choices.as_deref()).of_program(of)
     }
 
     /// The list that a program for `device` is compiled with.
@@ -316,7 +316,7 @@ impl Stages {
         let executors = options.executor_list(trace.target.kind());
         if self.begin(trace, options)? {
             let target = self.last().target.clone();
-            let ranking = options.ranking(&executors, &target);
+            let ranking = options.ranking(&executors, &target, self.last());
             self.make_with_rules("autodiff", |trace, rules| autodiff::autodiff_with(trace, &ranking, rules))?;
             self.tell(&ranking);
             self.simplify(options, &executors)?;
@@ -393,7 +393,7 @@ impl Stages {
                 self.transformed(options, Place::BeforeClaim)?;
             }
             let target = self.last().target.clone();
-            let ranking = options.ranking(executors, &target);
+            let ranking = options.ranking(executors, &target, self.last());
             self.make("claim", |trace, fuel| {
                 let claimed = claim::claim(trace, &ranking, fuel)?;
                 // Decompositions bring symbols that nobody reads and symbols that stand elsewhere already.

@@ -93,7 +93,12 @@ fn who_lacks_memory_is_named_and_nothing_is_recorded() {
     let folder = tempfile::tempdir().unwrap();
     let first = records(0, folder.path());
     let said = explained(0, &first, doubled);
-    assert!(said.contains("choice of faults::doubled(input: f32[8]), forward: decomposed of decomposed "), "{said}");
+    assert!(
+        said.contains(
+            "choice of faults::doubled(input: f32[8]), forward, a program of its own: decomposed of decomposed "
+        ),
+        "{said}"
+    );
     let lack = "greedy dropped: needs 257 MiB of memory, ";
     assert!(said.contains(lack) && said.contains(" MiB are free for it"), "{said}");
     let known = first.known();
@@ -107,7 +112,8 @@ fn who_lacks_memory_is_named_and_nothing_is_recorded() {
 fn a_fault_of_the_device_is_named_and_the_next_process_skips_it() {
     let folder = tempfile::tempdir().unwrap();
     let said = explained(1, &records(1, folder.path()), added);
-    let reason = "no choice of faults::added(input: f32[8]), forward: wild ended the work of the device";
+    let reason =
+        "no choice of faults::added(input: f32[8]), forward, a program of its own: wild ended the work of the device";
     assert!(said.contains(reason), "{said}");
     assert_eq!(Records::kept(folder.path()), []);
     let ended = Records::ended(folder.path());

@@ -42,10 +42,12 @@ pub struct Call {
     pub purpose: Purpose,
     /// The precisions that the list of executors asks for.
     pub precisions: Precisions,
+    /// Whether the program is this call and nothing else: then it has no neighbours.
+    pub is_program: bool,
 }
 
 impl Call {
-    /// A call of `def` with these arguments.
+    /// A call of `def` with these arguments, one of several in a program.
     pub fn new(
         def: &OperatorDef,
         metas: &[Arg<TensorMeta>],
@@ -56,17 +58,23 @@ impl Call {
             format!("{}: {}", param.name, Shown(argument))
         };
         let arguments: Vec<String> = def.params.iter().zip(metas).map(named).collect();
-        Call { operator: def.name.to_owned(), arguments: arguments.join(", "), purpose, precisions: precisions.into() }
+        let (operator, arguments, precisions) = (def.name.to_owned(), arguments.join(", "), precisions.into());
+        Call { operator, arguments, purpose, precisions, is_program: false }
+    }
+
+    /// The same call in a program with others.
+    pub fn elsewhere(&self) -> Call {
+        Call { is_program: false, ..self.clone() }
     }
 }
 
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}({}), {}", self.operator, self.arguments, self.purpose.name())?;
-        match self.precisions == Precisions::default() {
-            true => Ok(()),
-            false => write!(f, ", {}", self.precisions),
+        if self.precisions != Precisions::default() {
+            write!(f, ", {}", self.precisions)?;
         }
+        if self.is_program { f.write_str(", a program of its own") } else { Ok(()) }
     }
 }
 

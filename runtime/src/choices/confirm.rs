@@ -42,7 +42,9 @@ struct Given(FxHashMap<Call, Arc<Entry>>);
 
 impl Choices for Given {
     fn find(&self, question: &Question<'_>) -> Found {
-        self.0.get(&question.call()).map_or(Found::Nothing, |entry| Found::Entry(entry.clone()))
+        let call = question.call();
+        let found = self.0.get(&call).or_else(|| self.0.get(&call.elsewhere()));
+        found.map_or(Found::Nothing, |entry| Found::Entry(entry.clone()))
     }
 }
 

@@ -87,6 +87,9 @@ impl Entry {
             "winner": self.winner,
             "candidates": self.tried.iter().map(tried).collect::<Vec<_>>(),
         });
+        if self.call.is_program {
+            value["is_program"] = json!(true);
+        }
         if let Some(note) = &self.note {
             value["note"] = json!(note);
         }
@@ -104,6 +107,7 @@ impl Entry {
             "arguments",
             "purpose",
             "precision",
+            "is_program",
             "target",
             "device",
             "libraries",
@@ -125,6 +129,10 @@ impl Entry {
             precisions: Precisions::named(&precision).ok_or_else(|| {
                 format!("precision is '{precision}', expected 'exact', 'tf32', 'fp8' or 'tf32 and fp8'")
             })?,
+            is_program: match object.get("is_program") {
+                None => false,
+                Some(value) => value.as_bool().ok_or("'is_program' is expected to be true or false")?,
+            },
         };
         let candidates = object.get("candidates").and_then(Value::as_array);
         let tried: Vec<Tried> =

@@ -56,7 +56,12 @@ impl ChoicesFile {
             (&other.operator, other.purpose, other.precisions) == (&call.operator, call.purpose, call.precisions)
         };
         let first = self.entries.keys().filter(like).min()?;
-        Some(format!("the file has a record of it for {}", first.arguments))
+        let of =
+            |is_program| if is_program { "as a program of its own" } else { "as one of several calls of a program" };
+        Some(match first.arguments == call.arguments {
+            true => format!("the file has a record of it {}, here it is {}", of(first.is_program), of(call.is_program)),
+            false => format!("the file has a record of it for {}", first.arguments),
+        })
     }
 
     /// Why a record does not count here.
@@ -77,10 +82,14 @@ impl ChoicesFile {
 impl Choices for ChoicesFile {
     fn find(&self, question: &Question<'_>) -> Found {
         let call = question.call();
-        let Some(entries) = self.entries.get(&call) else {
+        let target = question.target.to_string();
+        let good = |entries: &&Vec<Arc<Entry>>| entries.iter().any(|entry| self.foreign(entry, &target).is_none());
+        let own = self.entries.get(&call);
+        // What is known of the call in other programs is better than nothing.
+        let elsewhere = self.entries.get(&call.elsewhere());
+        let Some(entries) = own.filter(good).or(elsewhere.filter(good)).or(own).or(elsewhere) else {
             return self.of_other_arguments(&call).map_or(Found::Nothing, Found::Ignored);
         };
-        let target = question.target.to_string();
         match entries.iter().find(|entry| self.foreign(entry, &target).is_none()) {
             Some(entry) => Found::Entry(entry.clone()),
             None => {

@@ -150,7 +150,7 @@ fn measured(question: &Question<'_>, means: &Means<'_>) -> Result<Ended, Stopped
     let passing = blames.iter().flatten().any(|blame| !blame.is_for_good());
     let dropped = blames.into_iter().map(|blame| blame.map(|blame| blame.to_string())).collect();
     let mut clock = Clock::new(means.device)?;
-    let opens = names.contains(&DECOMPOSED);
+    let opens = names.contains(&DECOMPOSED) && !question.is_program;
     let mut candidates = Candidates { question, call, dropped, names, passing };
     let all: Vec<usize> = (0..candidates.names.len()).collect();
     let alone = candidates.medians(&mut clock, means, false, &all)?;

@@ -121,7 +121,9 @@ struct Forced(Arc<Entry>);
 
 impl Choices for Forced {
     fn find(&self, question: &Question<'_>) -> Found {
-        match question.call() == self.0.call {
+        // What is measured is a program of its own, whatever the call is elsewhere.
+        let forced = Call { is_program: question.is_program, ..self.0.call.clone() };
+        match question.call() == forced {
             true => Found::Entry(self.0.clone()),
             false => Found::Nothing,
         }

@@ -15,6 +15,7 @@ use crate::meta::{Target, TensorMeta};
 use crate::operator::{OperatorDef, OperatorKind, RuleSet};
 use crate::precision::Precisions;
 use crate::refusal::Refusal;
+use crate::trace::Trace;
 use crate::tracer::rules::TracingRules;
 use crate::transforms::autodiff::rules::GradientRules;
 
@@ -31,12 +32,15 @@ pub struct Question<'a> {
     pub list: &'a [&'static ExecutorDef],
     /// What the program is compiled for.
     pub target: &'a Target,
+    /// Whether the program is this call and nothing else.
+    pub is_program: bool,
 }
 
 impl Question<'_> {
     /// What records name it by.
     pub fn call(&self) -> Call {
-        Call::new(self.def, self.metas, self.purpose, precisions_of(self.list))
+        let call = Call::new(self.def, self.metas, self.purpose, precisions_of(self.list));
+        Call { is_program: self.is_program, ..call }
     }
 }
 
@@ -82,7 +86,7 @@ impl Wanted {
     /// What is asked.
     pub fn question(&self) -> Question<'_> {
         let Wanted { def, metas, list, target, call, .. } = self;
-        Question { def, metas, purpose: call.purpose, list, target }
+        Question { def, metas, purpose: call.purpose, list, target, is_program: call.is_program }
     }
 }
 
@@ -138,6 +142,8 @@ pub struct Ranking<'a> {
     list: &'a [&'static ExecutorDef],
     target: &'a Target,
     choices: Option<&'a dyn Choices>,
+    /// The call that is the whole program, if it is one.
+    only: Option<(&'static OperatorDef, Vec<Arg<TensorMeta>>)>,
     told: RefCell<IndexMap<Call, Told>>,
     wanted: RefCell<IndexMap<Call, Wanted>>,
 }
@@ -145,7 +151,16 @@ pub struct Ranking<'a> {
 impl<'a> Ranking<'a> {
     /// The executors of `list` for programs for `target`; `choices` know winners of single calls.
     pub fn new(list: &'a [&'static ExecutorDef], target: &'a Target, choices: Option<&'a dyn Choices>) -> Ranking<'a> {
-        Ranking { list, target, choices, told: RefCell::default(), wanted: RefCell::default() }
+        Ranking { list, target, choices, only: None, told: RefCell::default(), wanted: RefCell::default() }
+    }
+
+    /// For the calls of a program: if it has one, that has no neighbours. What it is decomposed into has.
+    pub fn of_program(self, trace: &Trace) -> Ranking<'a> {
+        let only = match &trace.block.symbols[..] {
+            [symbol] => symbol.operator().map(|def| (def, trace.block.argument_metas(symbol))),
+            _ => None,
+        };
+        Ranking { only, ..self }
     }
 
     /// The list, in its order, for every call.
@@ -184,7 +199,9 @@ impl<'a> Ranking<'a> {
         let Some(choices) = self.choices.filter(|_| !matches!(def.kind, OperatorKind::Symbol(_))) else {
             return as_listed(None);
         };
-        let question = Question { def, metas, purpose, list: self.list, target: self.target };
+        let is_program = self.only.as_ref().is_some_and(|(own, of)| own.name == def.name && of[..] == *metas);
+        let (list, target) = (self.list, self.target);
+        let question = Question { def, metas, purpose, list, target, is_program };
         let entry = match choices.find(&question) {
             Found::Nothing => return as_listed(None),
             Found::Unmeasured => {
@@ -203,7 +220,7 @@ impl<'a> Ranking<'a> {
         };
         match self.first(&entry.winner, def, purpose) {
             Ok(first) => {
-                self.tell(question.call(), Ok(entry));
+                self.tell(entry.call.clone(), Ok(entry));
                 let others =
                     self.list.iter().copied().filter(|other| first.is_some_and(|first| first.name != other.name));
                 Ranked { executors: first.into_iter().chain(others).collect(), refusal: None }

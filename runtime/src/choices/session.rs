@@ -321,7 +321,7 @@ impl Ahead<'_> {
         }
         let question = wanted.question();
         let names = candidates(&question);
-        if neighbour && !names.contains(&DECOMPOSED) {
+        if neighbour && (!names.contains(&DECOMPOSED) || question.is_program) {
             return;
         }
         let Ok(trace) = program::trace(&question, neighbour) else { return };

@@ -34,6 +34,7 @@ mod tests {
             arguments: String::new(),
             purpose: Purpose::Forward,
             precisions: Precisions::named("exact").unwrap(),
+            is_program: false,
         };
         let tried = |(by, alone, beside): &(&str, f64, Option<f64>)| Tried {
             by: (*by).to_owned(),

@@ -80,6 +80,7 @@ mod tests {
             arguments: "input: f32[8, 64], dim: -1".into(),
             purpose: Purpose::Differentiated,
             precisions: Precision::Tf32.into(),
+            is_program: winner == "fast",
         };
         Entry {
             call,
@@ -120,6 +121,9 @@ mod tests {
         assert!(wrong("\"winner\"", "\"victor\"").contains("'victor' is no field"));
         assert!(wrong("forward and backward", "sideways").contains("purpose is 'sideways'"));
         assert!(wrong("tf32", "fp16").contains("precision is 'fp16', expected 'exact', 'tf32', 'fp8' or"));
+        assert!(
+            wrong("\"is_program\":true", "\"is_program\":1").contains("'is_program' is expected to be true or false")
+        );
         assert!(wrong("12.25", "-1").contains("candidate 'fast'"));
         assert!(wrong("\"operator\":\"gelu\"", "\"operator\":\"softmax\"").contains("line 3: is a second record"));
         for end in 0..whole.len() - 1 {

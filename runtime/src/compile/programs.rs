@@ -89,7 +89,7 @@ fn split_once(trace: Trace, wrt: &[usize], of: &[usize], options: &Options) -> R
         return Err(Error::Argument { argument: "trace".into(), message });
     }
     let target = joint.last().target.clone();
-    let ranking = options.ranking(&executors, &target);
+    let ranking = options.ranking(&executors, &target, joint.last());
     let differentiate = |stages: &mut Stages| -> Step {
         stages.make_with_rules(transforms::VJP, |trace, rules| {
             let mut next = vjp_of(trace, wrt, of, &ranking, rules)?;

@@ -45,7 +45,7 @@ pub(crate) fn compile_split(trace: Trace, wrt: &[usize], of: &[usize], options: 
 pub fn with_gradients(trace: Trace, wrt: &[usize], options: &Options) -> Result<Trace> {
     let list = options.executor_list(trace.target.kind());
     let once = |trace: Trace| {
-        let ranking = options.ranking(&list, &trace.target);
+        let ranking = options.ranking(&list, &trace.target, &trace);
         let made = vjp_by(&trace, wrt, &ranking);
         let wanted = ranking.wanted().into_iter().map(|one| (one.call.clone(), one)).collect();
         (made, Gathered { wanted, peak: None })

@@ -116,7 +116,7 @@ pub(super) fn journal(folder: &Path) -> String {
 }
 
 fn blamed(candidate: &str, reason: &str, skipped: bool) -> Blamed {
-    let call = "choices::risky(input: f32[100]), forward".to_owned();
+    let call = "choices::risky(input: f32[100]), forward, a program of its own".to_owned();
     Blamed { call, candidate: candidate.into(), reason: reason.into(), skipped }
 }
 

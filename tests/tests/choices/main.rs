@@ -165,6 +165,25 @@ fn the_recorded_winner_comes_before_the_list() {
     });
 }
 
+/// A call that is a whole program has no neighbours, and a record of its own; one of the call elsewhere counts where
+/// there is none.
+#[test]
+fn a_program_of_one_call_has_a_record_of_its_own() {
+    let elsewhere = entry(DECOMPOSED, Purpose::Forward);
+    let mut own = entry("unlisted", Purpose::Forward);
+    own.call.is_program = true;
+    let twice = |x: Tensor| doubled(doubled(x));
+    let several = trace("several", Target::cpu(), &Names::default(), meta(&[4, 8]), twice).unwrap().0;
+    let said = |trace: &Trace, entries: &[Entry]| explain(&staged(trace, entries));
+    let both = [elsewhere.clone(), own.clone()];
+    assert!(said(&program(&[4, 8]), &both).contains("forward, a program of its own: unlisted of listed"));
+    assert!(said(&several, &both).contains("forward: decomposed of listed"));
+    assert!(said(&program(&[4, 8]), &[elsewhere]).contains("forward: decomposed of listed"));
+    let alone = said(&several, &[own]);
+    let reason = "the file has a record of it as a program of its own, here it is as one of several calls of a program";
+    assert!(alone.contains(reason), "{alone}");
+}
+
 #[test]
 fn the_same_record_gives_the_same_program() {
     let entries = [entry(DECOMPOSED, Purpose::Forward), entry("unlisted", Purpose::Differentiated)];
@@ -236,7 +255,8 @@ fn a_lower_precision_asks_for_no_other() {
     let candidates = |names: &[&str]| {
         let (list, metas, target) =
             (executors_named(names, "cpu").unwrap(), [Arg::Tensor(meta(&[4, 8]))], Target::cpu());
-        let question = Question { def, metas: &metas, purpose: Purpose::Forward, list: &list, target: &target };
+        let purpose = Purpose::Forward;
+        let question = Question { def, metas: &metas, purpose, list: &list, target: &target, is_program: false };
         Records::candidates(&question, std::time::Duration::ZERO).unwrap()
     };
     assert_eq!(candidates(&["listed", "cpu"]), ["listed", DECOMPOSED, "unlisted"]);
@@ -278,9 +298,9 @@ fn records_of_other_machines_are_ignored_with_a_reason() {
 fn records_of_other_shapes_are_ignored_with_a_reason() {
     let stages = staged(&program(&[8, 4]), &[entry(DECOMPOSED, Purpose::Forward)]);
     assert_eq!(claimed(&stages), claimed(&staged(&program(&[8, 4]), &[])));
-    let reason =
-        "no choice of choices::doubled(input: f32[8, 4]), forward: the file has a record of it for input: f32[4, 8]";
-    assert!(explain(&stages).contains(reason), "{}", explain(&stages));
+    let reason = "the file has a record of it for input: f32[4, 8]";
+    let line = format!("no choice of choices::doubled(input: f32[8, 4]), forward, a program of its own: {reason}");
+    assert!(explain(&stages).contains(&line), "{}", explain(&stages));
     // One of the gradient says nothing of the call alone.
     let stages = staged(&program(&[8, 4]), &[entry(DECOMPOSED, Purpose::Differentiated)]);
     assert!(!explain(&stages).contains("no choice of"), "{}", explain(&stages));

@@ -110,7 +110,8 @@ fn the_fastest_is_measured_recorded_and_followed() {
     let (said, first) = text(&records(folder.path()));
     // Not in the list, and faster than the one that is by what that one waits.
     assert!(said.contains("next by prompt"), "{said}");
-    assert!(said.contains("choice of choices::next(input: f32[200000]), forward: prompt of tardy "), "{said}");
+    let choice = "choice of choices::next(input: f32[200000]), forward, a program of its own: prompt of tardy ";
+    assert!(said.contains(choice), "{said}");
     assert!(said.contains("failing dropped: ") && said.contains("is broken"), "{said}");
     let all = Records::kept(folder.path());
     let [Kept { entry: Ok(entry), path }] = &all[..] else { panic!("{all:?}") };
@@ -128,7 +129,7 @@ fn the_fastest_is_measured_recorded_and_followed() {
     };
     std::fs::write(path, print(&[other])).unwrap();
     let (said, other) = text(&records(folder.path()));
-    assert!(said.contains("forward: decomposed of tardy") && !said.contains("by prompt"), "{said}");
+    assert!(said.contains("its own: decomposed of tardy") && !said.contains("by prompt"), "{said}");
     assert_ne!(first, other);
 
     // A damaged one is measured anew.
@@ -180,7 +181,8 @@ fn forward_and_backward_are_measured_together() {
         fulgurite_runtime::jit::trace("program", Target::cpu(), &Names::default(), meta, super::doubled).unwrap();
     let programs = split_stages(trace, &[0], &[0], &options).unwrap();
     let said = explain(&programs.joint);
-    assert!(said.contains("choice of choices::doubled(input: f32[20, 100]), forward and backward: "), "{said}");
+    let choice = "choice of choices::doubled(input: f32[20, 100]), forward and backward, a program of its own: ";
+    assert!(said.contains(choice), "{said}");
     let entries = records.known();
     assert!(entries.iter().any(|entry| entry.tried.iter().any(|tried| tried.by == "unlisted")), "{entries:?}");
 }

@@ -96,7 +96,8 @@ fn what_time_does_not_suffice_for_follows_the_list_and_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let records = records(folder.path());
     let said = explained(program(300), &Asked::new(&records, Some(Duration::ZERO)));
-    let reason = "no choice of choices::next(input: f32[300]), forward: the time for measuring was up";
+    let reason = "no choice of choices::next(input: f32[300]), forward, a program of its own: the time for \
+                  measuring was up";
     assert!(said.contains(reason) && said.contains("next by tardy"), "{said}");
     assert!(Records::kept(folder.path()).is_empty() && records.known().is_empty());
     // The same process answers alike, also where there is more time.
@@ -122,6 +123,7 @@ fn options_say_how_long_programs_that_are_run_are_measured() {
         ..Options::default()
     };
     let said = jit(next).options(options).compile(&Array::zeros([1 << 20], DType::F32).unwrap()).unwrap().explain();
-    let reason = "no choice of choices::next(input: f32[1048576]), forward: the time for measuring was up";
+    let reason = "no choice of choices::next(input: f32[1048576]), forward, a program of its own: the time for \
+                  measuring was up";
     assert!(said.contains(reason) && said.contains("next by tardy"), "{said}");
 }
