@@ -49,7 +49,7 @@ pub(crate) struct Form {
 }
 
 impl Form {
-    fn new(meta: TensorMeta, strides: Strides) -> Arc<Form> {
+    pub(crate) fn new(meta: TensorMeta, strides: Strides) -> Arc<Form> {
         let contiguous = is_contiguous(meta.shape(), &strides);
         Arc::new(Form { meta, strides, contiguous })
     }
@@ -204,6 +204,11 @@ impl Array {
 
     pub(crate) fn from_memory(memory: Memory, meta: TensorMeta, strides: Strides, offset: usize) -> Array {
         Array(Box::new(Parts { memory, form: Form::new(meta, strides), offset }))
+    }
+
+    /// The whole of some memory, in a form that other arrays have too.
+    pub(crate) fn of_form(memory: Memory, form: Arc<Form>) -> Array {
+        Array(Box::new(Parts { memory, form, offset: 0 }))
     }
 
     /// The same values on `device`; the same data if they are there already.
@@ -404,6 +409,15 @@ impl Array {
     }
 
     fn gather_elements<T: Element>(&self) -> Result<Vec<T>> {
+        if let (Memory::Device(buffer), true) = (&self.0.memory, self.is_contiguous()) {
+            // What is read is not copied to an array of the host first.
+            let bytes = buffer.to_bytes()?;
+            let mut values: Vec<T> = self.room()?;
+            values.resize(self.0.form.meta.len(), T::zeroed());
+            let own = &bytes[self.byte_offset()..][..self.0.form.meta.bytes()];
+            bytemuck::cast_slice_mut(&mut values).copy_from_slice(own);
+            return Ok(values);
+        }
         let host = self.to_host()?;
         let buffer = host.buffer()?;
         let data: &[T] = bytemuck::cast_slice(&buffer.as_bytes()[..buffer.len() / size_of::<T>() * size_of::<T>()]);

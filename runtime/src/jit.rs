@@ -19,10 +19,11 @@ use crate::transforms::donate::{Donation, donations};
 use crate::tree::Tree;
 use cache::{Cache, Found};
 
+mod bound;
 mod cache;
-
 mod vjp;
 
+pub use bound::{Bound, WithState};
 pub use vjp::{CompiledVjp, Gradients, Pullback, Vjp};
 
 /// Names of a function's arguments and results at the root of their trees.
@@ -380,23 +381,42 @@ where
 
     /// Whether `key` is that of these arguments.
     fn matches(&self, key: &Key, inputs: &[Array], attributes: &[Attribute]) -> bool {
-        key.leaves.len() == inputs.len()
-            && key.attributes == attributes
+        self.matches_behind(key, (0, 0), inputs, attributes)
+    }
+
+    /// Whether `key` is that of arguments of which the first ones, with so many leaves and attributes, are as in the
+    /// key, and the others are these.
+    fn matches_behind(
+        &self,
+        key: &Key,
+        (leaves, before): (usize, usize),
+        inputs: &[Array],
+        attributes: &[Attribute],
+    ) -> bool {
+        key.leaves.len() == leaves + inputs.len()
+            && key.attributes.get(before..) == Some(attributes)
             && key.autocast == self.options.autocast
             && key.registrations == registered::epoch()
-            && key.leaves.iter().zip(&key.forms.0).zip(inputs).all(|(((meta, strides), form), array)| {
-                // What a donated argument is updated to comes back in the form that it had.
-                if Arc::ptr_eq(form, array.form()) {
-                    return true;
+            && self.have_forms(key, leaves, inputs)
+    }
+
+    /// Whether these arrays have the forms of the key's leaves from number `first` on.
+    fn have_forms(&self, key: &Key, first: usize, inputs: &[Array]) -> bool {
+        // Those before the first are not walked over.
+        let (leaves, forms) = (key.leaves.iter().skip(first), key.forms.0.iter().skip(first));
+        leaves.zip(forms).zip(inputs).all(|(((meta, strides), form), array)| {
+            // What a donated argument is updated to comes back in the form that it had.
+            if Arc::ptr_eq(form, array.form()) {
+                return true;
+            }
+            meta.shape() == array.shape()
+                && meta.dtype() == array.dtype()
+                && meta.device() == self.device(array)
+                && match strides {
+                    Some(strides) => !array.is_contiguous() && strides[..] == *array.strides(),
+                    None => array.is_contiguous(),
                 }
-                meta.shape() == array.shape()
-                    && meta.dtype() == array.dtype()
-                    && meta.device() == self.device(array)
-                    && match strides {
-                        Some(strides) => !array.is_contiguous() && strides[..] == *array.strides(),
-                        None => array.is_contiguous(),
-                    }
-            })
+        })
     }
 
     fn compile_for(&self, key: &Key, tree: I::With<Tensor>) -> Result<Compiled<O>> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fulgurite::device::{
     Addresses, CodeError, CodeStep, Command, DeviceCode, DeviceError, DeviceStream, LibraryCall, LoadedCode,
-    ReplayCounts, Room,
+    ReplayCounts, Room, same_addresses,
 };
 use fulgurite::kernels::launch::DeviceAddress;
 
@@ -20,7 +20,7 @@ type Piece = Arc<dyn Fn(&Heap) -> Result<(), SimError> + Send + Sync>;
 
 /// The work of a whole run, with the addresses of inputs and outputs that it uses.
 struct Recorded {
-    given: Vec<DeviceAddress>,
+    given: Arc<[DeviceAddress]>,
     pieces: Vec<Piece>,
 }
 
@@ -113,18 +113,18 @@ impl LoadedCode for SimCode {
 
     /// The pieces of a run are made once for each set of addresses, and enqueued one by one: each may be late. Steps on
     /// several streams are not replayed.
-    unsafe fn replay(&mut self, stream: &dyn DeviceStream, given: &[DeviceAddress]) -> Result<bool, CodeError> {
+    unsafe fn replay(&mut self, stream: &dyn DeviceStream, given: &Arc<[DeviceAddress]>) -> Result<bool, CodeError> {
         if !self.code.other_streams().is_empty() {
             return Ok(false);
         }
-        if self.recorded.as_ref().is_none_or(|recorded| recorded.given != given) {
+        if self.recorded.as_ref().is_none_or(|recorded| !same_addresses(&recorded.given, given)) {
             let addresses = self.code.addresses(&self.room, given);
             let steps = 0..self.code.steps.len();
             let pieces = steps.map(|step| self.pieces(step, &addresses).map_err(|error| CodeError::at(step, error)));
             let pieces = pieces.collect::<Result<Vec<_>, _>>()?.concat();
             let count = if self.recorded.is_none() { &mut self.counts.graphs } else { &mut self.counts.updates };
             *count += 1;
-            self.recorded = Some(Recorded { given: given.to_vec(), pieces });
+            self.recorded = Some(Recorded { given: given.clone(), pieces });
         }
         self.room.begin(stream)?;
         let stream = SimStream::of(stream).map_err(DeviceError::from)?;

@@ -112,6 +112,12 @@ impl Addresses {
     }
 }
 
+/// Whether two runs have the same addresses. Those of one allocation are not compared: hundreds of them may be in no
+/// cache of the processor.
+pub fn same_addresses(known: &Arc<[DeviceAddress]>, given: &Arc<[DeviceAddress]>) -> bool {
+    Arc::ptr_eq(known, given) || known == given
+}
+
 impl DeviceCode {
     /// Where everything is in a run with these addresses of inputs and fresh outputs.
     pub fn addresses(&self, room: &Room, given: &[DeviceAddress]) -> Addresses {
@@ -240,14 +246,15 @@ pub trait LoadedCode: Send {
     /// Enqueues a whole run, with what comes before its first step, in a way that costs the host less than its steps:
     /// as a graph that is recorded once and replayed. Where steps are on several streams, the backend sees to what they
     /// wait for, and `stream` goes on when all have ended. False if nothing was enqueued, and the steps are to be. It
-    /// is called from the second run on.
+    /// is called from the second run on. A run that is given the same allocation as one before has the addresses of
+    /// that run ([`same_addresses`]).
     ///
     /// # Safety
     /// As [`LoadedCode::step`], for every step.
     ///
     /// # Errors
     /// The backend's.
-    unsafe fn replay(&mut self, stream: &dyn DeviceStream, given: &[DeviceAddress]) -> Result<bool, CodeError> {
+    unsafe fn replay(&mut self, stream: &dyn DeviceStream, given: &Arc<[DeviceAddress]>) -> Result<bool, CodeError> {
         let _ = (stream, given);
         Ok(false)
     }

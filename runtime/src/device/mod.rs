@@ -70,6 +70,7 @@ pub(crate) mod faults;
 pub(crate) mod fences;
 pub mod host_time;
 pub(crate) mod host_work;
+mod kept;
 pub mod kind;
 pub mod memory;
 pub mod plan;
@@ -84,6 +85,7 @@ pub mod uploader;
 pub use crate::stream_kind::StreamKind;
 pub use code::{
     Addresses, CodeError, CodeStep, DeviceCode, LoadedCode, Location, RECORD_BYTES, ReplayCounts, Room, Root,
+    same_addresses,
 };
 pub use command::{Address, Command, LibraryCall, Parameter, Payload, Place, Report, Source};
 pub use context::{DeviceContext, MemoryHeld};

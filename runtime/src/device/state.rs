@@ -9,6 +9,7 @@ use super::error::{Category, DeviceError};
 use super::faults::FaultLog;
 use super::fences::Streams;
 use super::host_time::waiting;
+use super::kept::Kept;
 use super::kind::find_kind;
 use super::stream::{DeviceEvent, DeviceStream, HostMemory};
 use super::timeline::{Activity, Marks, Timeline};
@@ -17,10 +18,6 @@ use crate::error::Result;
 use crate::meta::Device;
 use crate::stream_kind::StreamKind;
 
-/// Freed blocks kept for the next of their size: allocating waits for the device.
-const KEPT_BLOCKS: usize = 256;
-/// So many bytes of them in all; what is more goes back to the driver.
-const KEPT_BYTES: usize = 512 << 20;
 /// Reads of at most so many bytes go through page-locked memory.
 const PINNED_BYTES: usize = 64 << 10;
 
@@ -29,7 +26,7 @@ const PINNED_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct DeviceState {
     device: Device,
-    kept: Mutex<Vec<Block>>,
+    kept: Mutex<Kept>,
     faults: FaultLog,
     spare_events: Arc<SpareEvents>,
     unfinished: Mutex<Unfinished>,
@@ -140,7 +137,7 @@ impl DeviceState {
         tracing::debug!(%device, "context made");
         let state = Arc::new(DeviceState {
             device,
-            kept: Mutex::new(Vec::new()),
+            kept: Mutex::default(),
             faults: FaultLog::default(),
             spare_events: Arc::default(),
             unfinished: Mutex::default(),
@@ -191,8 +188,8 @@ impl DeviceState {
     /// A block of exactly `bytes` bytes, maybe used before.
     pub(crate) fn take(&self, bytes: usize) -> Result<Block> {
         let mut free = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(i) = free.iter().rposition(|memory| memory.bytes() == bytes) {
-            return Ok(free.swap_remove(i));
+        if let Some(memory) = free.take(bytes) {
+            return Ok(memory);
         }
         drop(free);
         Ok(self.allocate(bytes)?)
@@ -215,10 +212,8 @@ impl DeviceState {
     /// user.
     pub(crate) fn give_back(&self, memory: Block) {
         let mut free = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept: usize = free.iter().map(Block::bytes).sum();
-        if kept + memory.bytes() <= KEPT_BYTES && free.len() < KEPT_BLOCKS {
-            free.push(memory);
-            return;
+        if free.has_room(memory.bytes()) {
+            return free.add(memory);
         }
         drop(free);
         self.free(vec![memory]);
@@ -246,7 +241,7 @@ impl DeviceState {
     /// Frees what is kept for later, once the work that may use it has ended.
     pub(crate) fn give_up_kept(&self) {
         let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
-        self.free(kept);
+        self.free(kept.into_blocks());
     }
 
     /// What kernels reported of their data.

@@ -11,6 +11,7 @@ use fulgurite_kernels::launch::{CopyRange, DeviceAddress};
 
 use super::placement::{Base, Placement, Source as OutputSource, not_unique};
 use crate::array::{Array, Memory};
+use crate::device::faults::Origins;
 use crate::device::host_time::counted;
 use crate::device::memory::{Content, Known};
 use crate::device::{
@@ -22,6 +23,7 @@ use crate::stream_kind::StreamKind;
 use crate::trace::Trace;
 use crate::transforms::plan::{MemoryUse, memory_use};
 
+pub(super) mod bound;
 mod checked;
 mod fault;
 mod inputs;
@@ -216,7 +218,7 @@ impl DeviceProgram {
 
     /// Enqueues the work for these addresses: replayed, or every step by itself. The first run is launched, since there
     /// may be no other.
-    fn replay(&self, loaded: &mut Loaded, starts: &[DeviceAddress]) -> Result<()> {
+    fn replay(&self, loaded: &mut Loaded, starts: &Arc<[DeviceAddress]>) -> Result<()> {
         if !self.graph {
             // Each symbol is waited for, so that an error is that of the symbol it names.
             loaded.room.begin(loaded.state.stream())?;
@@ -338,7 +340,7 @@ impl DeviceProgram {
     fn run_with(
         &self,
         mut inputs: Vec<Array>,
-        work: impl FnOnce(&mut Loaded, &[DeviceAddress]) -> Result<()>,
+        work: impl FnOnce(&mut Loaded, &Arc<[DeviceAddress]>) -> Result<()>,
     ) -> Result<Vec<Array>> {
         // Before the program is held, and so dropped behind it.
         let seen;
@@ -352,7 +354,7 @@ impl DeviceProgram {
             let name = &self.trace.block.value(self.trace.block.parameters[i]).name;
             not_unique(name, inputs[i].is_external())
         })?;
-        counted(|spent| &mut spent.inputs, || self.stage(loaded, &inputs))?;
+        counted(|spent| &mut spent.inputs, || self.stage(loaded, &inputs, &self.regions.staging))?;
         let mut placed: Vec<Array> = Vec::with_capacity(inputs.len());
         let mut starts: Vec<DeviceAddress> = Vec::with_capacity(inputs.len());
         for (array, staged) in inputs.into_iter().zip(&self.regions.staging) {
@@ -371,6 +373,7 @@ impl DeviceProgram {
         }
         let number = loaded.state.enqueued(&self.code.name);
         tracing::trace!(function = %self.code.name, "inputs are on the device");
+        let starts: Arc<[DeviceAddress]> = starts.into();
         counted(|spent| &mut spent.launching, || work(loaded, &starts))?;
         let run = Enqueued { inputs: placed, fresh, seen: &seen, number };
         counted(|spent| &mut spent.results, || self.hand_out(loaded, run))
@@ -379,24 +382,7 @@ impl DeviceProgram {
     /// What callers get of a run that is enqueued.
     fn hand_out(&self, loaded: &mut Loaded, run: Enqueued<'_>) -> Result<Vec<Array>> {
         let Enqueued { inputs, fresh, seen, number } = run;
-        let mut origins = seen.origins.clone();
-        let own = loaded.own();
-        if let Some(fault) = &loaded.fault {
-            origins = fault.fetch(&loaded.state, origins)?;
-        }
-        for (buffer, offset) in fresh.iter().zip(&self.regions.outputs) {
-            if let Some(offset) = offset {
-                let from = own.offset(*offset as usize);
-                let range = CopyRange { from, to: buffer.address(), bytes: buffer.len() };
-                // SAFETY: both ranges are allocated for as many bytes, and used on this stream alone.
-                unsafe { loaded.state.stream().copy(range) }?;
-            }
-        }
-        let written = loaded.state.written(number)?;
-        loaded.last = Some(written.clone());
-        let fresh = fresh.into_iter().map(|buffer| Memory::Device(Arc::new(buffer))).collect();
-        self.runs.fetch_add(1, Ordering::Relaxed);
-        let known = Known { origins, written: Some(written) };
+        let (known, fresh) = self.ended(loaded, fresh, seen.origins.clone(), number)?;
         // Where a run overwrites all results of the run before, as a training step does, one record says it of all.
         let shared = seen.shared();
         if let Some(content) = shared {
@@ -417,6 +403,34 @@ impl DeviceProgram {
             }
         }
         Ok(outputs)
+    }
+
+    /// What comes behind a run that is enqueued, whose inputs come from the runs `origins`: small fresh outputs are
+    /// copied to the memory that callers get, and the end is marked. What is known of what it wrote, and that memory.
+    fn ended(
+        &self,
+        loaded: &mut Loaded,
+        fresh: Vec<DeviceBuffer>,
+        mut origins: Origins,
+        number: u64,
+    ) -> Result<(Known, Vec<Memory>)> {
+        let own = loaded.own();
+        if let Some(fault) = &loaded.fault {
+            origins = fault.fetch(&loaded.state, origins)?;
+        }
+        for (buffer, offset) in fresh.iter().zip(&self.regions.outputs) {
+            if let Some(offset) = offset {
+                let from = own.offset(*offset as usize);
+                let range = CopyRange { from, to: buffer.address(), bytes: buffer.len() };
+                // SAFETY: both ranges are allocated for as many bytes, and used on this stream alone.
+                unsafe { loaded.state.stream().copy(range) }?;
+            }
+        }
+        let written = loaded.state.written(number)?;
+        loaded.last = Some(written.clone());
+        let fresh = fresh.into_iter().map(|buffer| Memory::Device(Arc::new(buffer))).collect();
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        Ok((Known { origins, written: Some(written) }, fresh))
     }
 
     /// Says which symbol an error of its work comes from.

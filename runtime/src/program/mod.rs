@@ -33,6 +33,16 @@ enum Ready {
     Device(Box<device::DeviceProgram>),
 }
 
+/// A state that is bound to a program.
+pub(crate) struct BoundState(device::bound::State);
+
+impl BoundState {
+    /// The arrays of the state, as the last run left them.
+    pub(crate) fn into_arrays(self) -> Vec<Array> {
+        self.0.into_arrays()
+    }
+}
+
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Program({}, {} symbols)", self.trace.name, self.trace.block.symbols.len())
@@ -137,6 +147,25 @@ impl Program {
         match &self.ready {
             Ready::Host(program) => program.run(inputs),
             Ready::Device(program) => program.run(inputs),
+        }
+    }
+
+    /// Keeps the first `count` of `outputs`, those of a run of this program, as the state of the runs to come, which
+    /// look at none of it; the rest are left. `None`, and all are left, where the program does not update that state in
+    /// place on a device, or somebody else holds a part of it.
+    pub(crate) fn bind(&self, outputs: &mut Vec<Array>, count: usize) -> Option<BoundState> {
+        match &self.ready {
+            Ready::Host(_) => None,
+            Ready::Device(program) => program.bind(outputs, count).map(BoundState),
+        }
+    }
+
+    /// Runs the program on the state that was bound to it and the inputs behind that, which are known to have the metas
+    /// and strides that it takes. The outputs behind the state. After an error the state is not to be used.
+    pub(crate) fn run_bound(&self, state: &BoundState, inputs: Vec<Array>) -> Result<Vec<Array>> {
+        match &self.ready {
+            Ready::Host(_) => unreachable!("no state is bound to a program of the host"),
+            Ready::Device(program) => program.run_bound(&state.0, inputs),
         }
     }
 

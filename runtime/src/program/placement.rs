@@ -1,8 +1,10 @@
 //! Where the values of a planned trace are found when it runs, and where its outputs come from.
 
+use std::sync::Arc;
+
 use fulgurite_kernels::view::contiguous_strides;
 
-use crate::array::{Array, Memory, Strides};
+use crate::array::{Array, Form, Memory, Strides};
 use crate::error::{CallStack, Error, Result};
 use crate::executor::VIEW;
 use crate::meta::TensorMeta;
@@ -46,6 +48,8 @@ pub(super) struct Placement {
     pub(super) overwritten: Vec<bool>,
     /// Outputs made fresh: one for each `Base::Output`.
     pub(super) fresh: Vec<TensorMeta>,
+    /// The forms of these outputs, shared by those of all runs.
+    forms: Vec<Arc<Form>>,
 }
 
 /// The error of a donated input that is not for the program to overwrite.
@@ -149,7 +153,9 @@ impl Placement {
         }
         let mut overwritten = vec![false; block.parameters.len()];
         donated.iter().flatten().for_each(|input| overwritten[*input] = true);
-        Ok(Placement { slots, outputs, overwritten, fresh })
+        let form = |meta: &TensorMeta| Form::new(meta.clone(), contiguous_strides(meta.shape()).into());
+        let forms = fresh.iter().map(form).collect();
+        Ok(Placement { slots, outputs, overwritten, fresh, forms })
     }
 
     /// Whether arrays are what the trace takes; those that the host still holds count as if they were on `device`.
@@ -192,6 +198,11 @@ impl Placement {
         Ok(())
     }
 
+    /// The n-th fresh output in its memory.
+    pub(super) fn fresh_array(&self, n: usize, memory: Memory) -> Array {
+        Array::of_form(memory, self.forms[n].clone())
+    }
+
     /// The outputs of a run, given its inputs and the memory of fresh outputs.
     pub(super) fn collect(&self, inputs: Vec<Array>, fresh: Vec<Memory>) -> Vec<Array> {
         let mut inputs: Vec<Option<Array>> = inputs.into_iter().map(Some).collect();
@@ -209,9 +220,7 @@ impl Placement {
             let array = match source {
                 Source::Fresh(n) => {
                     let memory = fresh[*n].take().unwrap_or_else(|| unreachable!("made once, taken once"));
-                    let meta = self.fresh[*n].clone();
-                    let strides = contiguous_strides(meta.shape()).into();
-                    Array::from_memory(memory, meta, strides, 0)
+                    self.fresh_array(*n, memory)
                 }
                 // What is updated where it is comes back as it came.
                 Source::Donated(i) => {

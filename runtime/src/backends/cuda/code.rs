@@ -4,17 +4,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use fulgurite_kernels::cuda::{CaptureMode, Context, CudaError, ExecutableGraph, Graph, Stream};
+use fulgurite_kernels::cuda::{CaptureMode, Context, CudaError, ExecutableGraph, Fill, Graph, Stream};
 use fulgurite_kernels::launch::DeviceAddress;
 
 use super::choice::{Choice, Miss};
 use super::library::Libraries;
 use super::recorders::Recorders;
 use super::stream::CudaStream;
-use super::work::{Work, enqueue, ready};
+use super::work::{Work, enqueue, fill_of, ready};
 use crate::device::{
     Addresses, CodeError, DeviceCode, DeviceError, DeviceStream, LoadedCode, RECORD_BYTES, ReplayCounts, Room,
-    StreamKind,
+    StreamKind, same_addresses,
 };
 
 /// Graphs that are kept for different addresses of large inputs and outputs.
@@ -22,7 +22,7 @@ const MOST_GRAPHS: usize = 4;
 
 /// A graph, and the addresses of inputs and outputs that it uses.
 struct Recorded {
-    key: Vec<DeviceAddress>,
+    key: Arc<[DeviceAddress]>,
     /// What it was made from; an update names its nodes.
     graph: Graph,
     executable: ExecutableGraph,
@@ -35,6 +35,8 @@ pub(super) struct CudaCode {
     room: Room,
     /// For each step.
     work: Vec<Vec<Work>>,
+    /// Clears the record of faults.
+    fill: Option<Fill>,
     /// The one used last is the last.
     graphs: Vec<Recorded>,
     choice: Choice,
@@ -56,6 +58,7 @@ impl CudaCode {
         Ok(CudaCode {
             context: context.clone(),
             work: ready(context, libraries, code, stream, room)?,
+            fill: if room.fault.is_some() { fill_of(context)? } else { None },
             code: code.clone(),
             room,
             graphs: Vec::new(),
@@ -92,7 +95,12 @@ impl CudaCode {
                 if let Some(record) = self.room.fault.filter(|_| whole) {
                     // SAFETY: the record has as many bytes, and is used by work of this program alone, which the
                     // other streams of it go on behind.
-                    unsafe { main.fill_u8(record, 0, RECORD_BYTES) }?;
+                    unsafe {
+                        match &self.fill {
+                            Some(fill) => fill.enqueue(main, record, 0, RECORD_BYTES),
+                            None => main.fill_u8(record, 0, RECORD_BYTES),
+                        }
+                    }?;
                 }
                 return Ok(fences.map_or(Ok(()), |fences| fences.begin(recorders))?);
             };
@@ -115,7 +123,7 @@ impl CudaCode {
     ///
     /// # Safety
     /// As [`CudaCode::capture`].
-    unsafe fn record(&mut self, stream: &Stream, given: &[DeviceAddress]) -> Result<(), CodeError> {
+    unsafe fn record(&mut self, stream: &Stream, given: &Arc<[DeviceAddress]>) -> Result<(), CodeError> {
         let all: Vec<usize> = (0..self.code.steps.len()).collect();
         // SAFETY: promised by the caller.
         let graph = unsafe { self.capture(given, &all) }?;
@@ -127,7 +135,7 @@ impl CudaCode {
         if self.graphs.len() == MOST_GRAPHS {
             self.graphs.remove(0);
         }
-        self.graphs.push(Recorded { key: given.to_vec(), graph, executable });
+        self.graphs.push(Recorded { key: given.clone(), graph, executable });
         Ok(())
     }
 
@@ -136,7 +144,12 @@ impl CudaCode {
     ///
     /// # Safety
     /// As [`CudaCode::capture`].
-    unsafe fn update(&mut self, given: &[DeviceAddress], graph: usize, steps: &[usize]) -> Result<bool, CodeError> {
+    unsafe fn update(
+        &mut self,
+        given: &Arc<[DeviceAddress]>,
+        graph: usize,
+        steps: &[usize],
+    ) -> Result<bool, CodeError> {
         let mut recorded = self.graphs.remove(graph);
         if !steps.is_empty() {
             // SAFETY: promised by the caller.
@@ -147,7 +160,7 @@ impl CudaCode {
                 }
             }
         }
-        recorded.key = given.to_vec();
+        recorded.key = given.clone();
         self.graphs.push(recorded);
         self.counts.updates += 1;
         Ok(true)
@@ -166,9 +179,9 @@ impl LoadedCode for CudaCode {
     }
 
     /// Replays a graph for these addresses. False if there is none, and it is not known that the addresses come again.
-    unsafe fn replay(&mut self, stream: &dyn DeviceStream, given: &[DeviceAddress]) -> Result<bool, CodeError> {
+    unsafe fn replay(&mut self, stream: &dyn DeviceStream, given: &Arc<[DeviceAddress]>) -> Result<bool, CodeError> {
         let stream = CudaStream::of(stream)?.raw();
-        match self.graphs.iter().rposition(|recorded| recorded.key == given) {
+        match self.graphs.iter().rposition(|recorded| same_addresses(&recorded.key, given)) {
             Some(at) if at + 1 < self.graphs.len() => {
                 let recorded = self.graphs.remove(at);
                 self.graphs.push(recorded);

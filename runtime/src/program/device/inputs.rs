@@ -20,11 +20,16 @@ pub(super) fn placed(mut array: Array, device: Device, state: &Arc<DeviceState>)
     loop {
         let Memory::Device(buffer) = array.memory() else { unreachable!("moved to the device above") };
         let start = buffer.address().offset(array.byte_offset());
-        if start.0.is_multiple_of(INPUT_ALIGNMENT as u64) || array.meta().is_empty() {
+        if is_aligned(&array, start) {
             return Ok((array, start));
         }
         array = aligned(&array, start, state)?;
     }
+}
+
+/// Whether kernels may read the array where its first element is at `start`.
+pub(super) fn is_aligned(array: &Array, start: DeviceAddress) -> bool {
+    start.0.is_multiple_of(INPUT_ALIGNMENT as u64) || array.meta().is_empty()
 }
 
 /// A copy of the array, whose first element is at `start`, that begins where kernels expect it.

@@ -15,7 +15,7 @@ pub(super) const LARGEST_STAGED: usize = 1 << 20;
 /// What the address of an input's first element is a multiple of, in bytes: the widest load.
 pub(super) const INPUT_ALIGNMENT: usize = 16;
 /// Alignment of the regions of the program's memory, in bytes.
-const ALIGNMENT: u64 = 256;
+pub(super) const ALIGNMENT: u64 = 256;
 
 /// The program's own memory, in bytes from its start.
 #[derive(Debug, Default)]
