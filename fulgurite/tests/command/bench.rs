@@ -115,3 +115,32 @@ fn an_interrupted_bench_says_how_many_steps_it_timed() {
     assert!(err.contains("stopping after this step with the steps that were timed"), "{err}");
     assert!(err.contains(&format!("warning: interrupted: {timed} of 1000000 steps were timed")), "{err}");
 }
+
+/// What an earlier bench timed is not beside the table of one that timed nothing.
+#[test]
+#[cfg(unix)]
+fn an_interrupted_warm_up_leaves_no_figures_of_an_earlier_bench() {
+    use std::process::{Command, Stdio};
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run/bench/bench.json");
+    let table = || fs::read_to_string(folder.path().join("run/bench/metrics.csv")).unwrap_or_default();
+    run_in(folder.path(), &[&SMALL[..], &["--bench", "3"]].concat()).ok();
+    assert!(file.exists());
+    let earlier = table();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+        .args([&SMALL[..], &["--bench", "1000000"]].concat())
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while table() == earlier {
+        assert_eq!(child.try_wait().unwrap(), None, "the command has ended");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    // Where the signal came after the warm-up, the figures are the new ones.
+    let asked = fs::read_to_string(&file).map(|text| serde_json::from_str::<Value>(&text).unwrap()["asked"].clone());
+    assert!(asked.is_err() || asked.as_ref().is_ok_and(|asked| *asked == 1_000_000), "{asked:?}");
+}

@@ -39,13 +39,17 @@ pub struct Metrics {
 impl fmt::Display for Metrics {
     /// A line of the table.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fn or_nothing(value: Option<impl ToString>) -> String {
-            value.map_or_else(String::new, |value| value.to_string())
+        fn or_nothing(f: &mut fmt::Formatter<'_>, value: Option<impl fmt::Display>) -> fmt::Result {
+            value.map_or(Ok(()), |value| write!(f, "{value}"))?;
+            f.write_str(",")
         }
         let Metrics { step, loss, learning_rate, gradient_norm, tokens_per_second, mfu, milliseconds, peak_bytes } =
             self;
-        let (norm, speed, mfu) = (or_nothing(*gradient_norm), or_nothing(*tokens_per_second), or_nothing(*mfu));
-        write!(f, "{step},{loss},{learning_rate},{norm},{speed},{mfu},{milliseconds},{peak_bytes}")
+        write!(f, "{step},{loss},{learning_rate},")?;
+        or_nothing(f, *gradient_norm)?;
+        or_nothing(f, *tokens_per_second)?;
+        or_nothing(f, *mfu)?;
+        write!(f, "{milliseconds},{peak_bytes}")
     }
 }
 
@@ -140,7 +144,9 @@ const EVERY: Duration = Duration::from_millis(200);
 pub struct MetricsFile {
     path: PathBuf,
     file: File,
-    /// Lines that are not written yet.
+    /// Steps whose lines are not written yet. They are put into words when they are: a step only adds its numbers.
+    waiting: Vec<Metrics>,
+    /// The words, kept for their memory.
     lines: String,
     /// When lines were written last.
     written: Instant,
@@ -163,7 +169,8 @@ impl MetricsFile {
         let failed = |error| MetricsError::Io { path: path.clone(), error };
         durable::write(&path, text.as_bytes()).map_err(failed)?;
         let file = OpenOptions::new().append(true).open(&path).map_err(failed)?;
-        Ok(MetricsFile { path, file, lines: String::new(), written: Instant::now() })
+        let (waiting, lines) = (Vec::new(), String::new());
+        Ok(MetricsFile { path, file, waiting, lines, written: Instant::now() })
     }
 
     fn failed(&self, error: io::Error) -> MetricsError {
@@ -176,14 +183,17 @@ impl MetricsFile {
     /// # Errors
     /// The file system's.
     pub fn add(&mut self, metrics: &Metrics) -> Result<(), MetricsError> {
-        // A string takes whatever is written.
-        let _ = writeln!(self.lines, "{metrics}");
+        self.waiting.push(*metrics);
         if self.written.elapsed() >= EVERY { self.write() } else { Ok(()) }
     }
 
     fn write(&mut self) -> Result<(), MetricsError> {
-        let written = self.file.write_all(self.lines.as_bytes());
         self.lines.clear();
+        for metrics in self.waiting.drain(..) {
+            // A string takes whatever is written.
+            let _ = writeln!(self.lines, "{metrics}");
+        }
+        let written = self.file.write_all(self.lines.as_bytes());
         self.written = Instant::now();
         written.map_err(|error| self.failed(error))
     }

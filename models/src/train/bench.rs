@@ -1,6 +1,8 @@
 //! Steps of a run that are timed, as the run takes them: with its data, its log and its table. No checkpoint is read or
 //! written.
 
+use std::io::ErrorKind;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fulgurite_runtime::device::DeviceState;
@@ -24,6 +26,8 @@ pub const WARM_UP: u64 = 10;
 
 /// The folder of a bench in that of the run.
 pub const FOLDER: &str = "bench";
+/// The file in it that has the figures, where steps were timed; whoever calls [`bench`] writes it.
+pub const FILE: &str = "bench.json";
 
 /// What the steps of a run take.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -107,15 +111,17 @@ pub fn bench(
     let schedule = checked(&options, &checkpoint)?;
     let options = &TrainOptions { steps, ..options };
     let _opening = DeviceState::open_ahead(options.device());
-    let run = prepare(options, &checkpoint)?;
+    let mut run = prepare(options, &checkpoint, false)?;
     std::fs::create_dir_all(&options.out).map_err(|error| fulgurite_runtime::Error::File {
         path: options.out.display().to_string(),
         message: error.to_string(),
     })?;
     super::announce(options, &run, line);
+    // The figures of an earlier bench are not those of the table and the report that are begun now.
+    remove_figures(&options.out.join(FILE))?;
     let mut page = RunReport::open(&options.out, settings::subject(options, &run), None).map_err(in_table)?;
     let (config, tokens, context) = (run.config.clone(), run.tokens, run.batches.position().context);
-    let (programs, chunks) = fit::programs(options, &config, &run, false)?;
+    let (programs, chunks) = fit::programs(options, &config, &mut run, false)?;
     if let Some(why) = chunks {
         line(&why.to_string());
     }
@@ -168,6 +174,16 @@ pub fn bench(
         compiles: programs.compiles(options),
         loss: taken.losses.last().copied().unwrap_or(f64::NAN),
     })
+}
+
+fn remove_figures(path: &Path) -> Result<(), TrainError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            let (path, message) = (path.display().to_string(), error.to_string());
+            Err(fulgurite_runtime::Error::File { path, message }.into())
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

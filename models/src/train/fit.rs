@@ -12,6 +12,7 @@ use super::run::Run;
 use crate::head::Logits;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
+use crate::step::TrainState;
 
 /// A device's memory less one part of so many is for what plans do not count: code, graphs, libraries.
 const UNPLANNED_PART: u64 = 64;
@@ -21,7 +22,7 @@ const UNPLANNED_PART: u64 = 64;
 pub(super) fn programs<'a>(
     options: &'a TrainOptions,
     config: &'a dyn Model,
-    run: &Run,
+    run: &mut Run,
     validates: bool,
 ) -> Result<(Programs<'a>, Option<Chunks>)> {
     let asked = options.logits.or(run.chunks.map(|_| Logits::Chunked));
@@ -29,38 +30,39 @@ pub(super) fn programs<'a>(
     if asked.is_some() || unlimited {
         return Ok((Programs::new(options, config, asked.unwrap_or_default()), run.chunks));
     }
+    let Run { state, batches, validation, .. } = run;
+    let state = state.get()?;
     fitting(None, |logits| {
         let programs = Programs::new(options, config, logits);
         // What does not fit into the limit of a program is its error.
-        let step = programs.of_batch(options, &run.state, &run.batches, |program, _| program.memory())?;
+        let step = programs.of_batch(options, state, batches, |program, _| program.memory())?;
         if options.device().is_cpu() {
             return Ok((programs, step.peak()));
         }
         // A device's programs keep their memory, and the moments wait for the update beside those of the batches.
         let moments = match options.accumulate {
             1 => 0,
-            _ => bytes(&run.state.exp_avg, |_| true) + bytes(&run.state.exp_avg_sq, |_| true),
+            _ => bytes(&state.exp_avg, |_| true) + bytes(&state.exp_avg_sq, |_| true),
         };
-        let validation = match run.validation.first().filter(|_| validates) {
+        let validation = match validation.first().filter(|_| validates) {
             Some(batch) => {
-                let compiled = programs.validation_loss.compile(&(run.state.params.clone(), batch_arrays(batch)?))?;
+                let compiled = programs.validation_loss.compile(&(state.params.clone(), batch_arrays(batch)?))?;
                 compiled.program().memory().transient
             }
             None => 0,
         };
         let (resident, transient) = (step.inputs + step.outputs + moments, step.transient + validation);
         let predicted = resident + transient;
-        match room(options, run)?.filter(|limit| predicted > *limit) {
+        match room(options, state)?.filter(|limit| predicted > *limit) {
             Some(limit) => Err(Error::PlanTooLarge { predicted, resident, transient, limit, tried: String::new() }),
             None => Ok((programs, predicted)),
         }
     })
 }
 
-/// What the run may use of its device's memory: what is free, but for a part, and what its state has there; `None`
-/// where that is not known.
-fn room(options: &TrainOptions, run: &Run) -> Result<Option<u64>> {
-    let state = &run.state;
+/// What a run of this state may use of its device's memory: what is free, but for a part, and what the state has there;
+/// `None` where that is not known.
+fn room(options: &TrainOptions, state: &TrainState<Array>) -> Result<Option<u64>> {
     let held: u64 = [&state.params, &state.exp_avg, &state.exp_avg_sq]
         .map(|tree| bytes(tree, |array| !array.device().is_cpu()))
         .iter()

@@ -1,5 +1,6 @@
 //! What a run tells of its steps: lines, the progress bar, the table of metrics.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fulgurite_runtime::device::DeviceState;
@@ -44,11 +45,19 @@ impl Report {
     }
 }
 
+/// The progress bar is brought up to date at most this often, and with every line that is told: nobody reads faster,
+/// and a step of a millisecond is not to be slowed down by it.
+const BAR_EVERY: Duration = Duration::from_millis(50);
+
 /// What is told of steps as their reports are read.
 pub(super) struct Log<'a> {
     options: &'a TrainOptions,
     schedule: &'a Schedule,
     bar: ProgressBar,
+    /// When the bar was brought up to date last.
+    shown: Option<Instant>,
+    /// `None` for the host.
+    device: Option<Arc<DeviceState>>,
     line: &'a mut dyn FnMut(&str),
     report: &'a mut RunReport,
     /// Of a step.
@@ -77,11 +86,15 @@ impl<'a> Log<'a> {
         (line, report): (&'a mut dyn FnMut(&str), &'a mut RunReport),
     ) -> Result<Log<'a>> {
         let tokens = tokens as f64;
+        let device = options.device();
+        let device = (!device.is_cpu()).then(|| DeviceState::of(device)).transpose()?;
         let seconds_at_peak = peak_flops(options)?.map(|peak| tokens * flops::of_token(model, context) / peak);
         Ok(Log {
             options,
             schedule,
             bar: progress_bar(progress, done, options.steps),
+            shown: None,
+            device,
             line,
             report,
             tokens,
@@ -157,11 +170,11 @@ impl<'a> Log<'a> {
             tokens_per_second: speed.map(|steps| self.tokens * steps),
             mfu: speed.zip(self.seconds_at_peak).map(|(steps, seconds)| steps * seconds),
             milliseconds: 1e3 * spent,
-            peak_bytes: peak_bytes(options)?,
+            peak_bytes: peak_of(self.device.as_deref()),
         };
         self.metrics.add(&metrics).map_err(in_table)?;
         let writing = self.report.step(&metrics);
-        if options.device().is_cpu() {
+        if self.device.is_none() {
             // A device computes meanwhile.
             self.clock.pause(writing);
         }
@@ -170,11 +183,14 @@ impl<'a> Log<'a> {
         }
         let speed =
             || self.clock.speed().map_or_else(String::new, |steps| format!(", {:.0} tokens/s", self.tokens * steps));
-        if !self.bar.is_hidden() {
-            self.bar.inc(1);
+        let is_told = number == self.first || number.is_multiple_of(options.log_every) || number == options.steps;
+        // Lines are printed above the bar, which is drawn again with them.
+        if !self.bar.is_hidden() && (is_told || self.shown.is_none_or(|shown| shown.elapsed() >= BAR_EVERY)) {
+            self.bar.set_position(number);
             self.bar.set_message(format!("loss {loss:.4}{}", speed()));
+            self.shown = Some(Instant::now());
         }
-        if number == self.first || number.is_multiple_of(options.log_every) || number == options.steps {
+        if is_told {
             let norm = norm.map_or_else(String::new, |norm| format!("grad norm {norm:.3}, "));
             let text = format!("step {number}: loss {loss:.4}, {norm}lr {rate:.2e}{}", speed());
             self.tell(&text);
@@ -195,10 +211,14 @@ pub(super) fn peak_flops(options: &TrainOptions) -> Result<Option<f64>> {
 /// The largest amount of memory that this process has held so far: of the device's, or of the host's in arrays.
 pub(super) fn peak_bytes(options: &TrainOptions) -> Result<u64> {
     let device = options.device();
-    Ok(match device.is_cpu() {
-        true => fulgurite_kernels::buffer::peak_bytes(),
-        false => DeviceState::of(device)?.context().memory_held().peak,
-    } as u64)
+    let state = (!device.is_cpu()).then(|| DeviceState::of(device)).transpose()?;
+    Ok(peak_of(state.as_deref()))
+}
+
+/// As [`peak_bytes`], of a device that is open, or of the host.
+fn peak_of(device: Option<&DeviceState>) -> u64 {
+    let peak = device.map_or_else(fulgurite_kernels::buffer::peak_bytes, |state| state.context().memory_held().peak);
+    peak as u64
 }
 
 /// How long steps take.

@@ -26,7 +26,7 @@ use fulgurite_runtime::{Error, Result};
 
 pub use crate::parameters::{initial_parameters, parameters_from, zeros};
 pub use arrays::{batch_arrays, generator, step_scalars};
-pub use bench::{Bench, FOLDER as BENCH_FOLDER, WARM_UP, bench};
+pub use bench::{Bench, FILE as BENCH_FILE, FOLDER as BENCH_FOLDER, WARM_UP, bench};
 pub use failure::{Cause, Divergence, TrainError};
 pub use host::HostParts;
 pub use notes::{DROPOUT_STREAMS, PRECISION};
@@ -61,7 +61,7 @@ pub fn train(
     let checkpoint = options.out.join(kept::NEWEST);
     let schedule = checked(options, &checkpoint)?;
     let _opening = DeviceState::open_ahead(options.device());
-    let run = prepare(options, &checkpoint)?;
+    let run = prepare(options, &checkpoint, true)?;
     std::fs::create_dir_all(&options.out)
         .map_err(|error| Error::File { path: options.out.display().to_string(), message: error.to_string() })?;
     if let Tokenizer::File(file) = &run.tokenizer {
@@ -110,14 +110,14 @@ pub fn train(
 /// Takes the steps of a run, with its page.
 fn reported(
     options: &TrainOptions,
-    run: Run,
+    mut run: Run,
     mut report: TrainReport,
     (schedule, progress): (&Schedule, bool),
     page: &mut RunReport,
     line: &mut dyn FnMut(&str),
 ) -> std::result::Result<TrainReport, TrainError> {
     let (config, first) = (run.config.clone(), run.done);
-    let (programs, chunks) = fit::programs(options, &config, &run, true)?;
+    let (programs, chunks) = fit::programs(options, &config, &mut run, true)?;
     if let Some(why) = chunks.map(|why| why.to_string()) {
         line(&why);
         page.add(What::Note { text: why }).map_err(in_table)?;
@@ -130,18 +130,18 @@ fn reported(
         save(checkpoint, &mut run, options, &programs.validation_loss)?;
     }
     metrics::plot(&options.out).map_err(in_table)?;
-    programs.of_batch(options, &run.state, &run.batches, |_, stages| write_stages(&report.traces, stages))??;
+    programs.of_batch(options, run.state.get()?, &run.batches, |_, stages| write_stages(&report.traces, stages))??;
     (report.steps, report.losses, report.skipped) = (run.done, taken.losses, taken.skipped);
     (report.tokens_per_second, report.compiles) = (taken.tokens_per_second, programs.compiles(options));
     report.stopped = options.asked_to_stop();
     if !report.stopped {
-        let loss = evaluate(&run, &programs.validation_loss)?;
+        let loss = evaluate(&mut run, &programs.validation_loss)?;
         line(&format!("validation loss {loss:.4} after {} steps", run.done));
         report.validation_loss = Some(loss);
         if loss.is_finite() {
             page.add(What::Validation { loss }).map_err(in_table)?;
         }
-        if let Some(text) = sample(&run, options)? {
+        if let Some(text) = sample(&mut run, options)? {
             report.sample = text.clone();
             line(&format!("sample:\n{}{text}", options.prompt));
             page.add(What::Sample { prompt: options.prompt.clone(), text }).map_err(in_table)?;
@@ -149,7 +149,7 @@ fn reported(
         report.stopped = options.asked_to_stop();
     }
     if options.profile && !report.stopped {
-        let mut profile = programs.profile(options, run.state, &run.batches)?;
+        let mut profile = programs.profile(options, run.state.into_inner()?, &run.batches)?;
         profile.timeline = taken.timeline;
         profile.ceilings = ceilings(options)?;
         write_profile(&options.out, &profile, line)?;

@@ -2,7 +2,7 @@
 
 use fulgurite_ops::prelude::Tensor;
 use fulgurite_runtime::compile::Stage;
-use fulgurite_runtime::jit::Jit;
+use fulgurite_runtime::jit::{Bound, Jit};
 use fulgurite_runtime::program::{Profile, Program};
 use fulgurite_runtime::{Array, Result, jit};
 
@@ -27,6 +27,9 @@ type AccumulateArguments<T> = (Parameters<T>, Parameters<T>, T, BatchTensors<T>,
 type UpdateArguments<T> = (TrainState<T>, Parameters<T>, T, StepScalars<T>);
 type GradientArguments<T> = (Parameters<T>, BatchTensors<T>, T);
 type LossArguments<T> = (Parameters<T>, BatchTensors<T>);
+
+/// The state that steps update.
+pub(super) type State = Bound<TrainState<Tensor>, Tensor>;
 
 /// The loss of a validation batch.
 pub(super) type ValidationLoss<'a> = Function<'a, LossArguments<Array>, LossArguments<Tensor>, Tensor>;

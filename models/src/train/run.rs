@@ -12,7 +12,7 @@ use super::chunks::{Chunks, fitting};
 use super::failure::{Cause, Divergence, TrainError};
 use super::notes::{self, DATA, DROPOUT_STREAMS, PRECISION, SET, VALIDATION};
 use super::options::TrainOptions;
-use super::programs::ValidationLoss;
+use super::programs::{State, ValidationLoss};
 use super::resume;
 use crate::argument_error::wrong;
 use crate::batches::{Batch, Batches, Order, validation_batches};
@@ -31,7 +31,7 @@ use crate::{kept, training_data, weight_files};
 pub(super) struct Run {
     pub(super) config: ModelConfig,
     pub(super) tokenizer: Tokenizer,
-    pub(super) state: TrainState<Array>,
+    pub(super) state: State,
     pub(super) done: u64,
     pub(super) batches: Batches,
     pub(super) validation: Vec<Batch>,
@@ -72,7 +72,8 @@ pub(super) fn within_memory(options: &TrainOptions, config: &dyn Model, context:
     let (resident, transient) = (weights.saturating_mul(3), weights);
     let least = resident.saturating_add(transient);
     if least > limit {
-        return Err(Error::PlanTooLarge { predicted: least, resident, transient, limit, tried: String::new() });
+        let tried = "; weights, moments and gradients alone take that".into();
+        return Err(Error::PlanTooLarge { predicted: least, resident, transient, limit, tried });
     }
     // What is small beside the limit is planned when it is compiled.
     if options.accumulate > 1 || least < limit / 8 {
@@ -138,8 +139,9 @@ fn configured(
     Ok(config)
 }
 
-/// What a run begins with: from random weights, those of a file, or a checkpoint.
-pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> {
+/// What a run begins with: from random weights, those of a file, or a checkpoint. A run that never `evaluates` has no
+/// validation batches, and needs no data that would fill one.
+pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool) -> Result<Run> {
     let load = if options.allow_nonfinite { weight_files::load_unchecked } else { weight_files::load };
     let initial = options.init.as_deref().map(|path| load(path, None)).transpose();
     let initial = initial.map_err(|error| wrong("init", error))?;
@@ -171,8 +173,9 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
     }
     let (train, validation) =
         training_data::open(&options.data, &options.validation, &tokenizer).map_err(|error| wrong("data", error))?;
-    let validation = validation_batches(&validation, options.batch, context, options.evaluate_batches)
-        .map_err(|error| wrong("validation data", error))?;
+    let batches_of = || validation_batches(&validation, options.batch, context, options.evaluate_batches);
+    let validation =
+        if evaluates { batches_of().map_err(|error| wrong("validation data", error))? } else { Vec::new() };
     if let Some(saved) = saved {
         let resume::Continued { checkpoint, newest, passed_over } = saved;
         let Checkpoint { state: stored, tensors } = checkpoint;
@@ -182,7 +185,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
         let read = |prefix: &str| parameters_from(&config, &tensors, prefix, options.precision.parameters());
         let state = TrainState { params: read("")?, exp_avg: read(FIRST_MOMENT)?, exp_avg_sq: read(SECOND_MOMENT)? };
         return Ok(Run {
-            state,
+            state: State::new(state),
             done: stored.step,
             batches,
             validation,
@@ -212,7 +215,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path) -> Result<Run> 
         exp_avg_sq: zeros(&config, dtype, device)?,
     };
     Ok(Run {
-        state,
+        state: State::new(state),
         done: 0,
         batches,
         validation,
@@ -239,9 +242,8 @@ pub(super) fn save(
 ) -> Result<(), TrainError> {
     let diverged = |run: &Run, cause| run.divergence(run.done, cause);
     let mut tensors = BTreeMap::new();
-    for (prefix, tree) in
-        [("", &run.state.params), (FIRST_MOMENT, &run.state.exp_avg), (SECOND_MOMENT, &run.state.exp_avg_sq)]
-    {
+    let state = run.state.get()?;
+    for (prefix, tree) in [("", &state.params), (FIRST_MOMENT, &state.exp_avg), (SECOND_MOMENT, &state.exp_avg_sq)] {
         for (name, array) in tree.leaves() {
             tensors.insert(format!("{prefix}{name}"), to_host(array)?);
         }
@@ -284,7 +286,7 @@ pub(super) fn save(
         other => other.map_err(|error| resume::in_file(path, error))?,
     }
     if let Some(batch) = run.validation.first() {
-        let value: Array = loss.call((run.state.params.clone(), batch_arrays(batch)?))?;
+        let value: Array = loss.call((run.state.get()?.params.clone(), batch_arrays(batch)?))?;
         let value = value.item()?;
         if !value.is_finite() {
             return Err(diverged(run, Cause::ValidationLoss(value)).into());
@@ -310,10 +312,10 @@ pub(super) fn save(
 }
 
 /// Mean loss over the validation batches.
-pub(super) fn evaluate(run: &Run, loss: &ValidationLoss<'_>) -> Result<f64> {
+pub(super) fn evaluate(run: &mut Run, loss: &ValidationLoss<'_>) -> Result<f64> {
     let mut total = 0.0;
     for batch in &run.validation {
-        let value: Array = loss.call((run.state.params.clone(), batch_arrays(batch)?))?;
+        let value: Array = loss.call((run.state.get()?.params.clone(), batch_arrays(batch)?))?;
         total += value.item()?;
     }
     Ok(total / run.validation.len() as f64)
@@ -321,13 +323,13 @@ pub(super) fn evaluate(run: &Run, loss: &ValidationLoss<'_>) -> Result<f64> {
 
 /// Text by the model as it is, with the seed of the run: what changes from sample to sample is the model. `None` where
 /// the prompt has no tokens, which the tokenizer of a file may make of white space.
-pub(super) fn sample(run: &Run, options: &TrainOptions) -> Result<Option<String>> {
+pub(super) fn sample(run: &mut Run, options: &TrainOptions) -> Result<Option<String>> {
     if !run.has_samples {
         return Ok(None);
     }
     let sampling = Sampling { seed: options.seed, ..Sampling::default() };
     let request = Request::new(&options.prompt, options.sample_tokens, sampling);
-    let (params, compile) = (&run.state.params, Options::default());
+    let (params, compile) = (&run.state.get()?.params, Options::default());
     let texts = generate(&run.config, &run.tokenizer, params, &request, &compile, &mut |_, _| {})?;
     Ok(Some(texts.into_iter().map(|of| of.text).collect()))
 }

@@ -16,12 +16,11 @@ use super::log::{Log, Report};
 use super::options::{OnNonFinite, TrainOptions};
 use super::programs::{Programs, STEP, no_report};
 use super::run::{Run, evaluate, sample, save};
-use crate::batches::Batches;
 use crate::parameter_list::Parameters;
 use crate::parameters::zeros;
 use crate::report::RunReport;
 use crate::schedule::Schedule;
-use crate::step::{BatchTensors, TrainState};
+use crate::step::BatchTensors;
 
 /// Steps in a row whose updates are left out before a run that skips them stops.
 const MOST_SKIPPED: u64 = 20;
@@ -74,10 +73,10 @@ impl Drop for Recording {
 
 /// One step.
 enum Step {
-    /// The new state, and the step.
-    Taken(TrainState<Array>, Enqueued),
+    /// The state is the new one.
+    Taken(Enqueued),
     /// The run is to stop; nothing has changed.
-    Stopped(TrainState<Array>),
+    Stopped,
 }
 
 /// A step that was enqueued and whose report was not read yet.
@@ -128,21 +127,15 @@ impl Steps<'_> {
                 Ok(inputs) => inputs,
                 Err(error) => {
                     // What is enqueued is told first.
-                    unread.take().map_or(Ok(()), |before| self.read(&run, before, &mut skipped, &mut log))?;
+                    unread.take().map_or(Ok(()), |before| self.read(&mut run, before, &mut skipped, &mut log))?;
                     return Err(error.into());
                 }
             };
             meter.batch();
             let previous = unread.as_ref().map(|step| step.report.clone());
-            let step = match self.step(number, run.state, inputs, previous, &mut run.batches, number > first) {
-                Ok(Step::Taken(state, step)) => {
-                    run.state = state;
-                    step
-                }
-                Ok(Step::Stopped(state)) => {
-                    run.state = state;
-                    break;
-                }
+            let step = match self.step(number, &mut run, inputs, previous, number > first) {
+                Ok(Step::Taken(step)) => step,
+                Ok(Step::Stopped) => break,
                 // The state went with the step.
                 Err(failed) => {
                     let saved = run.saved.or(run.resumed);
@@ -155,7 +148,7 @@ impl Steps<'_> {
             meter.step();
             run.done = number;
             if let Some(before) = unread.take() {
-                self.read(&run, before, &mut skipped, &mut log)?;
+                self.read(&mut run, before, &mut skipped, &mut log)?;
             }
             if self.goes_on(number) && !options.asked_to_stop() {
                 unread = Some(step);
@@ -163,7 +156,7 @@ impl Steps<'_> {
                 turns.push(meter.end());
                 continue;
             }
-            self.read(&run, step, &mut skipped, &mut log)?;
+            self.read(&mut run, step, &mut skipped, &mut log)?;
             meter.report();
             turns.push(meter.end());
             if options.asked_to_stop() {
@@ -211,7 +204,7 @@ impl Steps<'_> {
 
     /// Reads the report of a step, which waits for it, and tells it. The state of `run` is the one after this step or,
     /// if it is not finite, before it.
-    fn read(&self, run: &Run, step: Enqueued, skipped: &mut Skipped, log: &mut Log<'_>) -> Result<(), TrainError> {
+    fn read(&self, run: &mut Run, step: Enqueued, skipped: &mut Skipped, log: &mut Log<'_>) -> Result<(), TrainError> {
         let (options, number) = (self.options, step.number);
         let report = Report::read(&step.report)?;
         if report.is_finite() {
@@ -247,51 +240,50 @@ impl Steps<'_> {
         Divergence { step: before.number, cause, saved }.into()
     }
 
-    /// Enqueues one step on `inputs`, or on several of `batches`, after one whose report is `previous`, if that was not
-    /// read; `may_stop` is whether it may end before its last batch.
+    /// Enqueues one step of `run` on `inputs`, or on several of its batches, after one whose report is `previous`, if
+    /// that was not read; `may_stop` is whether it may end before its last batch.
     fn step(
         &self,
         number: u64,
-        state: TrainState<Array>,
+        run: &mut Run,
         inputs: Option<Inputs>,
         previous: Option<Array>,
-        batches: &mut Batches,
         may_stop: bool,
     ) -> Result<Step> {
         let (options, programs) = (self.options, self.programs);
         if let Some(Inputs { batch, scalars }) = inputs {
             let made_of = Gradients::Of(batch.clone(), scalars.generator.clone());
             let previous = previous.map_or_else(|| no_report(options), Ok)?;
-            let (state, report) = programs.step.call((state, batch, scalars, previous))?;
-            return Ok(Step::Taken(state, Enqueued { number, report, gradients: made_of }));
+            let report = programs.step.call_bound(&mut run.state, (batch, scalars, previous))?;
+            return Ok(Step::Taken(Enqueued { number, report, gradients: made_of }));
         }
         let scalars = step_scalars(self.schedule.learning_rate(number - 1), number, options.seed)?;
         let zeros = zeros(programs.config, options.precision.parameters(), options.device())?;
         let (mut gradients, mut loss) = (zeros, Array::scalar(0.0));
-        let before = batches.clone();
+        let before = run.batches.clone();
         for micro in 0..options.accumulate {
             // A step of many batches is not waited for: what it has added up is left, and its batches come again.
             if options.asked_to_stop() && micro > 0 && may_stop {
-                *batches = before;
-                return Ok(Step::Stopped(state));
+                run.batches = before;
+                return Ok(Step::Stopped);
             }
-            let batch = next_arrays(batches)?;
+            let batch = next_arrays(&mut run.batches)?;
             let generator = generator(options.seed, number, micro as u32)?;
-            (gradients, loss) = programs.accumulate.call((state.params.clone(), gradients, loss, batch, generator))?;
+            let params = run.state.get()?.params.clone();
+            (gradients, loss) = programs.accumulate.call((params, gradients, loss, batch, generator))?;
         }
-        let (state, report) = programs.update.call((state, gradients.clone(), loss, scalars))?;
-        Ok(Step::Taken(state, Enqueued { number, report, gradients: Gradients::Sums(gradients) }))
+        let report = programs.update.call_bound(&mut run.state, (gradients.clone(), loss, scalars))?;
+        Ok(Step::Taken(Enqueued { number, report, gradients: Gradients::Sums(gradients) }))
     }
 
     /// What was not finite in a step. The state is the one before it.
-    fn cause(&self, run: &Run, loss: f64, gradients: Gradients) -> Result<Cause> {
+    fn cause(&self, run: &mut Run, loss: f64, gradients: Gradients) -> Result<Cause> {
+        let params = &run.state.get()?.params;
         let gradients = match gradients {
             Gradients::Sums(gradients) => gradients,
-            Gradients::Of(batch, generator) => {
-                self.programs.gradients.call((run.state.params.clone(), batch, generator))?
-            }
+            Gradients::Of(batch, generator) => self.programs.gradients.call((params.clone(), batch, generator))?,
         };
-        cause_of(&run.state.params, loss, &gradients)
+        cause_of(params, loss, &gradients)
     }
 
     /// Whether what is done every so many steps, but not after the last, is due after step `number`.

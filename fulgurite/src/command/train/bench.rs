@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use fulgurite::Error;
 use fulgurite::device::DeviceState;
-use fulgurite::models::train::{Bench, TrainError, TrainOptions, WARM_UP, bench};
+use fulgurite::models::train::{BENCH_FILE, BENCH_FOLDER, Bench, TrainError, TrainOptions, WARM_UP, bench};
 use serde::Serialize;
 
 use super::super::doctor::{self, Library};
@@ -15,9 +15,6 @@ use super::super::outcome::{Failed, Outcome};
 use super::super::output::{complain, program, quoted, say, warn};
 use super::exit::DIVERGED;
 use crate::cases::write_whole;
-
-/// The file in the folder of the bench.
-const FILE: &str = "bench.json";
 
 /// What is written.
 #[derive(Serialize)]
@@ -90,7 +87,7 @@ pub(super) fn run(options: &TrainOptions, steps: u64) -> Outcome {
         interrupted,
         bench: &bench,
     };
-    let path = options.out.join(fulgurite::models::train::BENCH_FOLDER).join(FILE);
+    let path = options.out.join(BENCH_FOLDER).join(BENCH_FILE);
     let text = serde_json::to_string_pretty(&written).map_err(|error| Failed::file(&path, error))?;
     write_whole(&path, format!("{text}\n").as_bytes())?;
     let Bench { median_ms, quartiles_ms, range_ms, .. } = &bench;
