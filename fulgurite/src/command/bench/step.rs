@@ -15,6 +15,7 @@ use super::rows::Work;
 const FIRST_STEPS: usize = 3;
 
 /// A training run that is measured.
+#[derive(Clone, Copy)]
 struct Training<'a> {
     size: &'a str,
     batch: usize,
@@ -96,13 +97,18 @@ pub fn measure(
     // The command makes it.
     let folder = folder.join("run");
     let run = || training.run(on, &folder, processes);
-    let figures = measured(&run, on.0, matches!(work, Work::FirstStep { .. }));
+    let warm_up = || Training { steps: 1, ..training }.run(on, &folder, processes).map(drop);
+    let figures = measured((&warm_up, &run), on.0, matches!(work, Work::FirstStep { .. }));
     // The next row's has nothing of it. What cannot be removed goes with the command.
     let _ = std::fs::remove_dir_all(&folder);
     Some(figures)
 }
 
-fn measured(run: &dyn Fn() -> Result<Value, String>, device: Device, first: bool) -> Result<Vec<Figure>, String> {
+fn measured(
+    (warm_up, run): (&dyn Fn() -> Result<(), String>, &dyn Fn() -> Result<Value, String>),
+    device: Device,
+    first: bool,
+) -> Result<Vec<Figure>, String> {
     let number =
         |file: &Value, name: &str| file[name].as_f64().ok_or_else(|| format!("bench.json has no number {name}"));
     let figures = if first {
@@ -114,6 +120,10 @@ fn measured(run: &dyn Fn() -> Result<Value, String>, device: Device, first: bool
             (0..FIRST_STEPS).map(|_| first_step()).collect::<Result<Vec<f64>, String>>()?,
         )]
     } else {
+        // A run that fills the caches measures choices, which takes memory and time that later runs do not need.
+        if !device.is_cpu() {
+            warm_up()?;
+        }
         let file = run()?;
         let times: Vec<f64> = file["milliseconds"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
         let mut sorted = times.clone();
