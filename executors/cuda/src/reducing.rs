@@ -45,9 +45,9 @@ impl Problem {
             && self.length() >= 2 * OF_A_COLUMN
     }
 
-    /// How many neighbouring columns a thread may have, of elements of so many bytes, where columns are sums of long
-    /// ranges; `kept` are the extents of what is kept, as the shape has them: the pieces of the range depend on it, and
-    /// so does the order of sums, which is to be that of all strides.
+    /// How many neighbouring columns a thread may have, of elements of so many bytes, where ranges are long. It decides
+    /// into how many pieces a range is cut, and with that the order of sums. So it depends on the extents of what is
+    /// `kept` as the shape has them, and not on how strides join them.
     fn pack(&self, size: usize, kept: &[usize]) -> usize {
         let pack = (COLUMN_BYTES / size).max(1);
         let columns: usize = kept.iter().product();

@@ -22,7 +22,7 @@ pub(super) struct Bits {
     by_key: Option<Rows>,
 }
 
-/// Of each row the bits of its columns.
+/// For each row, the bits of its columns.
 #[derive(Clone, Copy)]
 struct Rows {
     at: Address,

@@ -1,4 +1,4 @@
-// One byte, again and again.
+// Fills a range of memory with one byte, which `four` has four times.
 #include "fulgurite/elements.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) fill_range(u8* to, u64 bytes, u32 four) {

@@ -141,7 +141,7 @@ impl<'a> Tuner<'a> {
             Some(found) => Some((None, self.scratch, found)),
             None => own_room(context, problem, workspace_bytes)?,
         };
-        // Its memory is held until all runs have ended, which each run is waited for.
+        // `_own` is dropped at the end of this function. By then all runs have ended: each is waited for.
         let Some((_own, scratch, (operands, used))) = room else { return Ok(None) };
         let (start, end) = (Event::timed(context)?, Event::timed(context)?);
         self.fill(problem.d.dtype, problem.a.dtype, &operands, (scratch.0, used))?;
