@@ -2,13 +2,15 @@
 //! their number; one that also has fills of its own takes ten times as long (3 and 22 to 55 us on an H200, 266 nodes, a
 //! fill before every twentieth).
 
+use std::sync::Arc;
+
 use super::cache::KernelCache;
 use super::context::Context;
-use super::error::{CudaError, Result};
+use super::error::Result;
 use super::launch::Arguments;
-use super::module::{Function, Module};
-use super::nvrtc::Compilation;
-use super::sources;
+use super::module::Function;
+use super::nvrtc::Cubin;
+use super::own_kernels::OwnKernel;
 use super::stream::Stream;
 use crate::launch::{DeviceAddress, LaunchShape};
 
@@ -24,16 +26,15 @@ pub struct Fill {
     function: Function,
 }
 
+const KERNEL: OwnKernel = OwnKernel { source: "fill.cu", text: include_str!("fill.cu"), kernel: "fill_range" };
+
 impl Fill {
     /// The kernel's source, as it is compiled.
     ///
     /// # Errors
     /// Those of the compiler.
-    pub fn compile(cache: &KernelCache, architecture: &str) -> Result<std::sync::Arc<super::nvrtc::Cubin>> {
-        let name = "fill.cu";
-        let source = sources::edited(name, include_str!("fill.cu"))
-            .map_err(|text| CudaError::Nvrtc { call: "nvrtcCreateProgram", text })?;
-        cache.compile(&Compilation { name, source: &source, architecture, options: &[] })
+    pub fn compile(cache: &KernelCache, architecture: &str) -> Result<Arc<Cubin>> {
+        KERNEL.compile(cache, architecture, &[])
     }
 
     /// Compiles and loads it.
@@ -41,8 +42,7 @@ impl Fill {
     /// # Errors
     /// Those of the compiler and the driver.
     pub fn new(context: &Context) -> Result<Fill> {
-        let cubin = Fill::compile(KernelCache::global(), &context.device().architecture())?;
-        Ok(Fill { function: Module::load(context, &cubin)?.function("fill_range")? })
+        Ok(Fill { function: KERNEL.load(context, &[])? })
     }
 
     /// Sets `bytes` bytes to `byte`.

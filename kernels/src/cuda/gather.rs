@@ -1,12 +1,14 @@
 //! Many small copies within a device by one launch: each by itself takes longer to enqueue and to start than to do.
 
+use std::sync::Arc;
+
 use super::cache::KernelCache;
 use super::context::Context;
-use super::error::{CudaError, Result};
+use super::error::Result;
 use super::launch::Arguments;
-use super::module::{Function, Module};
-use super::nvrtc::Compilation;
-use super::sources;
+use super::module::Function;
+use super::nvrtc::Cubin;
+use super::own_kernels::OwnKernel;
 use super::stream::Stream;
 use crate::launch::{CopyRange, LaunchShape};
 
@@ -24,14 +26,19 @@ pub struct Gather {
     function: Function,
 }
 
+const KERNEL: OwnKernel = OwnKernel { source: "gather.cu", text: include_str!("gather.cu"), kernel: "copy_ranges" };
+
+fn options() -> [String; 1] {
+    [format!("-DLIMIT={LIMIT}")]
+}
+
 impl Gather {
     /// The kernel's source, as it is compiled.
-    pub fn compile(cache: &KernelCache, architecture: &str) -> Result<std::sync::Arc<super::nvrtc::Cubin>> {
-        let options = [format!("-DLIMIT={LIMIT}")];
-        let name = "gather.cu";
-        let source = sources::edited(name, include_str!("gather.cu"))
-            .map_err(|text| CudaError::Nvrtc { call: "nvrtcCreateProgram", text })?;
-        cache.compile(&Compilation { name, source: &source, architecture, options: &options })
+    ///
+    /// # Errors
+    /// Those of the compiler.
+    pub fn compile(cache: &KernelCache, architecture: &str) -> Result<Arc<Cubin>> {
+        KERNEL.compile(cache, architecture, &options())
     }
 
     /// Compiles and loads it.
@@ -39,8 +46,7 @@ impl Gather {
     /// # Errors
     /// Those of the compiler and the driver.
     pub fn new(context: &Context) -> Result<Gather> {
-        let cubin = Gather::compile(KernelCache::global(), &context.device().architecture())?;
-        Ok(Gather { function: Module::load(context, &cubin)?.function("copy_ranges")? })
+        Ok(Gather { function: KERNEL.load(context, &options())? })
     }
 
     /// Enqueues the copies, in no order among themselves.

@@ -31,6 +31,7 @@ mod library_files;
 mod memory;
 mod module;
 pub mod nvrtc;
+mod own_kernels;
 mod probe;
 pub mod sources;
 mod stream;

@@ -24,11 +24,14 @@ template <int N, typename T> __device__ __forceinline__ Pack<T, N> load(const T*
 
 // As `load`, one by one where the address is not known to be ALIGNED.
 template <int N, bool ALIGNED, typename T> __device__ __forceinline__ Pack<T, N> load_anywhere(const T* from) {
-    if constexpr (ALIGNED) return load<N>(from);
-    Pack<T, N> pack;
+    if constexpr (ALIGNED) {
+        return load<N>(from);
+    } else {
+        Pack<T, N> pack;
 #pragma unroll
-    for (int i = 0; i < N; ++i) pack.at[i] = from[i];
-    return pack;
+        for (int i = 0; i < N; ++i) pack.at[i] = from[i];
+        return pack;
+    }
 }
 
 template <int N, typename T> __device__ __forceinline__ void store(T* to, const Pack<T, N>& pack) {
