@@ -75,6 +75,31 @@ fn programs() -> Vec<(&'static str, Vec<TensorMeta>, Function)> {
     ]
 }
 
+/// A sum of its own, of which a thread may have several columns.
+fn alone(x: Vec<Tensor>) -> Vec<Tensor> {
+    vec![sum::with(x[0]).dim([0]).call()]
+}
+
+/// The same of the first columns: rows have gaps, and their number of elements is no multiple of a thread's.
+fn with_gaps(x: Vec<Tensor>) -> Vec<Tensor> {
+    let [rows, groups, columns] = [0, 1, 2].map(|dim| x[0].shape()[dim]);
+    let part = fulgurite_ops::prims::slice(x[0], [0, 0, 0], [rows, groups, columns - 2], [1, 1, 1]);
+    vec![sum::with(part).dim([0]).call()]
+}
+
+/// Sums that are kernels of their own.
+fn sums_alone() -> Vec<(&'static str, Vec<TensorMeta>, Function)> {
+    let one = |shape: &[usize], dtype: DType| vec![TensorMeta::new(shape, dtype, Device::CPU)];
+    vec![
+        ("bf16", one(&[1100, 136], DType::BF16), alone),
+        ("bf16 in groups", one(&[1100, 4, 34], DType::BF16), alone),
+        ("bf16 with gaps", one(&[1100, 4, 36], DType::BF16), with_gaps),
+        ("f16, an odd number", one(&[2050, 131], DType::F16), alone),
+        ("f32", one(&[5000, 66], DType::F32), alone),
+        ("i32", one(&[1100, 192], DType::I32), alone),
+    ]
+}
+
 fn program(metas: Vec<TensorMeta>, f: Function) -> Trace {
     let names = Names { arguments: vec!["x".into()], results: vec!["y".into()] };
     retarget(&trace("f", Target::cpu(), &names, metas, f).unwrap().0, &"cuda:sm_90a".parse().unwrap())
@@ -137,7 +162,7 @@ fn kernels_of_sums_compile() {
         assert!(std::env::var(REQUIRE_NVRTC).map_or(true, |value| value != "1"), "{error}");
         println!("compiled by nobody: {error}");
     }
-    for (name, metas, f) in programs() {
+    for (name, metas, f) in programs().into_iter().chain(sums_alone()) {
         let (compiled, _) = compile(program(metas, f), &options()).unwrap();
         for source in compiled.sources().into_iter().filter(|_| has_nvrtc.is_ok()) {
             for architecture in ["sm_80", "sm_90a"] {
@@ -178,4 +203,39 @@ fn sums_in_regions_are_those_of_their_lines() {
             assert!(wrong.is_none(), "{name}: result {number} at {wrong:?}");
         }
     }
+}
+
+/// Numbers that f32 adds without rounding: the sum says which were added, whatever the order.
+fn whole_numbers(meta: &TensorMeta) -> Array {
+    let values: Vec<f64> = (0..meta.len()).map(|i| ((i * 7919) % 127) as f64 - 63.0).collect();
+    Array::from_f64(meta.shape(), meta.dtype(), &values).unwrap()
+}
+
+#[test]
+fn sums_alone_have_every_row_and_column_once() {
+    let Some(device) = device::cuda() else { return };
+    for (name, metas, f) in sums_alone() {
+        let on = |options: Options| {
+            let input = vec![whole_numbers(&metas[0])];
+            fulgurite_runtime::jit(f).options(options).call(input).unwrap()[0].to_host().unwrap().to_f64().unwrap()
+        };
+        let found = on(Options { device: Some(device), ..options() });
+        assert_eq!(found, on(Options::default()), "{name}");
+    }
+}
+
+/// The bits of a sum do not depend on gaps between rows.
+#[test]
+fn sums_alone_have_the_bits_of_other_strides() {
+    let Some(device) = device::cuda() else { return };
+    let value = |row: usize, column: usize| ((row * 131 + column) as f64 * 0.37).sin();
+    let of = |columns: usize, f: Function| {
+        let values: Vec<f64> = (0..1100)
+            .flat_map(|row| (0..4 * columns).map(move |at| value(row, at / columns * 34 + at % columns % 34)))
+            .collect();
+        let input = vec![Array::from_f64([1100, 4, columns], DType::BF16, &values).unwrap()];
+        let sums = fulgurite_runtime::jit(f).options(Options { device: Some(device), ..options() });
+        sums.call(input).unwrap()[0].to_host().unwrap().to_bytes().unwrap()
+    };
+    assert_eq!(of(34, alone), of(36, with_gaps));
 }

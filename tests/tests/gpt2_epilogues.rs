@@ -126,6 +126,28 @@ fn sums_of_biases_are_beside_the_product_where_no_region_takes_them() {
     }
 }
 
+/// The slope of GELU is part of a product of few rows, and of a region where there are many.
+#[test]
+fn the_slope_of_gelu_is_apart_where_there_are_many_rows() {
+    for (rows, beside) in [(4, true), (1024, false)] {
+        let cuda = |shape: &[usize]| TensorMeta::new(shape, DType::F32, Device::new("cuda", 0));
+        let inputs = (cuda(&[rows, 8]), cuda(&[16, 8]), cuda(&[8, 16]));
+        let gradients = |(x, first, second): (Tensor, Tensor, Tensor)| {
+            value_and_grad((x, first, second), |(x, first, second)| {
+                let inner = gelu::with(linear(*x, *first)).approximate(Approximate::Tanh).call();
+                let out = linear(inner, *second);
+                (out * out).sum()
+            })
+        };
+        let target = "cuda:sm_90a".parse().unwrap();
+        let trace = trace("mlp", target, &Names::default(), inputs, gradients).unwrap().0;
+        let stages = stages(trace, &options(&TF32)).unwrap();
+        let late = stage(&stages, "late_rewrite");
+        let found = products(&late.block).keys().any(|(name, _)| *name == "cublaslt::matmul_gelu_backward");
+        assert_eq!(found, beside, "{rows} rows\n{late}");
+    }
+}
+
 #[test]
 fn fuel_is_counted() {
     let without = Options { fuel: Fuel::limited(0), ..options(&DEFAULT) };

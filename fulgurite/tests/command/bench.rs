@@ -54,6 +54,21 @@ fn a_run_in_the_folder_stays_as_it_is() {
     assert!(files() == before, "a file of the run has changed");
 }
 
+/// A bench evaluates nothing: validation data that does not fill a batch is none of its business.
+#[test]
+fn a_bench_needs_no_validation_data() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("data.txt"), "to be or not to be ".repeat(40)).unwrap();
+    fs::write(folder.path().join("few.txt"), "to be").unwrap();
+    let run = |more: &[&str]| {
+        run_in(folder.path(), &[&SMALL[..], &["--data", "data.txt", "--validation", "few.txt"], more].concat())
+    };
+    let trained = run(&["--steps", "2", "--warmup", "1"]);
+    assert!(trained.code != 0 && trained.err.contains("validation data"), "{}", trained.err);
+    let timed = run(&["--bench", "1"]);
+    assert_eq!(timed.code, 0, "{}", timed.err);
+}
+
 #[test]
 fn what_a_bench_cannot_do_is_told() {
     let folder = tempfile::tempdir().unwrap();

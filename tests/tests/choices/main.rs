@@ -184,6 +184,34 @@ fn a_program_of_one_call_has_a_record_of_its_own() {
     assert!(alone.contains(reason), "{alone}");
 }
 
+/// `4 · input`, by calls of another operator.
+#[operator(name = "choices::fourfold")]
+pub mod fourfold {
+    fn fourfold(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        super::doubled(super::doubled(input))
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        elementwise(input, |x| 4.0 * x)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_unary(Domain::ALL);
+    }
+}
+
+#[test]
+fn what_a_program_of_one_call_is_decomposed_into_has_neighbours() {
+    let (inner, mut own) = (entry(DECOMPOSED, Purpose::Forward), entry("unlisted", Purpose::Forward));
+    own.call.is_program = true;
+    let outer = trace("outer", Target::cpu(), &Names::default(), meta(&[4, 8]), fourfold).unwrap().0;
+    let said = explain(&staged(&outer, &[inner, own]));
+    assert!(said.contains("choices::doubled(input: f32[4, 8]), forward: decomposed of listed"), "{said}");
+    assert!(!said.contains("a program of its own"), "{said}");
+}
+
 #[test]
 fn the_same_record_gives_the_same_program() {
     let entries = [entry(DECOMPOSED, Purpose::Forward), entry("unlisted", Purpose::Differentiated)];

@@ -118,6 +118,18 @@ fn the_fastest_is_measured_recorded_and_followed() {
     let names: Vec<&str> = entry.tried.iter().map(|tried| tried.by.as_str()).collect();
     assert_eq!(names, ["tardy", DECOMPOSED, "failing", "prompt"], "the list's, the decomposition, the others");
     assert_eq!(entry.winner, "prompt");
+    let beside = |tried: &Tried| tried.outcome.as_ref().is_ok_and(|times| times.beside.is_some());
+    assert!(!entry.tried.iter().any(beside), "one call has no neighbours: {entry:?}");
+
+    // One of several calls is measured with neighbours, where it may win.
+    let twice = |x: Tensor| next(next(x));
+    let meta = TensorMeta::new([200_000], DType::F32, Device::CPU);
+    let (several, _) = trace("several", Target::cpu(), &Names::default(), meta, twice).unwrap();
+    let among = tempfile::tempdir().unwrap();
+    stages(several, &options(&records(among.path()), &["tardy", "cpu"])).unwrap();
+    let kept = Records::kept(among.path());
+    let [Kept { entry: Ok(other), .. }] = &kept[..] else { panic!("{kept:?}") };
+    assert!(other.tried.iter().any(beside), "{other:?}");
 
     // Another process follows the record, whatever it would have measured.
     let text_of = std::fs::read_to_string(path).unwrap();

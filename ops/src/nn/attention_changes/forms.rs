@@ -10,6 +10,8 @@ pub enum Form {
     Booleans,
     /// Booleans of keys alone, as padding has them.
     Padding,
+    /// Booleans of queries alone: some see nothing.
+    Queries,
     /// Numbers for each head, the same for the batch; some queries see nothing.
     Numbers,
     /// The same, and some queries see only keys with numbers far below 0.
@@ -56,6 +58,7 @@ impl Form {
         match self {
             Form::Booleans => Made { mask: Some(s.booleans([2, heads, queries, keys])), ..none },
             Form::Padding => Made { mask: Some(s.booleans([2, 1, 1, keys])), ..none },
+            Form::Queries => Made { mask: Some(s.booleans([2, 1, queries, 1])), ..none },
             Form::Numbers | Form::FarBelow => {
                 let number = |i: usize| match (i / keys % queries, i % 5) {
                     (1 | 40, _) | (_, 3) => f64::NEG_INFINITY,
