@@ -35,7 +35,7 @@ __device__ __forceinline__ void of_queries(const Problem& p, int index, uint4* s
     const i64 batch = index % all / p.heads;
     const int shared_head = head / (p.heads / p.shared_heads);
     const int first_own = block * OWN, first_of_warp = first_own + threadIdx.x / 32 * 16;
-    const int own[2] = {first_of_warp + g, first_of_warp + g + 8};
+    int own[2] = {first_of_warp + g, first_of_warp + g + 8};
     const T* k = p.key + batch * p.of_key.batch + shared_head * p.of_key.head;
     const T* v = p.value + batch * p.of_value.batch + shared_head * p.of_value.head;
 
@@ -81,6 +81,11 @@ __device__ __forceinline__ void of_queries(const Problem& p, int index, uint4* s
         along_width(d_weights, d_out, tiles.other);
         const bool whole = first + TILE <= seen && (!CAUSAL || first + TILE - 1 <= first_of_warp) &&
                            !p.changes.window_hides(first, first_of_warp + 15);
+#if WINDOW
+        // What the bounds of a window are is computed here, not kept over the products: the widest heads leave no
+        // registers for it.
+        asm volatile("" : "+r"(own[0]), "+r"(own[1]));
+#endif
 #if DROPPED
         u32 kept[(TILE / 8 + 7) / 8];
         change.draw<false, TILE / 8>(kept, first_of_warp, first);

@@ -287,7 +287,7 @@ const FORMS_OF_GROUPS: [ChangedCase; 10] = [
     (Form::Booleans, [2, 2], [150, 140], 256),
     (Form::Numbers, [1, 1], [70, 130], 256),
     (Form::Window, [2, 1], [200, 200], 256),
-    (Form::Lengths, [1, 1], [130, 200], 192),
+    (Form::Lengths, [1, 1], [130, 200], 256),
     (Form::Dropped, [1, 1], [70, 68], 200),
     // One row of bits for all keys, and rows of more bits than the least number.
     (Form::Queries, [2, 1], [150, 140], 64),
