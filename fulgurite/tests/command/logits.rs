@@ -91,8 +91,26 @@ fn chunks_are_taken_where_whole_logits_exceed_the_limit() {
             let more = format!("--out {family}-{out} --logits {logits} --steps 3 --resume");
             let said = train(&more).ok();
             assert!(said.contains("resumed at step 2 of 3") && losses(&said).len() == 2, "{said}");
-            assert!(!said.contains("not as in the checkpoint") || said.contains("steps of the schedule 3"), "{said}");
+            let before = if logits == "whole" { "chunked" } else { "whole" };
+            let told = format!("; logits {logits}, were {before}\n");
+            assert!(said.contains("\nnot as in the checkpoint") && said.contains(&told), "{said}");
+            assert!(said.contains("steps of the schedule 3, was 2"), "{said}");
         }
+        // Or with that of its checkpoint, if nothing is asked for.
+        let resumed = |out: &str, logits: &str| {
+            let (from, to) = (folder.path().join(format!("{family}-chunked")), folder.path().join(out));
+            std::fs::create_dir(&to).unwrap();
+            std::fs::copy(from.join("checkpoint.safetensors"), to.join("checkpoint.safetensors")).unwrap();
+            let said = train(&format!("--out {out} --steps 3 --resume {logits}")).ok();
+            assert!(said.contains("resumed at step 2 of 3") && !said.contains("logits"), "{said}");
+            std::fs::read(to.join("checkpoint.safetensors")).unwrap()
+        };
+        let asked = resumed(&format!("{family}-asked"), "--logits chunked");
+        assert!(resumed(&format!("{family}-left"), "") == asked, "the checkpoints differ");
+        // What is left to memory may be otherwise.
+        let said = train(&format!("--out {family}-left --steps 4 --resume --logits auto")).ok();
+        let told = "\nlogits whole, were chunked in the checkpoint: sums are rounded otherwise\n";
+        assert!(said.contains(told), "{said}");
     }
 }
 

@@ -17,9 +17,20 @@ use crate::step::TrainState;
 /// A device's memory less one part of so many is for what plans do not count: code, graphs, libraries.
 const UNPLANNED_PART: u64 = 64;
 
-/// The programs of a run, and why its logits are in chunks, if they are and nobody asked for it. `validates` is whether
-/// the run computes validation losses.
+/// The programs of a run, and why its logits are in chunks, if they are and nobody asked for it; from then on the run
+/// knows what it has of them. `validates` is whether the run computes validation losses.
 pub(super) fn programs<'a>(
+    options: &'a TrainOptions,
+    config: &'a dyn Model,
+    run: &mut Run,
+    validates: bool,
+) -> Result<(Programs<'a>, Option<Chunks>)> {
+    let (programs, chunks) = fitted(options, config, run, validates)?;
+    run.logits = programs.logits;
+    Ok((programs, chunks))
+}
+
+fn fitted<'a>(
     options: &'a TrainOptions,
     config: &'a dyn Model,
     run: &mut Run,

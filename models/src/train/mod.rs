@@ -122,6 +122,13 @@ fn reported(
         line(&why);
         page.add(What::Note { text: why }).map_err(in_table)?;
     }
+    // What is asked for is among the settings that were told.
+    let before = run.logits_before.filter(|before| options.logits.is_none() && *before != programs.logits);
+    if let Some(before) = before {
+        let text = format!("logits {}, were {before} in the checkpoint: sums are rounded otherwise", programs.logits);
+        line(&text);
+        page.add(What::Note { text }).map_err(in_table)?;
+    }
     let checkpoint = &report.checkpoint;
     let steps = Steps { options, schedule, programs: &programs, checkpoint, progress };
     let (mut run, taken) = steps.take(run, page, line)?;

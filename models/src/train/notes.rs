@@ -25,6 +25,10 @@ pub const SAMPLE_TOKENS: &str = "sample_tokens";
 /// See [`EVALUATE_EVERY`].
 pub const PROMPT: &str = "prompt";
 
+/// The note of a checkpoint with what of the logits existed in its run's steps, by the name of
+/// [`Logits`](crate::head::Logits): sums of the other kind are rounded otherwise.
+pub const LOGITS: &str = "logits";
+
 /// The note of a checkpoint whose dropout draws from streams of [`generator`](super::generator). Checkpoints without it
 /// are of a version whose masks repeated.
 pub const DROPOUT_STREAMS: &str = "dropout_streams";

@@ -40,6 +40,8 @@ pub(super) const STEP: &str = "train_step";
 /// See the module.
 pub(super) struct Programs<'a> {
     pub(super) config: &'a dyn Model,
+    /// What of the logits exists at a time.
+    pub(super) logits: Logits,
     /// A step on one batch.
     pub(super) step: Function<'a, StepArguments<Array>, StepArguments<Tensor>, (TrainState<Tensor>, Tensor)>,
     /// One batch of a step on several.
@@ -80,6 +82,7 @@ impl<'a> Programs<'a> {
         };
         Programs {
             config,
+            logits,
             step: jit(Box::new(step) as Box<dyn Fn(_) -> _>)
                 .named(STEP)
                 .arguments(["state", "batch", "scalars", "previous"])

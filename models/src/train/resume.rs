@@ -4,11 +4,12 @@ use std::path::Path;
 
 use fulgurite_runtime::{Error, Result};
 
-use super::notes::{DROPOUT_STREAMS, PRECISION, SET};
+use super::notes::{DROPOUT_STREAMS, LOGITS, PRECISION, SET};
 use super::options::TrainOptions;
 use crate::argument_error::wrong;
 use crate::checkpoint::{Checkpoint, CheckpointError, TrainingState};
 use crate::config::{SIZES, Size};
+use crate::head::Logits;
 use crate::kept;
 use crate::model::Model;
 use crate::model_config::ModelConfig;
@@ -133,6 +134,12 @@ pub fn precision_of(stored: &TrainingState) -> Option<&str> {
     })
 }
 
+/// What of the logits existed in the steps of a checkpoint's run, if it says that.
+pub(super) fn logits_of(stored: &TrainingState) -> Option<Logits> {
+    let noted = stored.notes.get(LOGITS)?;
+    Logits::ALL.into_iter().find(|logits| logits.name() == noted)
+}
+
 /// Settings that may change when a run is resumed, and did, each with both values. (The schedule follows from the
 /// number of steps.)
 pub(super) fn changed(options: &TrainOptions, stored: &TrainingState) -> Vec<String> {
@@ -153,6 +160,8 @@ pub(super) fn changed(options: &TrainOptions, stored: &TrainingState) -> Vec<Str
     ];
     let differ = settings.iter().filter(|(_, before, now)| before != now);
     let mut changes: Vec<String> = differ.map(|(name, before, now)| format!("{name} {now}, was {before}")).collect();
+    let logits = options.logits.zip(logits_of(stored)).filter(|(now, before)| now != before);
+    changes.extend(logits.map(|(now, before)| format!("logits {now}, were {before}")));
     if stored.model.dropout() > 0.0 && !stored.notes.contains_key(DROPOUT_STREAMS) {
         changes
             .push("dropout draws other numbers than the version that made the checkpoint, which repeated them".into());

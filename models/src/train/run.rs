@@ -10,7 +10,7 @@ use fulgurite_runtime::{Array, DType, Error, Result};
 use super::arrays::batch_arrays;
 use super::chunks::{Chunks, fitting};
 use super::failure::{Cause, Divergence, TrainError};
-use super::notes::{self, DATA, DROPOUT_STREAMS, PRECISION, SET, VALIDATION};
+use super::notes::{self, DATA, DROPOUT_STREAMS, LOGITS, PRECISION, SET, VALIDATION};
 use super::options::TrainOptions;
 use super::programs::{State, ValidationLoss};
 use super::resume;
@@ -18,6 +18,7 @@ use crate::argument_error::wrong;
 use crate::batches::{Batch, Batches, Order, validation_batches};
 use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, SECOND_MOMENT, TrainingState};
 use crate::generate::{Request, generate};
+use crate::head::Logits;
 use crate::model::Model;
 use crate::model_config::ModelConfig;
 use crate::parameters::{initial_parameters, parameters_from, placed, to_host, zeros};
@@ -51,6 +52,10 @@ pub(super) struct Run {
     pub(super) has_samples: bool,
     /// Why its logits are in chunks, if that was known before its weights were made.
     pub(super) chunks: Option<Chunks>,
+    /// What of the logits exists, once there are programs.
+    pub(super) logits: Logits,
+    /// The same of the checkpoint that it continues from, if that says it.
+    pub(super) logits_before: Option<Logits>,
 }
 
 impl Run {
@@ -163,6 +168,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
     let tokens = options.tokens_of_step(context)?;
     let prompt = tokenizer.encode_prompt(&options.prompt).map_err(|error| wrong("prompt", error))?;
     let has_samples = !prompt.is_empty();
+    let logits_before = stored.and_then(resume::logits_of);
     let chunks = within_memory(options, &config, context)?;
     if let Some(saved) = &saved {
         // Where none is named it is the checkpoint's own, which may be at another place by now.
@@ -199,6 +205,8 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
             fields,
             has_samples,
             chunks,
+            logits: Logits::default(),
+            logits_before,
         });
     }
     let (device, dtype) = (options.device(), options.precision.parameters());
@@ -229,6 +237,8 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
         fields,
         has_samples,
         chunks,
+        logits: Logits::default(),
+        logits_before,
     })
 }
 
@@ -256,6 +266,7 @@ pub(super) fn save(
         (notes::SAMPLE_EVERY.to_owned(), options.sample_every.to_string()),
         (notes::SAMPLE_TOKENS.to_owned(), options.sample_tokens.to_string()),
         (notes::PROMPT.to_owned(), options.prompt.clone()),
+        (LOGITS.to_owned(), run.logits.name().to_owned()),
     ]);
     for (note, files) in [(DATA, &options.data), (VALIDATION, &options.validation)] {
         // Paths that are not UTF-8 cannot be stored; `--resume` then needs `--data`.

@@ -203,7 +203,8 @@ pub(super) struct Run {
     pub(super) activations: options::Activations,
     /// What of the logits exists at a time: `whole` all of them; `chunked` those of a chunk of positions, with which
     /// the loss is computed in less memory and more time; `auto` is `whole`, and `chunked` where the step does not fit
-    /// into the memory limit or the device's free memory, which is told.
+    /// into the memory limit or the device's free memory, which is told. A run that is resumed has those of a chunk if
+    /// its checkpoint's run had, unless this is given.
     #[arg(long, default_value = "auto", value_parser = ["whole", "chunked", "auto"], value_name = "WHAT")]
     pub(super) logits: String,
     /// The most memory that a compiled program may need: bytes, or with a unit, such as 512MiB or 7.5GiB. Larger ones

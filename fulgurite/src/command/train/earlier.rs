@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use fulgurite::models::checkpoint::TrainingState;
+use fulgurite::models::head::Logits;
 use fulgurite::models::train::{notes, precision_of};
 use fulgurite::models::{Family, Model};
 
@@ -35,6 +36,12 @@ pub(super) fn apply(family: Family, dropout: Option<&mut f64>, run: &mut Run, gi
         run.precision = precision;
     }
     let kept = |note: &str| state.notes.get(note);
+    // Whole logits are the usual ones, and chunks are taken where memory asks for them.
+    if !given("logits")
+        && let Some(chunked) = kept(notes::LOGITS).filter(|noted| *noted == Logits::Chunked.name())
+    {
+        run.logits.clone_from(chunked);
+    }
     macro_rules! keep {
         ($($option:ident = $note:ident),* $(,)?) => {$(
             if !given(stringify!($option)) && let Some(value) = kept(notes::$note).and_then(|text| text.parse().ok()) {
