@@ -6,7 +6,8 @@ use fulgurite_runtime::operator::RuleSet;
 use fulgurite_runtime::tracer::decompose;
 use fulgurite_runtime::tracer::rules::TracingRules;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fulgurite_executors as _;
 use fulgurite_runtime::argument::{Arg, map_arguments};
@@ -103,30 +104,44 @@ fn launches(architecture: &str, aligned: bool) -> BTreeMap<String, (Arc<Source>,
     found
 }
 
-/// What is wrong with the sources: they do not compile, use local memory, or take other arguments than they are given.
+/// What is wrong with a source and its launches: it does not compile, uses local memory, or takes other arguments than
+/// it is given.
+fn problems_of(source: &Source, launches: &[Launch], architecture: &str) -> Vec<String> {
+    let (name, text, options) = (&*source.name, &*source.text, &source.options[..]);
+    let cubin = match KernelCache::global().compile(&Compilation { name, source: text, architecture, options }) {
+        Ok(cubin) => cubin,
+        Err(error) => return vec![format!("{}, {options:?}: {error}", launches[0].call)],
+    };
+    let spilling = cubin.kernels().iter().filter(|kernel| kernel.uses_local_memory());
+    let spilling = spilling.map(|kernel| format!("{}, {options:?} uses local memory: {kernel:?}", launches[0].call));
+    let differing = launches.iter().filter_map(|Launch { kernel, sizes: given, call }| {
+        let own = cubin.kernels().iter().find(|own| own.name == *kernel);
+        let sizes = own.map(|own| own.parameters.iter().map(|own| own.bytes).collect::<Vec<_>>());
+        (sizes.as_ref() != Some(given)).then(|| format!("{call}: {kernel} takes {sizes:?} bytes, is given {given:?}"))
+    });
+    spilling.chain(differing).collect()
+}
+
+/// The problems of all sources, which several threads compile: one source takes seconds.
 fn problems(architecture: &str, aligned: bool) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for (source, launches) in launches(architecture, aligned).values() {
-        let (name, text, options) = (&*source.name, &*source.text, &source.options[..]);
-        let compilation = Compilation { name, source: text, architecture, options };
-        let cubin = match KernelCache::global().compile(&compilation) {
-            Ok(cubin) => cubin,
-            Err(error) => {
-                wrong.push(format!("{}, {options:?}: {error}", launches[0].call));
-                continue;
-            }
-        };
-        let spilling = cubin.kernels().iter().filter(|kernel| kernel.uses_local_memory());
-        wrong.extend(spilling.map(|kernel| format!("{}, {options:?} uses local memory: {kernel:?}", launches[0].call)));
-        for launch in launches {
-            let kernel = cubin.kernels().iter().find(|kernel| kernel.name == launch.kernel);
-            let sizes = kernel.map(|kernel| kernel.parameters.iter().map(|own| own.bytes).collect::<Vec<_>>());
-            if sizes.as_ref() != Some(&launch.sizes) {
-                let Launch { kernel, sizes: given, call } = launch;
-                wrong.push(format!("{call}: {kernel} takes {sizes:?} bytes, is given {given:?}"));
-            }
+    let sources: Vec<(Arc<Source>, Vec<Launch>)> = launches(architecture, aligned).into_values().collect();
+    let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let compile = || {
+        while let Some((source, launches)) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let found = problems_of(source, launches, architecture);
+            wrong.lock().expect("no thread panicked").extend(found);
         }
-    }
+    };
+    // One test at a time: each of the compilations takes memory.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from).min(16) {
+            scope.spawn(compile);
+        }
+    });
+    let mut wrong = wrong.into_inner().expect("no thread panicked");
+    wrong.sort();
     wrong
 }
 
