@@ -11,7 +11,7 @@ pub use ending::Ending;
 pub use explain::explain;
 use gather::{Gathered, settled};
 pub use programs::{Programs, Saved, split_stages};
-pub use whole::{compile, with_gradients, with_records};
+pub use whole::{compile, gradients_stage, with_gradients, with_records};
 pub(crate) use whole::{compile_split, compile_traced};
 
 use std::cell::RefCell;

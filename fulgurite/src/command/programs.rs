@@ -2,7 +2,7 @@
 
 use clap::parser::ValueSource;
 use clap::{Args, Command, FromArgMatches};
-use fulgurite::compile::{Options, with_gradients};
+use fulgurite::compile::{Options, Stage, gradients_stage};
 use fulgurite::models::checkpoint::OptimizerSettings;
 use fulgurite::models::traces::{decode_trace, loss_trace, step_trace};
 use fulgurite::models::{Family, Logits, ModelConfig, Tokenizer};
@@ -200,6 +200,11 @@ impl Program {
 
     /// The trace that compilation of `name` starts from, and which part of a model it is.
     pub fn trace(&self, name: &str, options: &Options) -> Result<(Trace, Option<Part>), Failed> {
+        self.begun(name, options).map(|(stage, part)| (stage.trace, part))
+    }
+
+    /// As [`Program::trace`], with who supplied the gradient rules of an operator's joint trace.
+    pub fn begun(&self, name: &str, options: &Options) -> Result<(Stage, Option<Part>), Failed> {
         let (family, part) = match named(name)? {
             Named::Model(..) if !self.argument.is_empty() => {
                 return Err(Failed(format!("--argument is one of an operator, and {name} is a part of a model")));
@@ -207,7 +212,7 @@ impl Program {
             Named::Operator(_) if !self.set.is_empty() => {
                 return Err(Failed("--set replaces fields of a llama".into()));
             }
-            Named::Operator(def) => return Ok((operator_trace(def, self, options)?, None)),
+            Named::Operator(def) => return Ok((operator_stage(def, self, options)?, None)),
             Named::Model(family, part) => (family, part),
         };
         let trace = model_trace(family, part, self)?;
@@ -217,7 +222,7 @@ impl Program {
                 Err(Failed(format!("{message} `{name}-loss --backward` shows that of the loss")))
             }
             Part::Decode if self.backward => Err(Failed(format!("{name} has no backward pass"))),
-            _ => Ok((trace, Some(part))),
+            _ => Ok((first_stage(trace), Some(part))),
         }
     }
 }
@@ -228,7 +233,13 @@ fn first_line(message: &str) -> String {
     line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 
-fn operator_trace(def: &'static OperatorDef, arguments: &Program, options: &Options) -> Result<Trace, Failed> {
+/// A trace that nothing was asked about yet.
+fn first_stage(trace: Trace) -> Stage {
+    let name = trace.history.last().cloned().unwrap_or_else(|| "acquire".into());
+    Stage { name, trace, gradients: Vec::new(), choices: Vec::new() }
+}
+
+fn operator_stage(def: &'static OperatorDef, arguments: &Program, options: &Options) -> Result<Stage, Failed> {
     let mut trace = match arguments.argument.is_empty() {
         true => sample_trace(def, arguments)?,
         false => {
@@ -237,7 +248,7 @@ fn operator_trace(def: &'static OperatorDef, arguments: &Program, options: &Opti
         }
     };
     if !arguments.backward {
-        return Ok(trace);
+        return Ok(first_stage(trace));
     }
     let wrt = subject::differentiable(def, &trace);
     if wrt.is_empty() {
@@ -248,7 +259,7 @@ fn operator_trace(def: &'static OperatorDef, arguments: &Program, options: &Opti
     if let Some(low) = arguments.autocast {
         trace = autocast::autocast(&trace, low).map_err(of_case)?;
     }
-    Ok(with_gradients(trace, &wrt, options).map_err(of_case)?)
+    Ok(gradients_stage(trace, &wrt, options).map_err(of_case)?)
 }
 
 fn model_trace(family: Family, part: Part, arguments: &Program) -> Result<Trace, Failed> {

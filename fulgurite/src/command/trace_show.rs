@@ -58,7 +58,8 @@ pub struct Arguments {
 /// Prints a trace.
 pub fn run(arguments: &Arguments) -> Outcome {
     let options = arguments.program.options()?;
-    let (trace, part) = arguments.program.trace(&arguments.name, &options)?;
+    let (begun, part) = arguments.program.begun(&arguments.name, &options)?;
+    let trace = begun.trace.clone();
     let form = match (arguments.plain, arguments.full) {
         (true, _) => PrintOptions::OUTLINE,
         (false, true) => PrintOptions::FULL,
@@ -74,9 +75,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return trace_programs::run(&programs, arguments.stage.as_deref(), &options, show);
     }
     // The trace that compilation starts from is there even where nobody can take its symbols.
-    let first = trace.history.last().cloned().unwrap_or_else(|| "acquire".into());
-    let wanted = arguments.stage.as_deref().unwrap_or(&first);
-    if wanted == first && !arguments.explain {
+    let wanted = arguments.stage.as_deref().unwrap_or(&begun.name);
+    if wanted == begun.name && !arguments.explain {
         say!("{}", show(&trace))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -85,7 +85,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let Reached { stages, ending } = stages_reached(trace, &options);
     if arguments.explain {
-        say!("{}", explain(&stages).trim_end())?;
+        // The rules of an operator's gradient were found before the first of them.
+        say!("{}", explain(std::iter::once(&begun).chain(&stages)).trim_end())?;
         return ending.map_or(Ok(ExitCode::SUCCESS), |ending| Err(ended(ending)));
     }
     if wanted == "all" {

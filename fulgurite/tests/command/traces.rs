@@ -439,6 +439,16 @@ fn inputs_that_do_not_fit_are_refused_before_they_are_made() {
     assert!(complaint.contains("the limit is"), "{complaint}");
 }
 
+/// The rules of an operator's gradient are found before the first stage of its joint trace.
+#[test]
+fn who_supplies_gradients_of_an_operator_is_explained() {
+    let said = run(&["trace", "show", "softmax", "--backward", "--explain"]).ok();
+    assert!(said.starts_with("gradient of "), "{said}");
+    assert!(said.contains(" by cpu\n"), "{said}");
+    let said = run(&["trace", "show", "softmax", "--explain"]).ok();
+    assert!(!said.contains("gradient of "), "{said}");
+}
+
 /// Names that have nothing for the target are told in one line each time, and what is right goes on.
 #[test]
 fn executors_of_other_devices_are_told() {

@@ -13,7 +13,7 @@ use crate::meta::{Device, Target};
 use crate::program::Program;
 use crate::registered;
 use crate::trace::Trace;
-use crate::transforms::vjp_by;
+use crate::transforms::{VJP, vjp_by};
 
 /// Compiles a trace, from whatever stage it is at.
 ///
@@ -43,10 +43,21 @@ pub(crate) fn compile_split(trace: Trace, wrt: &[usize], of: &[usize], options: 
 /// # Errors
 /// Those of [`vjp_by`].
 pub fn with_gradients(trace: Trace, wrt: &[usize], options: &Options) -> Result<Trace> {
+    gradients_stage(trace, wrt, options).map(|stage| stage.trace)
+}
+
+/// As [`with_gradients`]: a stage that has beside the program who supplied the rule of each call, and what was recorded
+/// of the calls.
+///
+/// # Errors
+/// Those of [`vjp_by`].
+pub fn gradients_stage(trace: Trace, wrt: &[usize], options: &Options) -> Result<Stage> {
     let list = options.executor_list(trace.target.kind());
     let once = |trace: Trace| {
         let ranking = options.ranking(&list, &trace.target, &trace);
-        let made = vjp_by(&trace, wrt, &ranking);
+        let mut gradients = Vec::new();
+        let made = vjp_by(&trace, wrt, &ranking, &mut gradients);
+        let made = made.map(|trace| Stage { name: VJP.into(), trace, gradients, choices: ranking.told() });
         let wanted = ranking.wanted().into_iter().map(|one| (one.call.clone(), one)).collect();
         (made, Gathered { wanted, peak: None })
     };

@@ -30,13 +30,18 @@ use crate::trace::Trace;
 /// The joint trace of a program and its vjp, as [`autodiff::vjp`] makes it. It is called `vjp`, since `autodiff` is a
 /// stage that the compilation of every trace has, of joint traces too.
 pub fn vjp(trace: &Trace, wrt: &[usize], executors: &[&'static ExecutorDef]) -> Result<Trace> {
-    vjp_by(trace, wrt, &Ranking::list(executors, &trace.target))
+    vjp_by(trace, wrt, &Ranking::list(executors, &trace.target), &mut Vec::new())
 }
 
-/// As [`vjp`], by the executors of a ranking.
-pub fn vjp_by(trace: &Trace, wrt: &[usize], ranking: &Ranking<'_>) -> Result<Trace> {
+/// As [`vjp`], by the executors of a ranking; `rules` receives who supplied the rule of each differentiated call.
+pub fn vjp_by(
+    trace: &Trace,
+    wrt: &[usize],
+    ranking: &Ranking<'_>,
+    rules: &mut Vec<autodiff::GradientRule>,
+) -> Result<Trace> {
     let of = autodiff::floating_outputs(trace);
-    let mut joint = autodiff::vjp_of(trace, wrt, &of, ranking, &mut Vec::new())?;
+    let mut joint = autodiff::vjp_of(trace, wrt, &of, ranking, rules)?;
     name_vjp(&mut joint);
     Ok(joint)
 }
