@@ -18,7 +18,7 @@ use fulgurite::{Device, Target};
 use self::asked::{Listing, Measuring};
 use super::outcome::{Failed, Outcome};
 use super::output::{note, say, warn};
-use super::programs::{Part, Program};
+use super::programs::{Part, Program, named};
 use super::{files, target, trace_files};
 use crate::cases::{of_case, write_whole};
 
@@ -94,10 +94,14 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let records = Arc::new(records);
     let earlier = earlier(&records, device)?;
     let tuned = Tuned { target: records.target().clone(), options, program, earlier };
+    tuned.look_at(&arguments.programs)?;
     let mut stands: Vec<(Call, String)> = Vec::new();
     let mut entries: Vec<Arc<Entry>> = Vec::new();
     for name in &arguments.programs {
         let asked = tuned.measured(name, &records)?;
+        if asked.is_empty() {
+            tuned.tell_why_nothing(name, arguments.from)?;
+        }
         let asked = asked.into_iter().map(|entry| match tuned.standing(&entry) {
             Some(standing) => {
                 stands.retain(|(call, _)| *call != entry.call);
@@ -158,6 +162,7 @@ fn list(arguments: &Arguments) -> Outcome {
     let program = &arguments.program;
     let (target, options) = (program.target().clone(), program.options()?);
     let tuned = Tuned { target, options, program: program.clone(), earlier: Vec::new() };
+    tuned.look_at(&arguments.programs)?;
     for name in &arguments.programs {
         let listing = Arc::new(Listing::new(Duration::from_micros(arguments.from)));
         tuned.staged(name, listing.clone())?;
@@ -178,14 +183,50 @@ struct Tuned {
 }
 
 impl Tuned {
+    /// Finds out that a program cannot be begun before others are worked on.
+    fn look_at(&self, names: &[String]) -> Result<(), Failed> {
+        match names {
+            [_] => Ok(()),
+            _ => names.iter().try_for_each(|name| self.begun(name, &self.options).map(drop)),
+        }
+    }
+
+    /// The trace that compilation of a program starts from, and which part of a model it is.
+    fn begun(&self, name: &str, options: &Options) -> Result<(Trace, Option<Part>), Failed> {
+        let path = Path::new(name);
+        if path.is_file() {
+            return Ok((self.read(path)?, None));
+        }
+        let looks_like_one = path.components().count() > 1 || path.extension().is_some_and(|end| end == "trace");
+        if (looks_like_one || path.exists()) && named(name).is_err() {
+            let reason = if path.exists() { "is no regular file" } else { "there is no such file" };
+            return Err(Failed::file(
+                path,
+                format!("{reason}, expected a trace, or the name of an operator or a model"),
+            ));
+        }
+        self.program.trace(name, options)
+    }
+
+    /// Says why nothing of a program is measured.
+    fn tell_why_nothing(&self, name: &str, from: u64) -> Result<(), Failed> {
+        let count = |from: Duration| {
+            let listing = Arc::new(Listing::new(from));
+            self.staged(name, listing.clone()).map(|_| listing.calls().len())
+        };
+        let (all, costly) = (count(Duration::ZERO)?, count(Duration::from_micros(from))?);
+        note(&match (all, costly) {
+            (0, _) => format!("{name}: no call has candidates (what regions hold is not measured call by call)"),
+            (all, 0) => format!("{name}: {} below {from} us; --from 0 measures all", table::count(all)),
+            (_, costly) => format!("{name}: {}, none of which could be measured now", table::count(costly)),
+        });
+        Ok(())
+    }
+
     /// Takes a program through the stages that ask who runs its calls. Its trace, if it is one program.
     fn staged(&self, name: &str, choices: Arc<dyn Choices>) -> Result<Option<Trace>, Failed> {
         let options = Options { choices: Some(choices), ..self.options.clone() };
-        let path = Path::new(name);
-        let (trace, part) = match path.is_file() {
-            true => (self.read(path)?, None),
-            false => self.program.trace(name, &options)?,
-        };
+        let (trace, part) = self.begun(name, &options)?;
         if part == Some(Part::Loss) && self.program.backward {
             loss_programs(trace, &options).map_err(of_case)?;
             return Ok(None);

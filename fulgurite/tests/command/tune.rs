@@ -127,6 +127,23 @@ fn what_cannot_be_tuned_or_followed() {
     let folder = home.path();
     let complaint = |arguments: &[&str], code: i32| run_in(folder, arguments).fails(code);
     assert!(complaint(&["tune", "nope", "--device", "cpu"], 1).contains("nope"));
+    // Before anything is measured.
+    let ran = run_in(folder, &["tune", "exp", "nope", "--device", "cpu", "-o", "none.choices"]);
+    assert!(ran.code == 1 && ran.err.contains("nope") && ran.out.is_empty(), "{}{}", ran.out, ran.err);
+    for (path, expected) in [("absent.trace", "there is no such file"), (".", "is no regular file")] {
+        let said = complaint(&["tune", path, "--device", "cpu"], 1);
+        assert!(said.contains(expected) && said.contains("the name of an operator or a model"), "{said}");
+    }
+    let said = complaint(&["tune", "exp", "nope", "--target", "cpu", "--list"], 1);
+    assert!(said.contains("nope"), "{said}");
+    // A folder that is called as an operator is none of its business.
+    std::fs::create_dir(folder.join("exp")).unwrap();
+    // Where nothing is measured, it is told why.
+    let said = run_in(folder, &["tune", "exp", "--device", "cpu"]);
+    assert!(said.code == 0 && said.err.contains("exp: no call has candidates"), "{}", said.err);
+    let rivals = ["tune", "softmax", "--device", "cpu", "--executors", "reference,cpu"];
+    let said = run_in(folder, &rivals);
+    assert!(said.code == 0 && said.err.contains("softmax: 2 calls with candidates below 20 us"), "{}", said.err);
     let said = complaint(&["tune", "exp", "--target", "cpu"], 1);
     assert!(said.contains("expected --device"), "{said}");
     std::fs::write(folder.join("bad.choices"), "{\"fulgurite_choices\":1}\n{\"winner\":\"cpu\"}\n").unwrap();
