@@ -27,10 +27,10 @@ use fulgurite::{Device, Target};
 use fulgurite_kernels::machine::exit_at_once;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use self::figures::{Figure, Measured};
+use self::figures::Measured;
 use self::measuring::{Asked, Event, measure};
 use self::processes::Processes;
-use self::report::{Report, share, short};
+use self::report::Report;
 use self::rows::{Group, Row};
 use super::files;
 use super::idle_executors;
@@ -73,7 +73,8 @@ pub struct Arguments {
     /// Prints the rows, and measures nothing.
     #[arg(long, conflicts_with_all = ["out", "json", "peers"])]
     list: bool,
-    /// Runs the same work in PyTorch after ours, by the scripts of this folder; benches/peers otherwise.
+    /// Runs the same work in PyTorch after ours, by the scripts of this folder: those of the repository, benches/peers
+    /// in its root, otherwise.
     #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = PEERS)]
     peers: Option<PathBuf>,
     /// Executors in the order of their priority, as `trace show` has them, in place of the default list.
@@ -101,9 +102,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let rows: Vec<Row> = rows.into_iter().filter(|row| row.group == Group::Host || !device.is_cpu()).collect();
     if rows.is_empty() {
-        return Err(Failed("no row that was asked for runs on the host, and there is no other device".into()));
+        let message = "no row that was asked for runs on the host, as those called host-... do; --device names another \
+                       device";
+        return Err(Failed(message.into()));
     }
     files::can_be_written(&[&arguments.out, &arguments.json].into_iter().flatten().collect::<Vec<_>>())?;
+    if let Some(folder) = &arguments.peers {
+        peers::has_script(folder).map_err(|reason| Failed(format!("--peers: {reason}")))?;
+    }
     let Machine { device: model, libraries } = Machine::of(device)?;
     let host = Machine::of(Device::CPU)?.device;
     if let Some(names) = &arguments.executors {
@@ -214,7 +220,7 @@ impl Arguments {
                         failed,
                         peers: Vec::new(),
                     };
-                    bar.suspend(|| tell(&row))?;
+                    bar.suspend(|| say!("{}", report::told(&row)))?;
                     report.not_measured.retain(|name| *name != row.name);
                     report.rows.push(row);
                     report.rates = rates;
@@ -236,6 +242,7 @@ impl Arguments {
                 Event::Peer(peer) => {
                     bar.set_message(format!("{} by {}", peer.row, peer.who));
                     if let Some(row) = report.rows.iter_mut().find(|row| row.name == peer.row) {
+                        bar.suspend(|| say!("{}", report::told_by(row, &peer)))?;
                         row.peers.push(peer);
                     }
                     self.write(report)?;
@@ -262,17 +269,4 @@ impl Arguments {
         }
         Ok(())
     }
-}
-
-/// Tells a row as soon as it is measured.
-fn tell(row: &Measured) -> Result<(), Failed> {
-    if let Some(reason) = &row.failed {
-        return say!("{}: failed: {reason}", row.what);
-    }
-    let one = |figure: &Figure| {
-        let share = share(figure);
-        let share = if share.is_empty() { share } else { format!(" ({share})") };
-        format!("{} {} {}{share}", figure.name, short(figure.median), figure.unit)
-    };
-    say!("{}: {}", row.what, row.figures.iter().map(one).collect::<Vec<_>>().join(", "))
 }

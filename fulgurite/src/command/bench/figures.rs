@@ -33,6 +33,11 @@ impl Figure {
         Figure { quartiles, ..Figure::one(name, unit, quantile(&values, 0.5)) }
     }
 
+    /// Whether both say how much there is of one thing.
+    pub fn is_of(&self, other: &Figure) -> bool {
+        (&self.name, &self.unit) == (&other.name, &other.unit)
+    }
+
     /// With its part of what the device does at most.
     pub fn with_share(self, share: Option<f64>, of: &str) -> Figure {
         Figure { share: share.filter(|share| share.is_finite()).map(|share| (share, of.to_owned())), ..self }
@@ -86,9 +91,7 @@ pub struct Measured {
 impl Measured {
     /// The best of the peers for a figure: who, and its median.
     pub fn best_peer(&self, figure: &Figure) -> Option<(&str, f64)> {
-        let own = |peer: &Peer| {
-            peer.figures.iter().find(|of| of.name == figure.name && of.unit == figure.unit).map(|of| of.median)
-        };
+        let own = |peer: &Peer| peer.figures.iter().find(|of| of.is_of(figure)).map(|of| of.median);
         let all = self.peers.iter().filter_map(|peer| Some((&*peer.who, own(peer)?)));
         // Times and bytes are better the smaller they are, rates the larger.
         let is_rate = figure.unit.ends_with("/s");

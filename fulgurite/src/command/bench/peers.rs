@@ -20,11 +20,19 @@ fn python() -> String {
     std::env::var(PYTHON).ok().filter(|path| !path.is_empty()).unwrap_or_else(|| "python3".into())
 }
 
+/// Whether the scripts are there; the error says where they were looked for.
+pub fn has_script(folder: &Path) -> Result<(), String> {
+    let script = folder.join(SCRIPT);
+    match script.is_file() {
+        true => Ok(()),
+        false => Err(format!("there is no '{}' (--peers FOLDER names another folder)", script.display())),
+    }
+}
+
 /// Why no peers can be run with the scripts of `folder`.
 fn missing(folder: &Path, processes: &Processes) -> Option<String> {
-    let script = folder.join(SCRIPT);
-    if !script.is_file() {
-        return Some(format!("there is no '{}' (--peers FOLDER names another folder)", script.display()));
+    if let Err(reason) = has_script(folder) {
+        return Some(reason);
     }
     let mut imports = Command::new(python());
     imports.args(["-c", "import torch"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

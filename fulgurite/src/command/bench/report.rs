@@ -3,7 +3,7 @@
 use fulgurite::models::metrics::too_low::TooLow;
 use serde::Serialize;
 
-use super::figures::{Figure, Measured};
+use super::figures::{Figure, Measured, Peer};
 use super::rows::Group;
 
 /// What was measured, where, and with what.
@@ -42,8 +42,36 @@ pub fn short(value: f64) -> String {
 }
 
 /// `0.87 of copy`.
-pub fn share(figure: &Figure) -> String {
+fn share(figure: &Figure) -> String {
     figure.share.as_ref().map_or_else(String::new, |(share, of)| format!("{share:.2} of {of}"))
+}
+
+/// A row as the terminal has it as soon as it is measured.
+pub fn told(row: &Measured) -> String {
+    if let Some(reason) = &row.failed {
+        return format!("{}: failed: {reason}", row.what);
+    }
+    let one = |figure: &Figure| {
+        let share = share(figure);
+        let share = if share.is_empty() { share } else { format!(" ({share})") };
+        format!("{} {} {}{share}", figure.name, short(figure.median), figure.unit)
+    };
+    format!("{}: {}", row.what, row.figures.iter().map(one).collect::<Vec<_>>().join(", "))
+}
+
+/// What a peer measured of a row, and what part ours is of it.
+pub fn told_by(row: &Measured, peer: &Peer) -> String {
+    if let Some(reason) = &peer.failed {
+        return format!("{}, by {}: failed: {}", row.what, peer.who, reason.replace(['\n', '\r'], " "));
+    }
+    let one = |figure: &Figure| {
+        let ours = row.figures.iter().find(|ours| ours.is_of(figure));
+        let ours = ours.map(|ours| ours.median).filter(|_| figure.median > 0.0);
+        let part =
+            ours.map_or_else(String::new, |ours| format!(" (ours {}, {:.2} of it)", short(ours), ours / figure.median));
+        format!("{} {} {}{part}", figure.name, short(figure.median), figure.unit)
+    };
+    format!("{}, by {}: {}", row.what, peer.who, peer.figures.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
 /// Text in a cell of a table.
@@ -210,6 +238,20 @@ mod tests {
             let first = tables.next().map(cells);
             assert!(tables.all(|line| Some(cells(line)) == first), "{text}");
         }
+    }
+
+    #[test]
+    fn rows_and_what_peers_measured_of_them_are_told() {
+        let Report { rows, .. } = report();
+        assert_eq!(told(&rows[0]), "what step is: step 30.10 ms, memory 7.250 GiB");
+        assert_eq!(told(&rows[1]), "what layer_norm is: forward 100.0 us (0.87 of copy)");
+        assert_eq!(told(&rows[2]), "what adamw is: failed: error: device memory is full");
+        let peers: Vec<String> = rows[0].peers.iter().map(|peer| told_by(&rows[0], peer)).collect();
+        assert_eq!(peers[0], "what step is, by torch, eager: step 41.00 ms (ours 30.10, 0.73 of it)");
+        assert_eq!(peers[2], "what step is, by thunder: failed: out of | memory at once");
+        // A figure that ours has not.
+        let other = Peer { figures: vec![Figure::one("first step", "s", 2.0)], ..rows[0].peers[0].clone() };
+        assert_eq!(told_by(&rows[0], &other), "what step is, by torch, eager: first step 2.000 s");
     }
 
     #[test]
