@@ -93,7 +93,7 @@ const MOST_LINKS: usize = 40;
 ///
 /// # Errors
 /// If there is something that is not a regular file: renaming a file over a device or a pipe would destroy it.
-fn destination(path: &Path) -> io::Result<PathBuf> {
+pub fn destination(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
         match std::fs::symlink_metadata(&path) {

@@ -4,6 +4,8 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use fulgurite::models::durable;
+
 use super::outcome::Failed;
 use super::output::say;
 use super::stored_programs::{ENDINGS, INLINE, PENDING};
@@ -54,8 +56,8 @@ pub fn differ(source: &Path, target: &Path) -> Result<(), Failed> {
     if same { Err(written_over(target)) } else { Ok(()) }
 }
 
-/// Fails where several of these files, none of which need be there yet, are one; or where one cannot be written because
-/// its folder is missing: long work is not begun in vain.
+/// Fails where several of these files, none of which need be there yet, are one; or where no file can be made in a
+/// folder of theirs: long work is not begun in vain.
 pub fn can_be_written(paths: &[&PathBuf]) -> Result<(), Failed> {
     let mut all = Vec::new();
     for path in paths {
@@ -66,6 +68,12 @@ pub fn can_be_written(paths: &[&PathBuf]) -> Result<(), Failed> {
         let Ok(folder) = folder.canonicalize() else {
             return Err(Failed::file(path, format!("there is no folder '{}'", folder.display())));
         };
+        // As files are written: whole, beside what they replace.
+        let replaced = durable::destination(path).map_err(|error| Failed::file(path, error))?;
+        let beside = replaced.parent().filter(|beside| !beside.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        tempfile::tempfile_in(beside).map_err(|error| {
+            Failed::file(path, format!("no file can be made in '{}': {}", beside.display(), error.kind()))
+        })?;
         let whole = folder.join(name);
         let whole = whole.canonicalize().unwrap_or(whole);
         if all.contains(&whole) {

@@ -131,6 +131,16 @@ fn rows_are_listed_and_what_cannot_be_measured_is_refused() {
         (&["bench", "--only", "host", "--device", "cpu", "-o", "a", "--json", "./a"], "./a: is named twice"),
         (&["profile", "gelu", "--device", "cpu", "--json", "a", "--perfetto", "a"], "a: is named twice"),
         (&["profile", "gelu", "--device", "cpu", "--plot", "none/a.svg"], "there is no folder 'none'"),
+        #[cfg(target_os = "linux")]
+        (
+            &["bench", "--only", "host", "--device", "cpu", "-o", "/proc/table.md"],
+            "/proc/table.md: no file can be made in '/proc'",
+        ),
+        #[cfg(target_os = "linux")]
+        (
+            &["profile", "gelu", "--device", "cpu", "--json", "/dev/null"],
+            "/dev/null: '/dev/null' is not a regular file",
+        ),
         (&["profile", "gelu", "--target", "cuda"], "expected --device"),
         (&["profile", "gpt3"], "gpt2"),
     ] {
@@ -236,9 +246,10 @@ mod interrupted {
         }
     }
 
-    /// Sends a signal; the exit code and what was complained of.
+    /// Sends a signal, twice as `timeout` does; the exit code and what was complained of.
     fn end(child: Child, signal: &str) -> (Option<i32>, String) {
-        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        let script = "kill $0 $1 || exit 1; sleep 0.02; kill $0 $1 2>/dev/null; exit 0";
+        assert!(Command::new("sh").args(["-c", script, signal, &child.id().to_string()]).status().unwrap().success());
         let output = child.wait_with_output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     }
@@ -287,7 +298,11 @@ mod interrupted {
         // Rates are kept when the row begins.
         let is_record = |path: &PathBuf| path.extension().is_some_and(|end| end == "json");
         wait(&mut child, || within(&home.path().join("cache/rates")).into_iter().find(is_record));
-        let (code, complaint) = end(child, "-HUP");
+        // Under `nohup` that stays ignored.
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+        let (code, complaint) = end(child, if ignored & 1 == 1 { "-TERM" } else { "-HUP" });
         assert_eq!(code, Some(130), "{complaint}");
         assert!(complaint.contains("interrupted: 0 of 1 rows were measured"), "{complaint}");
         assert_eq!(file(home.path(), "table.json")["not_measured"], serde_json::json!(["host-attention"]));
