@@ -114,8 +114,9 @@ pub mod attention {
         Ok((beside(query, value), row_meta(query)))
     }
 
-    fn flops(query: &TensorMeta, key: &TensorMeta, value: &TensorMeta, is_causal: bool, window: Option<i64>) -> u64 {
-        term_flops([query, value], seen_pairs(query, key, is_causal, window), [1, 1])
+    // There are as many keys as values, and as wide.
+    fn flops(query: &TensorMeta, value: &TensorMeta, is_causal: bool, window: Option<i64>) -> u64 {
+        term_flops([query, value], seen_pairs(query, value, is_causal, window), [1, 1])
     }
 
     fn reference(
