@@ -82,8 +82,8 @@ __device__ __forceinline__ void of_queries(const Problem& p, int index, uint4* s
         const bool whole = first + TILE <= seen && (!CAUSAL || first + TILE - 1 <= first_of_warp) &&
                            !p.changes.window_hides(first, first_of_warp + 15);
 #if WINDOW
-        // What the bounds of a window are is computed here, not kept over the products: the widest heads leave no
-        // registers for it.
+        // The bounds of the window are computed here, and not kept during the products: the widest heads leave no
+        // registers for them.
         asm volatile("" : "+r"(own[0]), "+r"(own[1]));
 #endif
 #if DROPPED

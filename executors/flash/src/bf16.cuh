@@ -114,7 +114,7 @@ template <bool KEPT> struct Left {
     __device__ __forceinline__ Left(uint4* shared, const T* rows, i64 stride, const int (&at)[2], int count)
         : own(shared + threadIdx.x) {
         const int t = threadIdx.x % 4;
-        // Where registers do not hold the rows, they do not hold all that is read of them at once either.
+        // Rows that are too wide for registers are read eight steps at a time.
 #pragma unroll(KEPT ? STEPS : 8)
         for (int step = 0; step < STEPS; ++step) {
             u32 bits[4];

@@ -73,8 +73,8 @@ pub struct Arguments {
     /// Prints the rows, and measures nothing.
     #[arg(long, conflicts_with_all = ["out", "json", "peers"])]
     list: bool,
-    /// Runs the same work in PyTorch after ours, by the scripts of this folder: those of the repository, benches/peers
-    /// in its root, otherwise.
+    /// Runs the same work in PyTorch after ours, by the scripts of this folder. Without a folder they are those of
+    /// benches/peers, so that the command runs in the root of the repository.
     #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = PEERS)]
     peers: Option<PathBuf>,
     /// Executors in the order of their priority, as `trace show` has them, in place of the default list.

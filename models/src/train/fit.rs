@@ -17,8 +17,8 @@ use crate::step::TrainState;
 /// A device's memory less one part of so many is for what plans do not count: code, graphs, libraries.
 const UNPLANNED_PART: u64 = 64;
 
-/// The programs of a run, and why its logits are in chunks, if they are and nobody asked for it; from then on the run
-/// knows what it has of them. `validates` is whether the run computes validation losses.
+/// The programs of a run, and why its logits are in chunks, if they are and nobody asked for it. Notes in the run
+/// what of the logits exists. `validates` is whether the run computes validation losses.
 pub(super) fn programs<'a>(
     options: &'a TrainOptions,
     config: &'a dyn Model,
@@ -30,6 +30,7 @@ pub(super) fn programs<'a>(
     Ok((programs, chunks))
 }
 
+/// As [`programs`], which notes the result in the run.
 fn fitted<'a>(
     options: &'a TrainOptions,
     config: &'a dyn Model,
