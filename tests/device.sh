@@ -31,6 +31,8 @@ build() {
     take clipping -p fulgurite-tests --test clipping
     take fp8 -p fulgurite-tests --test fp8
     take padding -p fulgurite-tests --test padding
+    take column_sums -p fulgurite-tests --test column_sums
+    take adding_rows -p fulgurite-tests --test adding_rows
     take cuda_device -p fulgurite-kernels --test cuda_device
     take cuda_generated -p fulgurite-kernels --test cuda_generated
     cargo build --release -p fulgurite
@@ -77,6 +79,8 @@ run() {
         summary 'clipping of 16-bit gradients' "$folder/clipping"
         summary 'products of 8 bits' "$folder/fp8"
         summary 'padded extents' "$folder/padding"
+        summary 'sums of columns' "$folder/column_sums"
+        summary 'added rows' "$folder/adding_rows"
         summary 'decoders beside LitGPT' "$folder/llama_parity" cuda
     fi
     for executor in "${executors[@]}"; do
