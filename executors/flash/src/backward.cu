@@ -1,3 +1,7 @@
+#if ROWS_HERE
+#include "fulgurite/reductions.cuh"
+#endif
+
 // The gradients of attention. Weights are computed again from the logarithms of their sums; scores are never written.
 // Some blocks have OWN queries and go over keys, the others have OWN keys and go over queries: every sum has one place,
 // and one order. With P the weights and δ = Σ d_out out of a row: d_value = Pᵀ d_out, d_scores = P (d_out valueᵀ - δ),
@@ -11,8 +15,15 @@ constexpr int KEY_PARTS = WIDE / OF_PART;
 
 struct Problem {
     const T *d_out, *query, *key, *value;
+#if ROWS_HERE
+    // Of all queries of all heads the logarithms of the sums of their weights, and what was attended to, [batch,
+    // queries, heads, WIDTH].
+    const float* rows;
+    const T* out;
+#else
     // Of all queries of all heads: the logarithms to base 2 of the sums of their weights, and behind them as many δ.
     const float* rows;
+#endif
     T *d_query, *d_key, *d_value;
     Strides of_d_out, of_query, of_key, of_value, of_d_query, of_d_key, of_d_value;
     int batches, heads, shared_heads, queries, keys;
@@ -25,6 +36,31 @@ struct Problem {
     __device__ __forceinline__ const float* deltas_of(i64 batch, int head) const {
         return logs_of(batch, head) + (i64)batches * heads * queries;
     }
+#if ROWS_HERE
+    // Of a query, computed here: PARTS neighbouring threads have a part of its row each, and all of a warp call it.
+    template <int PARTS> __device__ __forceinline__ float delta(i64 batch, int head, int query, bool real) const {
+        constexpr int EACH = 16 / sizeof(T);
+        float sum = 0;
+        if (real) {
+            const T* a = d_out + batch * of_d_out.batch + head * of_d_out.head + query * of_d_out.row;
+            const T* b = out + ((batch * queries + query) * heads + head) * WIDTH;
+            // All loads at once would take registers that the gradients have.
+#pragma unroll 2
+            for (int at = threadIdx.x % PARTS * EACH; at < WIDTH; at += PARTS * EACH) {
+#if ROWS_ALIGNED
+                const Pack<T, EACH> x = load<EACH>(a + at), y = load<EACH>(b + at);
+#pragma unroll
+                for (int i = 0; i < EACH; ++i) sum = __fmaf_rn(widen(x.at[i]), widen(y.at[i]), sum);
+#else
+                // The same sums, in the same order.
+#pragma unroll
+                for (int i = 0; i < EACH; ++i) sum = __fmaf_rn(widen(a[at + i]), widen(b[at + i]), sum);
+#endif
+            }
+        }
+        return lanes_reduce<Sum, PARTS>(sum);
+    }
+#endif
 };
 
 __device__ __forceinline__ void of_queries(const Problem& p, int index, uint4* shared) {
@@ -52,14 +88,24 @@ __device__ __forceinline__ void of_queries(const Problem& p, int index, uint4* s
     const Left<KEPT> query(own_shared, queries, p.of_query.row, own, p.queries);
     const T* d_outs = p.d_out + batch * p.of_d_out.batch + head * p.of_d_out.head;
     const Left<KEPT> d_out(own_shared + Left<KEPT>::BYTES / 16, d_outs, p.of_d_out.row, own, p.queries);
-    const float *logs = p.logs_of(batch, head), *deltas = p.deltas_of(batch, head);
+    const float* logs = p.logs_of(batch, head);
     float log[2] = {0, 0}, delta[2] = {0, 0};
+#if ROWS_HERE
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const bool real = own[half] < p.queries;
+        delta[half] = p.delta<4>(batch, head, own[half], real);
+        if (real) log[half] = logs[own[half]] * LOG2_E;
+    }
+#else
+    const float* deltas = p.deltas_of(batch, head);
 #pragma unroll
     for (int half = 0; half < 2; ++half)
         if (own[half] < p.queries) {
             log[half] = logs[own[half]];
             delta[half] = deltas[own[half]];
         }
+#endif
     float gradient[WIDE][4];
     clear(gradient);
     const float to_power = p.scale * LOG2_E;
@@ -151,6 +197,19 @@ template <int BEGIN> __device__ __forceinline__ void of_keys(const Problem& p, i
         const int head = shared_head * times + index / tiles_of_head, first = first_of(index);
         tiles.ask(p.query + batch * p.of_query.batch + head * p.of_query.head, p.of_query.row,
                   p.d_out + batch * p.of_d_out.batch + head * p.of_d_out.head, p.of_d_out.row, first, p.queries);
+#if ROWS_HERE
+        const float* from = p.logs_of(batch, head);
+#pragma unroll
+        for (int near = 0; near < TILE; near += THREADS / 2) {
+            const int row = near + threadIdx.x / 2;
+            const bool there = row < TILE && first + row < p.queries;
+            const float delta = p.delta<2>(batch, head, first + row, there);
+            if (row < TILE && threadIdx.x % 2 == 0) {
+                logs[index % 2][row] = there ? from[first + row] * LOG2_E : 0;
+                deltas[index % 2][row] = delta;
+            }
+        }
+#else
         const float *from = p.logs_of(batch, head), *from_deltas = p.deltas_of(batch, head);
         for (int row = threadIdx.x; row < TILE; row += THREADS) {
             const bool there = first + row < p.queries;
@@ -158,6 +217,7 @@ template <int BEGIN> __device__ __forceinline__ void of_keys(const Problem& p, i
             fetch_or_clear<4>(&logs[index % 2][row], from + at, there);
             fetch_or_clear<4>(&deltas[index % 2][row], from_deltas + at, there);
         }
+#endif
     };
     if (Both::EARLY && count > 0) ask(0);
     uint4* const own_shared = shared + Both::BYTES / 16;
@@ -245,14 +305,21 @@ template <int BEGIN> __device__ __forceinline__ void of_keys(const Problem& p, i
 // The first blocks are those of keys, which have more to do.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     attention_backward(
-    const T* d_out, const T* query, const T* key, const T* value, const float* rows, T* d_query, T* d_key,
-    T* d_value, Strides of_d_out, Strides of_query, Strides of_key, Strides of_value, Strides of_d_query,
+    const T* d_out, const T* query, const T* key, const T* value, const float* rows,
+#if ROWS_HERE
+    const T* out,
+#endif
+    T* d_query, T* d_key, T* d_value, Strides of_d_out, Strides of_query, Strides of_key, Strides of_value,
+    Strides of_d_query,
     Strides of_d_key, Strides of_d_value, int batches, int heads, int shared_heads, int queries, int keys,
     float scale TAKEN) {
     extern __shared__ uint4 shared[];
-    const Problem problem = {d_out,    query,  key,      value,   rows,  d_query,      d_key,   d_value, of_d_out,
-                             of_query, of_key, of_value, of_d_query, of_d_key, of_d_value, batches, heads,
-                             shared_heads, queries, keys, scale, GIVEN};
+    const Problem problem = {d_out, query, key, value, rows,
+#if ROWS_HERE
+                             out,
+#endif
+                             d_query, d_key, d_value, of_d_out, of_query, of_key, of_value, of_d_query, of_d_key,
+                             of_d_value, batches, heads, shared_heads, queries, keys, scale, GIVEN};
     const int index = blockIdx.x, blocks_of_keys = (keys + OWN - 1) / OWN * batches * shared_heads;
     if (KEY_PARTS == 1 && index < blocks_of_keys) {
         of_keys<0>(problem, index, shared);

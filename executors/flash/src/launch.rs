@@ -253,6 +253,52 @@ fn zeros(plan: &mut Plan, bytes: usize) -> Address {
     to
 }
 
+/// What the backward kernels need of each query.
+enum Rows<'a> {
+    /// It is computed where it is needed, of these.
+    Here { log_sums: &'a DeviceTensor, out: &'a DeviceTensor },
+    /// It was computed by a kernel before.
+    Before(Address),
+}
+
+/// Queries of which each block computes what it needs itself: a tile or two, for which a kernel of its own would take
+/// as long as the gradients.
+const FEW: usize = 128;
+
+/// Whether the blocks of the backward kernel compute it. The shape decides, since the order of sums is another. Wider
+/// heads, masks and the like leave no registers for it.
+fn rows_here(problem: &Problem, changes: &Changes) -> bool {
+    let whole = problem.has_whole(WIDEST_ACCESS / problem.dtype.size());
+    problem.queries <= FEW && problem.padded() <= 64 && whole && changes.is_none()
+}
+
+/// Plans the kernel that computes it, and says where.
+fn rows_before(
+    plan: &mut Plan,
+    problem: &Problem,
+    is_causal: bool,
+    d_out: &[Heads],
+    [out, log_sums]: [&DeviceTensor; 2],
+) -> Result<Address> {
+    plan.source(source_files!["rows.cuh", "rows.cu"]);
+    plan.define("THREADS_OF_ROWS", THREADS_OF_ROWS);
+    plan.define("NEAR", NEAR);
+    // Its threads read other packs than those of the products.
+    let pack = WIDEST_ACCESS / problem.dtype.size();
+    let rows_aligned = aligned(problem, pack, d_out, &[out]);
+    let padded = problem.padded().next_power_of_two();
+    define(plan, problem, padded, is_causal, rows_aligned);
+    let count = problem.batch * problem.heads * problem.queries;
+    let rows = plan.workspace((count * 2 * size_of::<f32>()) as u64);
+    let mut parameters = vec![Parameter::from(&d_out[0].tensor), out.into(), log_sums.into(), rows.into()];
+    parameters.push(d_out[0].strides());
+    parameters.extend([(problem.heads as i32).into(), (problem.queries as i32).into(), (count as i64).into()]);
+    let heads_of_block = THREADS_OF_ROWS * pack / padded / NEAR;
+    let blocks = problem.batch * problem.heads.div_ceil(heads_of_block) * problem.queries.div_ceil(NEAR);
+    plan.launch("attention_rows", LaunchShape::linear(blocks as u32, THREADS_OF_ROWS as u32), parameters)?;
+    Ok(rows)
+}
+
 /// Plans [`super::attention_backward`].
 pub(super) fn backward(
     plan: &mut Plan,
@@ -269,25 +315,16 @@ pub(super) fn backward(
     let [d_query, d_key, d_value] = gradients;
     let tiling = Tiling::backward(&problem, changes);
     let aligned = aligned(&problem, tiling.products.pack(), &operands, &[d_query, d_key, d_value, &out]);
-    plan.source(source_files!["rows.cuh", "rows.cu"]);
-    plan.define("THREADS_OF_ROWS", THREADS_OF_ROWS);
-    plan.define("NEAR", NEAR);
-    // Its threads read other packs than those of the products.
-    let pack = WIDEST_ACCESS / problem.dtype.size();
-    let rows_aligned = self::aligned(&problem, pack, &operands[..1], &[&out]);
-    let padded = problem.padded().next_power_of_two();
-    define(plan, &problem, padded, *is_causal, rows_aligned);
-    let count = problem.batch * problem.heads * problem.queries;
-    let rows = plan.workspace((count * 2 * size_of::<f32>()) as u64);
-    let mut parameters = vec![Parameter::from(&operands[0].tensor), (&out).into(), (&log_sums).into(), rows.into()];
-    parameters.push(operands[0].strides());
-    parameters.extend([(problem.heads as i32).into(), (problem.queries as i32).into(), (count as i64).into()]);
-    let heads_of_block = THREADS_OF_ROWS * pack / padded / NEAR;
-    let blocks = problem.batch * problem.heads.div_ceil(heads_of_block) * problem.queries.div_ceil(NEAR);
-    plan.launch("attention_rows", LaunchShape::linear(blocks as u32, THREADS_OF_ROWS as u32), parameters)?;
+    let rows = match groups.is_none() && rows_here(&problem, changes) {
+        true => Rows::Here { log_sums: &log_sums, out: &out },
+        false => Rows::Before(rows_before(plan, &problem, *is_causal, &operands[..1], [&out, &log_sums])?),
+    };
 
     let mut parameters: Vec<Parameter> = operands.iter().map(|heads| Parameter::from(&heads.tensor)).collect();
-    parameters.push(rows.into());
+    match rows {
+        Rows::Here { log_sums, out } => parameters.extend([Parameter::from(log_sums), out.into()]),
+        Rows::Before(rows) => parameters.push(rows.into()),
+    }
     parameters.extend(gradients.map(Parameter::from));
     parameters.extend(operands.iter().map(Heads::strides));
     parameters.extend(gradients.map(strides_of_result));
@@ -329,6 +366,9 @@ pub(super) fn backward(
     kernels!(plan, tiling, "backward.cu");
     define_by_warps(plan, &problem, *is_causal, aligned);
     changes.define(plan, false);
+    plan.define("ROWS_HERE", u8::from(matches!(rows, Rows::Here { .. })));
+    let rows_aligned = self::aligned(&problem, WIDEST_ACCESS / problem.dtype.size(), &operands[..1], &[&out]);
+    plan.define("ROWS_ALIGNED", u8::from(rows_aligned));
     parameters.push((problem.batch as i32).into());
     parameters.extend(problem.extents(*scale));
     parameters.extend(of_changes);
