@@ -51,7 +51,9 @@ fn products(block: &Block) -> BTreeMap<(&str, Option<&str>), usize> {
 #[test]
 fn a_step_consists_of_products_with_epilogues() {
     for (executors, owner) in [(DEFAULT.to_vec(), "cublaslt"), (TF32.to_vec(), "tf32")] {
-        let stages = stages(step(&CONFIG, 2, 8), &options(&executors)).unwrap();
+        // Those of few rows would be batched.
+        let options = Options { batch: false, ..options(&executors) };
+        let stages = stages(step(&CONFIG, 2, 8), &options).unwrap();
         let mut expected = BTreeMap::from([
             (("cublaslt::linear_residual", Some(owner)), 2 * LAYERS),
             (("cublaslt::scaled_matmul", Some(owner)), LAYERS),
@@ -187,7 +189,8 @@ fn memory_and_commands_of_a_step_of_124m_parameters() {
         println!(
             "{executors:?}: {peak:.0} MiB, {commands} commands; without rewrites {plain_peak:.0} MiB, {plain} commands"
         );
-        assert!(peak < 2140.0, "{executors:?}: {peak} MiB");
+        // Batches keep the operands of gradients of weights until the last layer's are there: 42 MiB of f32.
+        assert!(peak < 2190.0, "{executors:?}: {peak} MiB");
         assert!(commands < plain && commands <= most, "{executors:?}: {commands} commands, {plain} without rewrites");
     }
 }

@@ -1,5 +1,5 @@
 use fulgurite_ops_macros::{operator, rewrite};
-use fulgurite_runtime::TensorMeta;
+use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::Epilogue;
 
@@ -159,6 +159,11 @@ pub mod linear_then_gelu {
     }
 }
 
+/// Rows of f32 of which a product and a region take less time than a product that computes GELU and keeps what it was
+/// applied to. TF32 on an H200, 256 rows: 14.3 us in place of 17.3, and 22.5 in place of 34.6 beside other arithmetic;
+/// in bf16 it is 11.0 in place of 9.4. Of 4096 rows one kernel takes 96 us, the product alone 75.
+const FASTER_APART: std::ops::Range<usize> = 256..1024;
+
 /// GELU of a linear layer whose result the backward pass reads too.
 #[rewrite(executor = cublaslt, executor = tf32)]
 pub mod linear_then_gelu_kept {
@@ -169,6 +174,17 @@ pub mod linear_then_gelu_kept {
 
     fn replacement(input: Tensor, weight: Tensor, bias: Tensor) -> (Tensor, Tensor) {
         linear_gelu_aux(input, weight, bias)
+    }
+
+    fn condition(input: &TensorMeta) -> Claim {
+        let rows = input.len() / input.shape().last().copied().unwrap_or(1).max(1);
+        refuse_unless!(
+            input.dtype() != DType::F32 || !FASTER_APART.contains(&rows),
+            "input is {input}: of {} to {} rows of f32, GELU takes less time apart",
+            FASTER_APART.start,
+            FASTER_APART.end - 1
+        );
+        Ok(())
     }
 
     fn samples(s: &mut Samples) {

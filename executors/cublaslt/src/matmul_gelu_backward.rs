@@ -81,11 +81,12 @@ by_both!(matmul_gelu_backward, matmul_gelu_backward_by_cublaslt, matmul_gelu_bac
     }
 });
 
-/// From so many rows of gradients on, a product by itself and a region that does the rest take less time: the
-/// region computes GELU again for the weight's gradient, and the sums of the bias's, from what it reads anyway. H100
-/// 80GB, cuBLASLt 13.1, bf16, 16384 rows of 3072: 160 us with the slope, 111 without. TF32, 4096 rows, H200: 166 us at
-/// 118 TFLOP/s, where products without it make 308.
-const REGION: usize = 1024;
+/// From so many rows of gradients on, a product by itself and a region that does the rest take less time: the region
+/// computes GELU again for the weight's gradient, and the sums of the bias's, from what it reads anyway. H100 80GB,
+/// cuBLASLt 13.1, bf16, 16384 rows of 3072: 160 us with the slope, 111 without. TF32, 4096 rows, H200: 166 us at 118
+/// TFLOP/s, where products without it make 308. H200, 256 rows, product and slope: 13.3 us by one kernel and 11.4 by
+/// two in bf16, 18.8 and 16.3 in TF32.
+const REGION: usize = 256;
 
 /// The gradient of GELU after that of a linear layer.
 #[rewrite(executor = cublaslt, executor = tf32)]
