@@ -63,9 +63,9 @@ pub(super) struct Wider {
     /// Copies with zeros, and whether they are of the forward pass: one for the backward pass is made there, since what
     /// is kept from one pass to the other takes memory all the while.
     copies: FxHashMap<(Form, bool), ValueId>,
-    /// Copies of what one symbol makes of the program's inputs, such as weights in another element type, by this symbol
-    /// and the shape. Where the backward pass makes the same value again, it reads the copy of the forward pass: making
-    /// both again takes longer than a kernel gains, and a copy more is as small as the weights.
+    /// Copies of the program's inputs, and of what one symbol makes of them, such as weights in another element type,
+    /// by the input or this symbol and the shape. Where the backward pass needs the same copy, it reads that of the
+    /// forward pass: copying again takes longer than a kernel gains.
     of_inputs: FxHashMap<String, ValueId>,
     /// What making a larger form takes; `None` if something large would be copied for it.
     judged: FxHashMap<Form, Option<Chain>>,
@@ -204,10 +204,11 @@ impl Wider {
         Ok(made)
     }
 
-    /// The symbol that makes `id` of the program's inputs alone, and the shape of its larger form, in words; `None` if
-    /// others make it.
+    /// The symbol that makes `id` of the program's inputs alone, or the input that it is, and the shape of its larger
+    /// form, in words; `None` if others make it.
     fn of_inputs(&self, id: ValueId, shape: &[usize]) -> Option<String> {
-        let symbol = &self.flattener.block().symbols[self.producers[id.index()]?];
+        let Some(producer) = self.producers[id.index()] else { return Some(format!("{id:?} {shape:?}")) };
+        let symbol = &self.flattener.block().symbols[producer];
         let def = symbol.operator().filter(|def| def.effects.mergeable())?;
         let is_input = |id: ValueId| self.flattener.block().parameters.contains(&id);
         let alone = symbol.results[..] == [id] && symbol.operands().all(is_input);
