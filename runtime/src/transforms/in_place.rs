@@ -28,8 +28,8 @@ pub(crate) fn updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: V
 }
 
 /// Whether `result` may take the memory of `root`, which dies at `symbol`: the symbol reads it as one operand, which is
-/// all of it in its own order (itself, or a view of another shape), and whose elements are read before they are
-/// written.
+/// it or its beginning in its own order (itself, or a view of another shape), and whose elements are read before they
+/// are written.
 pub(crate) fn may_lie_over(
     block: &Block,
     layouts: &[Layout],
@@ -55,7 +55,6 @@ pub(crate) fn may_lie_over_as_read<'a>(
     operands.all(|other| other == operand)
         && layout.offset == 0
         && is_contiguous(block.meta(operand).shape(), &layout.strides)
-        && block.meta(operand).bytes() == block.meta(root).bytes()
         && block.meta(operand) == block.meta(result)
         && readers.updates_in_place(symbol, result, operand)
 }

@@ -277,7 +277,8 @@ impl Verifier<'_> {
         let block = &self.trace.block;
         let Some(symbol) = stay.first.checked_sub(1).and_then(|line| block.symbols.get(line)) else { return false };
         let (result, over) = (ValueId(stay.value as u32), ValueId(other.value as u32));
-        (stay.start, stay.end) == (other.start, other.end)
+        stay.start == other.start
+            && stay.end <= other.end
             && other.last == stay.first
             && may_lie_over_as_read(readers, block, layouts, symbol, result, over)
     }
