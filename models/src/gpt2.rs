@@ -6,7 +6,6 @@ use fulgurite_ops::prelude::*;
 use fulgurite_ops::prims;
 use fulgurite_ops_macros::Tree;
 
-use fulgurite_runtime::argument::Scalar;
 use fulgurite_runtime::tree::Leaf;
 
 use crate::blocks::block;
@@ -166,7 +165,11 @@ impl Gpt2<Tensor> {
                 ),
             );
         }
-        let positions = prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, tokens.device().to_string());
+        // The first positions are the first rows, which nothing needs to select.
+        let positions = scope("wpe", || {
+            let width = self.wpe.weight.size(1);
+            prims::slice(self.wpe.weight, [0, 0], [length, width], [1, 1])
+        });
         let attend =
             |_: usize, [q, k, v]: [Tensor; 3]| scaled_dot_product_attention::with(q, k, v).is_causal(true).call();
         self.layers(config, [tokens, positions], dropout, &attend)
@@ -176,10 +179,12 @@ impl Gpt2<Tensor> {
     #[track_caller]
     fn hidden_after(&self, config: &GptConfig, tokens: Tensor, cached: &Cached) -> Tensor {
         let attend = |layer, heads| cached.attend(layer, heads, None, &Scores { scale: None, window: None, cap: None });
-        self.layers(config, [tokens, cached.positions()], &Dropout::none(), &attend)
+        let positions = scope("wpe", || embedding(cached.positions(), self.wpe.weight));
+        self.layers(config, [tokens, positions], &Dropout::none(), &attend)
     }
 
-    /// Hidden states of tokens at positions, whose blocks attend by `attend`.
+    /// Hidden states of tokens i64[B, T] and the embeddings of their positions, [T, C] or [B, T, C], whose blocks
+    /// attend by `attend`.
     #[track_caller]
     fn layers(
         &self,
@@ -189,8 +194,7 @@ impl Gpt2<Tensor> {
         attend: Attend,
     ) -> Tensor {
         let token_embedding = scope("wte", || embedding(tokens, self.wte.weight));
-        let position_embedding = scope("wpe", || embedding(positions, self.wpe.weight));
-        let mut x = dropout.apply(token_embedding + position_embedding);
+        let mut x = dropout.apply(token_embedding + positions);
         for (i, layer) in self.h.iter().enumerate() {
             x = block(&format!("h.{i}"), || layer.forward(config, x, dropout, &|heads| attend(i, heads)));
         }

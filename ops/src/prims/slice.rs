@@ -52,6 +52,10 @@ pub mod slice {
         let starts = starts.to_vec();
         (out, move |d_out: Tensor| {
             let extents = input.shape();
+            if d_out.shape() == extents {
+                // All of it: an element that was left out would be missing.
+                return Grads { input: d_out };
+            }
             let (mut d_input, rank) = (d_out, steps.len());
             if steps.iter().any(|step| *step != 1) {
                 // The elements that were stepped over: each element becomes a group of `step`, itself and zeros.
