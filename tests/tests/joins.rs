@@ -53,7 +53,7 @@ fn values(trace: &Trace, options: &Options, shapes: &[&[usize]]) -> Vec<Vec<f64>
 }
 
 /// Programs that join: shapes of the inputs, and the function.
-const JOINING: [(&str, &[&[usize]], Function); 6] = [
+const JOINING: [(&str, &[&[usize]], Function); 7] = [
     ("columns", &[&[5, 3], &[5, 4]], |x| vec![prims::cat([x[0] * 0.5, x[1] * 2.0], 1) + 1.0]),
     ("returned", &[&[5, 3], &[5, 4]], |x| vec![prims::cat([x[0] * 0.5, x[1] * 2.0], 1)]),
     ("rows", &[&[2, 3], &[4, 3], &[1, 3]], |x| vec![prims::cat([x[0] * 0.5, x[1] * 2.0, x[2] - 1.0], 0) * 3.0]),
@@ -64,6 +64,11 @@ const JOINING: [(&str, &[&[usize]], Function); 6] = [
     }),
     ("permuted", &[&[3, 5], &[4, 5]], |x| {
         vec![prims::cat([prims::permute(x[0] + 1.0, vec![1, 0]), prims::permute(x[1] * 2.0, vec![1, 0])], 1) * 3.0]
+    }),
+    ("read by others", &[&[2, 16], &[4, 16]], |x| {
+        let (a, b) = (x[0] * 0.5, x[1] * 2.0);
+        let (most, other) = (prims::amax(b, [0]), prims::reshape(a, [16, 2]) - 1.0);
+        vec![prims::cat([a, b], 0) * 3.0, most, other]
     }),
     ("long", &[&[4099, 3], &[4099, 5]], |x| vec![prims::cat([x[0] * 0.5, x[1] * 2.0], 1) + 1.0]),
 ];
@@ -99,6 +104,81 @@ fn a_join_is_text_that_parses_and_verifies() {
     insta::assert_snapshot!(last(&acquired(shapes, f), &Options { fuse: false, ..options() }));
 }
 
+/// What is joined of parts and lies row by row in a larger whole is a part of it, and its parts are written there.
+#[test]
+fn joins_are_parts_of_joins() {
+    let shapes: [&[usize]; 3] = [&[4, 8], &[4, 8], &[4, 16]];
+    let nested: Function = |x| {
+        let inner = prims::cat([x[0] * 0.5, x[1] * 2.0], 1);
+        let (one, most) = (|x: Tensor| prims::reshape(x, [1, 4, 16]), prims::amax(inner, [0]));
+        vec![prims::cat([one(x[2] + 1.0), one(inner), one(x[2] * inner)], 0) * 3.0, most]
+    };
+    let across: Function = |x| {
+        let inner = prims::cat([x[0] * 0.5, x[1] * 2.0], 1);
+        vec![prims::cat([x[2] + 1.0, inner], 1) * 3.0]
+    };
+    // Where the outer whole has rows of another length, the inner one is copied into it.
+    for (f, expected) in [(nested, 2), (across, 1)] {
+        let trace = acquired(&shapes, f);
+        for fuse in [true, false] {
+            let options = Options { fuse, ..options() };
+            let planned = last(&trace, &options);
+            assert_eq!(joins(&planned), expected, "{planned}");
+            let plain = options.clone().with_executors(&["reference"]).unwrap();
+            assert_eq!(values(&trace, &options, &shapes), values(&trace, &plain, &shapes), "fuse {fuse}");
+        }
+    }
+}
+
+/// Texts of plans in which a part of a join lies elsewhere than its line says are refused.
+#[test]
+fn a_part_of_two_wholes_is_refused() {
+    let program = |lines: &str| {
+        format!(
+            "# fulgurite trace 2\n# made by rewrite, autodiff, dce, cse, late_rewrite, claim, layout, donate\n\
+             trace f for cpu (\n  x: f32[2, 3],\n  r: f32[4, 3],\n) {{\n\
+             {lines}  return (\n    y = z,\n  )\n}}\n"
+        )
+    };
+    let good = "  p: f32[2, 3] = prims::neg(x) by cpu\n  q: f32[4, 3] = prims::neg(r) by cpu\n  \
+                w: f32[6, 3] = prims::cat([p, q], dim=0) by join\n";
+    let one = program(&format!("{good}  z: f32[6, 3] = prims::mul(w, 3.0) by cpu\n"));
+    parse(&one).unwrap_or_else(|error| panic!("{error}\n{one}")).verify().unwrap();
+    let two = program(&format!(
+        "{good}  v: f32[8, 3] = prims::cat([w, p], dim=0) by join\n  z: f32[8, 3] = prims::mul(v, 3.0) by cpu\n"
+    ));
+    let error = parse(&two).unwrap_or_else(|error| panic!("{error}\n{two}")).verify().unwrap_err().to_string();
+    assert!(error.contains("cannot be written in its result"), "{error}");
+}
+
+/// A part that is read after its whole would keep it alive.
+#[test]
+fn a_whole_lives_no_longer_for_its_parts() {
+    let shapes: [&[usize]; 2] = [&[16, 4], &[64, 4]];
+    let late: Function = |x| {
+        let (a, b) = (x[0] * 0.5, x[1] * 2.0);
+        let most = prims::amax(prims::cat([a, b], 0), [0, 1]);
+        vec![a * prims::broadcast_in_dim(most, [16, 4], [])]
+    };
+    assert_eq!(joins(&last(&acquired(&shapes, late), &Options { fuse: false, ..options() })), 0);
+}
+
+/// One value has one place: the second line that would join it copies it.
+#[test]
+fn a_value_is_a_part_of_one_whole() {
+    let shapes: [&[usize]; 2] = [&[2, 16], &[2, 16]];
+    let twice: Function = |x| {
+        let (a, b) = (x[0] * 0.5, x[1] * 2.0);
+        let (first, second) = (prims::cat([a, b], 0), prims::cat([b, a], 0) - 1.0);
+        vec![first * 3.0, second]
+    };
+    let trace = acquired(&shapes, twice);
+    let planned = last(&trace, &Options { fuse: false, ..options() });
+    assert_eq!(joins(&planned), 1, "{planned}");
+    let plain = options().with_executors(&["reference"]).unwrap();
+    assert_eq!(values(&trace, &options(), &shapes), values(&trace, &plain, &shapes));
+}
+
 /// Products, and the gradients of queries, keys and values in a model, by the executors of CUDA.
 #[test]
 fn products_write_their_part() {
@@ -122,7 +202,7 @@ fn products_write_their_part() {
 
 #[test]
 fn a_join_takes_less_memory() {
-    let (_, shapes, f) = JOINING[5];
+    let (_, shapes, f) = JOINING[6];
     let trace = acquired(shapes, f);
     let joined = last(&trace, &Options { fuse: false, ..options() });
     let text = joined.to_string();

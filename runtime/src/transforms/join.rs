@@ -3,11 +3,13 @@
 //!
 //! Such a line is of the executor [`JOIN`]. The memory of each part is a part of the whole's, which has its place from
 //! the first part on; a part's strides and offset follow from the line. A part may be seen through views before it is
-//! joined: the gradients of queries, [B, L, H, E], are joined as [B, L, H * E].
+//! joined: the gradients of queries, [B, L, H, E], are joined as [B, L, H * E]. A part that lies row by row in the
+//! whole may be read by others too, for whom it is where it always was, and it may be joined of parts itself.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::dce;
+use super::plan::ALIGNMENT;
 use super::views::{Layout, laid_over, view_of};
 use crate::argument::{Arg, AttributeType};
 use crate::arithmetic::Arithmetic;
@@ -18,12 +20,16 @@ use crate::kernel::KernelRules;
 use crate::meta::Device;
 use crate::operator::{OperatorKind, Role, RuleSet};
 use crate::trace::{Block, BoundSymbol, Callee, ValueId};
-use fulgurite_kernels::view::contiguous_strides;
+use fulgurite_kernels::view::{contiguous_strides, is_contiguous};
+
+/// Bytes that a part which others read too is a multiple of behind the beginning of its whole.
+const ALIGNED: usize = ALIGNMENT as usize;
 
 /// The line that defines each value.
-type Writers = FxHashMap<ValueId, usize>;
+pub(crate) type Writers = FxHashMap<ValueId, usize>;
 
-fn writers(block: &Block) -> Writers {
+/// The line that defines each value of a block.
+pub(crate) fn writers(block: &Block) -> Writers {
     let lines = block.symbols.iter().enumerate();
     lines.flat_map(|(line, symbol)| symbol.results.iter().map(move |id| (*id, line))).collect()
 }
@@ -112,14 +118,24 @@ fn view_of_layout(block: &Block, view: &BoundSymbol, base: &Layout) -> Option<(V
     view_of(block, view, |_| base.strides.to_vec())
 }
 
-/// Where the parts of all lines that join lie.
+/// Where the parts of all lines that join lie: in a whole that is a part of no other.
 pub(crate) fn all_parts(block: &Block) -> Vec<(ValueId, Layout)> {
     let mut joins = block.symbols.iter().filter(|symbol| symbol.executor == Some(JOIN)).peekable();
     if joins.peek().is_none() {
         return Vec::new();
     }
     let writers = writers(block);
-    joins.filter_map(|symbol| parts(block, symbol, &writers)).flatten().collect()
+    let mut all: Vec<(ValueId, Layout)> = joins.filter_map(|symbol| parts(block, symbol, &writers)).flatten().collect();
+    // Lines are gone through from the last to the first: the place of a whole is known before those of its parts.
+    let mut places: FxHashMap<ValueId, Layout> = FxHashMap::default();
+    for (part, layout) in all.iter_mut().rev() {
+        if let Some(outer) = places.get(&layout.root) {
+            layout.root = outer.root;
+            layout.offset += outer.offset;
+        }
+        places.insert(*part, layout.clone());
+    }
+    all
 }
 
 /// How many of the last dimensions of its results a line wants packed; `None` if its results are contiguous.
@@ -145,8 +161,11 @@ pub(crate) fn strided_results(symbol: &BoundSymbol) -> Result<Option<usize>> {
 /// Whether the kernel of a line writes a result of this layout. Every kernel of a device writes one without gaps,
 /// wherever it starts.
 pub(crate) fn writes(symbol: &BoundSymbol, shape: &[usize], strides: &[isize]) -> Result<bool> {
-    let without_gaps = contiguous_strides(shape);
-    let has_none = (0..shape.len()).all(|axis| shape[axis] <= 1 || strides[axis] == without_gaps[axis]);
+    let has_none = is_contiguous(shape, strides);
+    // Parts of what is joined are written with the strides of a whole that has no gaps.
+    if symbol.executor == Some(JOIN) {
+        return Ok(has_none);
+    }
     if let (true, Callee::Operator(_), Some(executor)) = (has_none, &symbol.callee, symbol.executor)
         && find_executor(executor).is_ok_and(|executor| executor.device != Device::CPU.kind())
     {
@@ -163,7 +182,8 @@ pub(crate) fn writes(symbol: &BoundSymbol, shape: &[usize], strides: &[isize]) -
     Ok(true)
 }
 
-/// Makes joins of those lines whose parts nobody else reads and whose kernels write them there.
+/// Makes joins of those lines whose kernels write the parts where they belong, and whose parts nobody else reads or lie
+/// there row by row.
 pub(super) fn join(block: &mut Block) -> Result<()> {
     let candidates: Vec<usize> = (0..block.symbols.len())
         .filter(|line| joined(&block.symbols[*line]).is_some_and(|(tensors, _)| tensors.len() > 1))
@@ -179,24 +199,38 @@ pub(super) fn join(block: &mut Block) -> Result<()> {
     for id in lines.flat_map(BoundSymbol::operands).chain(block.results.iter().copied()) {
         reads[id.index()] += 1;
     }
+    let lives = Lives::of(block, &writers);
+    let mut taken: FxHashSet<ValueId> = FxHashSet::default();
     for line in candidates {
         let symbol = &block.symbols[line];
         let Some(parts) = parts(block, symbol, &writers) else { continue };
         let mut fits = symbol.executor != Some(VIEW) && !symbol.is_ordered();
         for (value, layout) in &parts {
-            fits = fits && is_free(block, *value, &writers, &reads);
+            let shape = block.meta(*value).shape();
+            let alone = reads[value.index()] == 1;
+            // What others read as well keeps its place and its alignment, and the whole no longer than it is needed.
+            let shared = is_contiguous(shape, &layout.strides)
+                && (layout.offset.unsigned_abs() * block.meta(*value).dtype().size()).is_multiple_of(ALIGNED)
+                && lives.end(*value) <= lives.end(layout.root);
+            fits = fits && (alone || shared) && !taken.contains(value) && is_free(block, *value, &writers);
             let Some(writer) = writers.get(value).filter(|_| fits) else { break };
-            fits = writes(&block.symbols[*writer], block.meta(*value).shape(), &layout.strides)?;
+            fits = writes(&block.symbols[*writer], shape, &layout.strides)?;
         }
-        // Views between a part and the line are read by nobody else.
+        // Where a part lies in another way than it did, views between it and the line are read by nobody else.
         let through = |id: &ValueId| {
             let view = |id: &ValueId| writers.get(id).map(|line| &block.symbols[*line]);
             let is_view = |symbol: &&BoundSymbol| symbol.executor == Some(VIEW);
             std::iter::successors(Some(*id), |id| view(id).filter(is_view)?.operands().next())
                 .all(|id| reads[id.index()] == 1)
         };
-        let alone = joined(symbol).is_some_and(|(tensors, _)| tensors.iter().all(through));
-        if fits && alone {
+        let stays = |(_, layout): &(ValueId, Layout), shape: &[usize]| is_contiguous(shape, &layout.strides);
+        let alone = joined(symbol).is_some_and(|(tensors, _)| {
+            let mut each = tensors.iter().zip(&parts);
+            each.all(|(id, part)| stays(part, block.meta(part.0).shape()) || through(id))
+        });
+        let twice = parts.iter().enumerate().any(|(at, (value, _))| parts[..at].iter().any(|(own, _)| own == value));
+        if fits && alone && !twice {
+            taken.extend(parts.iter().map(|(value, _)| *value));
             let symbol = &mut block.symbols[line];
             symbol.executor = Some(JOIN);
             symbol.refusals.clear();
@@ -205,12 +239,40 @@ pub(super) fn join(block: &mut Block) -> Result<()> {
     Ok(())
 }
 
-/// Whether a value is computed on the compute stream by a line that changes nothing else, for one reader.
-fn is_free(block: &Block, value: ValueId, writers: &Writers, reads: &[usize]) -> bool {
+/// Where values are read last, themselves or through views.
+struct Lives {
+    /// For each value the one that it is a view of.
+    behind: Vec<ValueId>,
+    last: Vec<usize>,
+}
+
+impl Lives {
+    fn of(block: &Block, writers: &Writers) -> Lives {
+        let view = |id: ValueId| writers.get(&id).map(|line| &block.symbols[*line]);
+        let behind = |id: ValueId| {
+            let operand = |id: &ValueId| view(*id).filter(|line| line.executor == Some(VIEW))?.operands().next();
+            std::iter::successors(Some(id), operand).last().unwrap_or(id)
+        };
+        let behind: Vec<ValueId> = (0..block.values.len() as u32).map(|id| behind(ValueId(id))).collect();
+        let mut last = vec![0; block.values.len()];
+        for (line, symbol) in block.symbols.iter().enumerate() {
+            symbol.operands().for_each(|id| last[behind[id.index()].index()] = line);
+        }
+        block.results.iter().for_each(|id| last[behind[id.index()].index()] = usize::MAX);
+        Lives { behind, last }
+    }
+
+    /// The last line that reads the memory of a value; the greatest number if it is returned.
+    fn end(&self, id: ValueId) -> usize {
+        self.last[self.behind[id.index()].index()]
+    }
+}
+
+/// Whether a value is computed on the compute stream by a line that changes nothing else.
+fn is_free(block: &Block, value: ValueId, writers: &Writers) -> bool {
     let Some(writer) = writers.get(&value).map(|line| &block.symbols[*line]) else { return false };
     let effects = writer.operator().map(|def| def.effects);
-    reads[value.index()] == 1
-        && !matches!(writer.executor, Some(VIEW | JOIN | HOST))
+    !matches!(writer.executor, Some(VIEW | HOST))
         && !writer.is_ordered()
         && effects.is_none_or(|effects| effects.mutates.is_empty() && effects.aliases.is_empty())
 }

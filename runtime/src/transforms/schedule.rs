@@ -5,7 +5,7 @@
 //! waits for the lines that it depends on, as far as nothing else has it behind them. What is joined is computed on one
 //! stream, so that the memory of the whole, which is taken for its first part, is free for the others too.
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::join::all_parts;
 use super::layout::layouts;
@@ -37,7 +37,12 @@ pub fn schedule(trace: &Trace) -> Option<Trace> {
 /// depends on: the lines that write its operands, and for a line that changes an operand, all lines before it.
 pub fn schedule_on(trace: &Trace, mut stream_of: impl FnMut(&BoundSymbol) -> StreamKind) -> Trace {
     let layouts = layouts(trace);
-    let parts: FxHashSet<ValueId> = all_parts(&trace.block).into_iter().map(|(part, _)| part).collect();
+    let all = all_parts(&trace.block);
+    let parts: FxHashSet<ValueId> = all.iter().map(|(part, _)| *part).collect();
+    let mut of_whole: FxHashMap<ValueId, Vec<ValueId>> = FxHashMap::default();
+    for (part, layout) in all {
+        of_whole.entry(layout.root).or_default().push(part);
+    }
     let mut block = Block { symbols: Vec::with_capacity(trace.block.symbols.len()), ..trace.block.clone() };
     let mut order = Order::default();
     // For each stream its last line.
@@ -49,8 +54,13 @@ pub fn schedule_on(trace: &Trace, mut stream_of: impl FnMut(&BoundSymbol) -> Str
             let is_part = symbol.results.iter().any(|id| parts.contains(id));
             symbol.schedule.stream =
                 if is_part || symbol.executor == Some(JOIN) { StreamKind::Compute } else { wanted };
-            let mut needed: Vec<usize> =
-                symbol.operands().filter_map(|id| order.writer(layouts[id.index()].root)).collect();
+            // Of a whole, the lines that have written parts of it.
+            let mut needed: Vec<usize> = Vec::new();
+            for root in symbol.operands().map(|id| layouts[id.index()].root) {
+                let parts = of_whole.get(&root).into_iter().flatten();
+                needed.extend(parts.copied().chain([root]).filter_map(|id| order.writer(id)));
+            }
+            needed.retain(|writer| *writer != line);
             if symbol.operator().is_some_and(|def| !def.effects.mutates.is_empty()) {
                 needed.extend(last.iter().flatten());
             }

@@ -11,7 +11,7 @@ use super::verifier::{Check, Verifier, name};
 use crate::error::Result;
 use crate::executor::{ExecutorDef, JOIN, VIEW, find_executor, find_implementation};
 use crate::operator::{OperatorDef, OperatorKind, Role};
-use crate::transforms::join::writes;
+use crate::transforms::join::{parts, writers, writes};
 use crate::transforms::layout::{Layout, layouts, takes_any_strides};
 
 impl<'t> Verifier<'t> {
@@ -87,15 +87,7 @@ impl<'t> Verifier<'t> {
     fn parts(&self, symbol: &'t BoundSymbol, layouts: &[Layout]) -> Result<()> {
         let block = &self.trace.block;
         if symbol.executor == Some(JOIN) {
-            let apart = symbol.operands().find(|id| Some(&layouts[id.index()].root) != symbol.results.first());
-            let twice = symbol.operands().enumerate().find(|(at, id)| symbol.operands().take(*at).any(|o| o == *id));
-            let message = match (apart, twice) {
-                (Some(id), _) => {
-                    format!("is claimed by 'join', but {} cannot be written in its result", name(block, id))
-                }
-                (None, Some((_, id))) => format!("is claimed by 'join', and reads {} twice", name(block, id)),
-                (None, None) => return Ok(()),
-            };
+            let Some(message) = joined_elsewhere(block, symbol, layouts) else { return Ok(()) };
             return Err(self.broken_by(block, symbol, message));
         }
         if matches!(symbol.executor, Some(VIEW)) || symbol.callee == Callee::Delete {
@@ -182,4 +174,25 @@ impl<'t> Verifier<'t> {
             Some(admits) => admits(body).map_err(|reason| format!("'{executor}' does not run this region: {reason}")),
         }
     }
+}
+
+/// Why the operands of a line that joins are not where they belong in its result, which may itself be a part of a
+/// larger one; `None` if they are.
+fn joined_elsewhere(block: &Block, symbol: &BoundSymbol, layouts: &[Layout]) -> Option<String> {
+    let twice = symbol.operands().enumerate().find(|(at, id)| symbol.operands().take(*at).any(|other| other == *id));
+    if let Some((_, id)) = twice {
+        return Some(format!("is claimed by 'join', and reads {} twice", name(block, id)));
+    }
+    let elsewhere =
+        |id: ValueId| Some(format!("is claimed by 'join', but {} cannot be written in its result", name(block, id)));
+    let whole = symbol.results.first().map(|id| &layouts[id.index()])?;
+    let Some(parts) = parts(block, symbol, &writers(block)) else { return elsewhere(symbol.operands().next()?) };
+    let lies = |(part, laid): &(ValueId, Layout)| {
+        let own = &layouts[part.index()];
+        (own.root, own.offset, &own.strides) == (whole.root, whole.offset + laid.offset, &laid.strides)
+    };
+    // A value of which two lines would have a part is where the last of them has it.
+    let written = |(at, part): (usize, &(ValueId, Layout))| parts[..at].iter().any(|(own, _)| own == &part.0);
+    let wrong = parts.iter().enumerate().find(|(at, part)| !lies(part) || written((*at, part)));
+    wrong.and_then(|(_, (part, _))| elsewhere(*part))
 }
