@@ -32,7 +32,8 @@ use crate::trace::verify::{honoured, one_device, ordered};
 use crate::trace::{BoundSymbol, Callee, Trace};
 use crate::transforms::autodiff::GradientRule;
 use crate::transforms::{
-    self, autocast, autodiff, claim, cse, dce, donate, fuse, layout, nest, pad, plan, recompute, rewrite, schedule,
+    self, autocast, autodiff, batch, claim, cse, dce, donate, fuse, layout, nest, pad, plan, recompute, rewrite,
+    schedule,
 };
 
 /// How long a compilation measures at most by default.
@@ -69,6 +70,8 @@ pub struct Options {
     pub recompute: Option<u64>,
     /// Maximum number of optimizations.
     pub fuel: Fuel,
+    /// Whether small products and sums that are alike become one ([`mod@crate::transforms::batch`]).
+    pub batch: bool,
     /// Whether kernels get the larger operands that they ask for ([`mod@crate::transforms::pad`]).
     pub pad: bool,
     /// Whether symbols are fused into regions.
@@ -150,6 +153,7 @@ impl std::fmt::Debug for Options {
             .field("autocast", &self.autocast)
             .field("recompute", &self.recompute)
             .field("fuel", &self.fuel)
+            .field("batch", &self.batch)
             .field("pad", &self.pad)
             .field("fuse", &self.fuse)
             .field("verify", &self.verify)
@@ -172,6 +176,7 @@ impl Default for Options {
             autocast: None,
             recompute: Some(recompute::FROM_BYTES),
             fuel: Fuel::UNLIMITED,
+            batch: true,
             pad: true,
             fuse: true,
             verify: cfg!(debug_assertions),
@@ -200,15 +205,16 @@ impl Options {
     }
 }
 
-/// The stages of a compilation, in order. `autocast` exists only if it is enabled, `recompute` only if a value is
-/// recomputed, `pad` only if a kernel gets larger operands, `fuse` only if fusion is enabled, and `schedule` only if a
-/// line is not on the compute stream.
-pub const STAGES: [&str; 15] = [
+/// The stages of a compilation, in order. `autocast` exists only if it is enabled, `batch` only if calls are batched,
+/// `recompute` only if a value is recomputed, `pad` only if a kernel gets larger operands, `fuse` only if fusion is
+/// enabled, and `schedule` only if a line is not on the compute stream.
+pub const STAGES: [&str; 16] = [
     "rewrite",
     "autocast",
     "autodiff",
     "dce",
     "cse",
+    batch::NAME,
     "late_rewrite",
     recompute::NAME,
     "claim",
@@ -319,7 +325,7 @@ impl Stages {
             let ranking = options.ranking(&executors, &target, self.last());
             self.make_with_rules("autodiff", |trace, rules| autodiff::autodiff_with(trace, &ranking, rules))?;
             self.tell(&ranking);
-            self.simplify(options, &executors)?;
+            self.simplify(options, &executors, options.batch)?;
         }
         self.place(options, &executors)
     }
@@ -371,11 +377,14 @@ impl Stages {
     }
 
     /// What is done to a program that is differentiated, forward and backward together.
-    fn simplify(&mut self, options: &Options, executors: &[&'static ExecutorDef]) -> Step {
+    fn simplify(&mut self, options: &Options, executors: &[&'static ExecutorDef], batched: bool) -> Step {
         self.transformed(options, Place::AfterAutodiff)?;
         let rewrites = options.rewrites.clone().unwrap_or_else(rewrite::default_rewrites);
         self.make("dce", |trace, _| Ok(dce::dce(trace)))?;
         self.make("cse", |trace, _| Ok(cse::cse(trace)))?;
+        if batched {
+            self.optional(batch::NAME, batch::batch)?;
+        }
         self.make("late_rewrite", |trace, fuel| rewrite::late(trace, &rewrites, executors, fuel))?;
         let mut fuel = self.fuel;
         let again = options.recompute.and_then(|from| recompute::recompute(self.last(), from, &mut fuel));
@@ -428,14 +437,19 @@ impl Stages {
 
     /// Gives kernels the larger operands that they ask for, if one does.
     fn pad(&mut self, ranking: &Ranking<'_>) -> Step {
+        self.optional(pad::NAME, |trace, fuel| pad::pad(trace, ranking, fuel))
+    }
+
+    /// A stage that exists only if it changes something.
+    fn optional(&mut self, name: &str, transform: impl Fn(&Trace, &mut Fuel) -> Result<Option<Trace>>) -> Step {
         let mut fuel = self.fuel;
-        match pad::pad(self.last(), ranking, &mut fuel) {
+        match transform(self.last(), &mut fuel) {
             Ok(Some(next)) => {
                 self.fuel = fuel;
-                self.push(pad::NAME, next)
+                self.push(name, next)
             }
             Ok(None) => Ok(()),
-            Err(error) => Err(Box::new(Ending { stage: pad::NAME.into(), line: None, error })),
+            Err(error) => Err(Box::new(Ending { stage: name.into(), line: None, error })),
         }
     }
 

@@ -211,6 +211,15 @@ pub enum Role {
     Less,
     /// Tensors one after another: `cat(tensors: tensor[], dim: int)`.
     Cat,
+    /// The same elements in another shape: `reshape(input, shape: int[])`; inserted, as the following ones, by the pass
+    /// [`batch`](crate::transforms::batch).
+    Reshape,
+    /// The dimensions in another order: `permute(input, dims: int[])`.
+    Permute,
+    /// The product of the last two dimensions, of tensors with the same leading extents: `matmul(input, other, ...)`.
+    Matmul,
+    /// The sum over dimensions, which the result lacks: `sum(input, dims: int[])`.
+    Sum,
     /// `start`, `start + step`, ...: `iota(length: int, start: number, step: number, dtype: dtype, device: str)`.
     Iota,
 }

@@ -11,7 +11,7 @@ const SOURCES: [&str; 4] =
     ["runtime/src", "executors/regions/src", "executors/cpu/src/fusion.rs", "executors/cuda/src/fusion.rs"];
 
 /// Words that operators are called as well, and what they mean there.
-const OTHER_MEANINGS: [(&str, &str, &str); 15] = [
+const OTHER_MEANINGS: [(&str, &str, &str); 16] = [
     ("runtime/src/compile.rs", "split", "the transform that makes two programs of one"),
     ("runtime/src/compile.rs", "pad", "an option, and the transform that makes operands larger"),
     ("runtime/src/transforms/pad.rs", "pad", "the same transform"),
@@ -26,6 +26,7 @@ const OTHER_MEANINGS: [(&str, &str, &str); 15] = [
     ("runtime/src/trace/parse/lines.rs", "to", "the same word"),
     ("runtime/src/testing/templates/samples.rs", "zeros", "inputs of zeros, in messages"),
     ("runtime/src/testing/templates/samples.rs", "ones", "inputs of ones, in messages"),
+    ("runtime/src/transforms/batch/write.rs", "stack", "what operands that stand side by side are called"),
     ("runtime/src/program/profile.rs", "cat", "the category of an event in Chrome's traces"),
 ];
 

@@ -38,6 +38,9 @@ pub struct Compile {
     /// Maximum number of optimizations, to find the one that breaks a program.
     #[arg(long, value_name = "STEPS")]
     fuel: Option<u64>,
+    /// Runs small products and sums one by one: makes no batches of those that are alike.
+    #[arg(long)]
+    no_batching: bool,
     /// Leaves the operands of products as they are: copies none into a larger one whose extents fit the hardware.
     #[arg(long)]
     no_pad: bool,
@@ -134,6 +137,7 @@ impl Compile {
         if given("no_recompute") || given("recompute_from") {
             (self.no_recompute, self.recompute_from) = (of.no_recompute, of.recompute_from);
         }
+        self.no_batching |= of.no_batching;
         self.no_pad |= of.no_pad;
         self.no_fuse |= of.no_fuse;
         self.no_graph |= of.no_graph;
@@ -181,6 +185,7 @@ impl Compile {
         }
         options.choose = Choose::Never;
         options.fuel = self.fuel.map_or(Fuel::UNLIMITED, Fuel::limited);
+        options.batch = !self.no_batching;
         options.pad = !self.no_pad;
         options.fuse = !self.no_fuse;
         options.graph = !self.no_graph;

@@ -341,6 +341,7 @@ mod tests {
             ("choose", "never"),
             ("choose-for", "3"),
             ("fuel", "3"),
+            ("no-batching", ""),
             ("no-pad", ""),
             ("no-fuse", ""),
             ("no-recompute", ""),

@@ -7,7 +7,7 @@ use fulgurite::compile::{Ending, Options, Reached, STAGES, compile, explain, sta
 use fulgurite::models::traces::loss_programs;
 use fulgurite::trace::Trace;
 use fulgurite::trace::print::{PrintOptions, print};
-use fulgurite::transforms::{autocast, recompute};
+use fulgurite::transforms::{autocast, batch, pad, recompute, schedule};
 
 use super::outcome::{Failed, Outcome};
 use super::output::say;
@@ -115,6 +115,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
                 recompute::NAME => {
                     "; it is made where something large and cheap is computed again, and not with --no-recompute"
                 }
+                batch::NAME => {
+                    "; it is made where four or more small products or sums of a program for a device are alike, and \
+                     not with checkpoints or --no-batching"
+                }
+                pad::NAME => "; it is made where a kernel asks for larger operands, and not with --no-pad",
+                schedule::NAME => "; it is made where a line runs on another stream than most",
                 _ => "",
             };
             Err(Failed(format!("no stage is called '{wanted}', there are: {}, all, sources{hint}", known.join(", "))))

@@ -10,6 +10,7 @@ use crate::prims::{convert_element_type, permute};
 #[operator(
     prim,
     torch = "matmul",
+    overload = Matmul,
     autocast = low,
 )]
 pub mod matmul {

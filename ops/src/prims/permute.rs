@@ -4,7 +4,7 @@ use super::checks::distinct;
 use super::support::rearranged;
 
 /// The dimensions in another order: dimension `i` of the result is dimension `dims[i]` of `input`.
-#[operator(prim, torch = "permute")]
+#[operator(prim, torch = "permute", overload = Permute)]
 pub mod permute {
     fn permute(input: Tensor, dims: Vec<usize>) -> Tensor;
 

@@ -8,7 +8,7 @@ use crate::prims::*;
 
 /// The sum over the dimensions `dims`, which the result lacks; `input` itself if there are none. bf16 and f16 are
 /// accumulated in f32; integers give i64 and wrap. An empty sum is 0.
-#[operator(prim, torch = "sum", autocast = full, elements = sum)]
+#[operator(prim, torch = "sum", overload = Sum, autocast = full, elements = sum)]
 pub mod sum {
     fn sum(input: Tensor<Number>, dims: Vec<usize>) -> Tensor;
 

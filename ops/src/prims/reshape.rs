@@ -3,7 +3,7 @@ use fulgurite_ops_macros::operator;
 use super::support::rearranged;
 
 /// The same elements, in row-major order, in another shape of as many elements.
-#[operator(prim, torch = "reshape", elements = reshape)]
+#[operator(prim, torch = "reshape", overload = Reshape, elements = reshape)]
 pub mod reshape {
     fn reshape(input: Tensor, shape: Vec<usize>) -> Tensor;
 

@@ -97,7 +97,8 @@ fn split_once(trace: Trace, wrt: &[usize], of: &[usize], options: &Options) -> R
             Ok(next)
         })?;
         stages.tell(&ranking);
-        stages.simplify(options, &executors)
+        // What the forward program saves has memory of its own, and would be copied to stand side by side.
+        stages.simplify(options, &executors, false)
     };
     differentiate(&mut joint).map_err(ended)?;
     let (forward, backward) = split_programs(joint.last(), outputs);

@@ -94,7 +94,9 @@ pub fn with_records<'a>(options: &'a Options, target: &Target) -> Cow<'a, Option
 /// Whether the fastest implementations are wanted. By default not where a list was made, or what was asked for is not
 /// the usual program: somebody is looking for something.
 fn wanted(options: &Options, device: Device) -> bool {
-    let usual = || options.executors.is_none() && options.fuse && options.pad && options.fuel == Fuel::UNLIMITED;
+    let usual = || {
+        options.executors.is_none() && options.fuse && options.batch && options.pad && options.fuel == Fuel::UNLIMITED
+    };
     let by_kind = || find_kind(device.kind()).is_ok_and(|kind| kind.chooses());
     let off = || std::env::var_os(CHOOSE_VARIABLE).is_some_and(|value| value == "0");
     match options.choose {

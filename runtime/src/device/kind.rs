@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::command::Source;
 use super::context::DeviceContext;
@@ -75,6 +76,13 @@ pub trait DeviceKind: Send + Sync {
     /// What devices of an architecture do at most; `None` if that is not known.
     fn rates(&self, architecture: Option<&str>) -> Option<Rates> {
         let _ = architecture;
+        None
+    }
+
+    /// What a kernel takes at least, however little it does; `None` if that is nothing to speak of. Calls that are
+    /// alike and take less at the rates of [`DeviceKind::rates`] are run together
+    /// ([`batch`](crate::transforms::batch)).
+    fn least_kernel(&self) -> Option<Duration> {
         None
     }
 

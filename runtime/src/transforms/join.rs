@@ -9,8 +9,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::dce;
-use super::plan::ALIGNMENT;
-use super::views::{Layout, laid_over, view_of};
+use super::views::{ALIGNMENT, Layout, laid_over, view_of};
 use crate::argument::{Arg, AttributeType};
 use crate::arithmetic::Arithmetic;
 use crate::array::Strides;

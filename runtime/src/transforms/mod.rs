@@ -2,6 +2,7 @@
 
 pub mod autocast;
 pub mod autodiff;
+pub mod batch;
 mod cheap;
 pub mod claim;
 pub mod cse;

@@ -6,15 +6,13 @@
 
 use super::in_place::may_lie_over;
 use super::layout::layouts;
+pub use super::views::ALIGNMENT;
 use crate::argument::Arg;
 use crate::executor::VIEW;
 use crate::trace::implied::regions;
 use crate::trace::nested::Nested;
 use crate::trace::order::{Clock, Order, is_run};
 use crate::trace::{Block, BoundSymbol, Callee, Results, Storage, Trace, ValueId};
-
-/// Alignment of values in the arena, in bytes.
-pub const ALIGNMENT: u64 = 64;
 
 /// Bytes that a planned program needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -8,6 +8,9 @@ use crate::operator::RuleSet;
 use crate::strided::{LayoutRules, Strided, View};
 use crate::trace::{Block, BoundSymbol, ValueId};
 
+/// Alignment of values in the arena, in bytes.
+pub const ALIGNMENT: u64 = 64;
+
 /// The layout of a value in the memory of its root: strides and offset in elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
