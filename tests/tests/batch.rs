@@ -222,23 +222,53 @@ fn fuel_is_burned_for_each_batch() {
 /// Operands that the caller brings would be copied to stand side by side, and large calls fill a device by themselves.
 #[test]
 fn what_would_be_copied_or_is_large_is_left_alone() {
-    let products = |shape: [usize; 2]| {
-        let metas = vec![TensorMeta::new(shape, DType::F32, Device::CPU); 10];
-        let names = Names { arguments: vec!["x".into()], results: vec!["y".into()] };
-        let f = |x: Vec<Tensor>| -> Vec<Tensor> {
-            (0..5).map(|at| prims::matmul(prims::permute(x[at], vec![1, 0]), x[at + 5].tanh()).tanh()).collect()
-        };
-        let traced = trace("f", Target::cpu(), &names, metas.clone(), f).unwrap().0;
-        let computed = |x: Vec<Tensor>| -> Vec<Tensor> {
-            let x: Vec<Tensor> = x.into_iter().map(Tensor::tanh).collect();
-            (0..5).map(|at| prims::matmul(prims::permute(x[at], vec![1, 0]), x[at + 5]).tanh()).collect()
-        };
-        let computed = trace("f", Target::cpu(), &names, metas, computed).unwrap().0;
-        [traced, computed].map(|trace| {
-            let all = stages(retarget(&trace, &"cuda:sm_90a".parse().unwrap()), &options()).unwrap();
-            stage(&all, "batch").is_some()
-        })
+    assert_eq!(with_operands([32, 16], 5), [false, true]);
+    assert_eq!(with_operands([4096, 1024], 5), [false, false]);
+}
+
+/// Operands and result of a product are 6 MiB; all batches may keep 512.
+#[test]
+fn batches_keep_no_more_than_they_may() {
+    assert_eq!(with_operands([256, 1024], 85), [false, true]);
+    assert_eq!(with_operands([256, 1024], 86), [false, false]);
+}
+
+/// Whether so many products are batched whose first operands are inputs, and of which all operands are computed.
+fn with_operands(shape: [usize; 2], products: usize) -> [bool; 2] {
+    let metas = vec![TensorMeta::new(shape, DType::F32, Device::CPU); 2 * products];
+    let names = Names { arguments: vec!["x".into()], results: vec!["y".into()] };
+    let product = |a: Tensor, b: Tensor| prims::matmul(prims::permute(a, vec![1, 0]), b).tanh();
+    let given =
+        |x: Vec<Tensor>| -> Vec<Tensor> { (0..products).map(|at| product(x[at], x[at + products].tanh())).collect() };
+    let computed = |x: Vec<Tensor>| -> Vec<Tensor> {
+        let x: Vec<Tensor> = x.into_iter().map(Tensor::tanh).collect();
+        (0..products).map(|at| product(x[at], x[at + products])).collect()
     };
-    assert_eq!(products([32, 16]), [false, true]);
-    assert_eq!(products([4096, 1024]), [false, false]);
+    let given = trace("f", Target::cpu(), &names, metas.clone(), given).unwrap().0;
+    let computed = trace("f", Target::cpu(), &names, metas, computed).unwrap().0;
+    [given, computed].map(|trace| {
+        let all = stages(retarget(&trace, &"cuda:sm_90a".parse().unwrap()), &options()).unwrap();
+        stage(&all, "batch").is_some()
+    })
+}
+
+/// In mixed precision products of bf16 are batched, and sums of bf16 and of f32 apart.
+#[test]
+fn products_of_mixed_precision_are_batched() {
+    let layers = 5;
+    let all = stages(acquired(layers, DEEP), &Options { autocast: Some(DType::BF16), ..options() }).unwrap();
+    let (before, batched) = (stage(&all, "cse").unwrap(), stage(&all, "batch").unwrap());
+    let of = |trace: &Trace, name: &str, dtype: DType| {
+        let lines = trace.block.symbols.iter().filter(|line| line.name() == name);
+        lines.filter(|line| line.operands().next().is_some_and(|id| trace.block.meta(id).dtype() == dtype)).count()
+    };
+    for (name, dtype, fewer) in
+        [("prims::matmul", DType::BF16, 4), ("prims::sum", DType::BF16, 4), ("prims::sum", DType::F32, 9)]
+    {
+        assert_eq!(of(before, name, dtype) - of(batched, name, dtype), fewer, "{name} of {dtype}\n{batched}");
+    }
+    // On the host both add the same numbers in f32, and round once.
+    for (one, other) in values(before, layers).iter().zip(values(batched, layers)) {
+        assert!(one.iter().zip(&other).all(|(a, b)| (a - b).abs() <= 2f64.powi(-8) * a.abs().max(1e-3)));
+    }
 }

@@ -44,8 +44,9 @@ impl Rates {
 const LAUNCH: f64 = 3e-6;
 const COPY: f64 = 4e12;
 
-/// Whether products of so many operations are faster by more than what copies of these bytes take. Weights that several
-/// products read are copied once, and what is computed is often computed in a larger form; that is not counted.
+/// Whether larger operands save more time than copies of these bytes take. In a program copies often take less: weights
+/// that several products read are copied once, and a value that the program computes may be computed in the larger
+/// form.
 fn is_worth(rates: Rates, operations: f64, copies: &[usize]) -> bool {
     let copies: f64 = copies.iter().map(|bytes| LAUNCH + 2.0 * *bytes as f64 / COPY).sum();
     rates.lost * operations > copies

@@ -1,6 +1,6 @@
-//! Batches: small products and sums that are alike, and do not depend on one another, become one product and one sum
-//! of all of them. In a training step these are the gradients of weights, one of each layer: twelve products of 256
-//! rows take twelve times as long as one, whatever their bytes, and together two or three times.
+//! Batches: small products and sums that are alike, and do not depend on one another, become one product and one sum of
+//! all of them. In a training step these are the gradients of weights of all layers: twelve products of 256 rows take
+//! twelve times as long as one, and batched about three times as long.
 //!
 //! ```text
 //! a.grad = matmul(permute(a.d_out, dims=[1, 0]), a.input)
@@ -50,7 +50,7 @@ pub fn batch(trace: &Trace, fuel: &mut Fuel) -> Result<Option<Trace>> {
     let (Some(least_kernel), Some(rates)) = (kind.least_kernel(), kind.rates(trace.target.architecture())) else {
         return Ok(None);
     };
-    // Who has values computed again wants less memory. (The program's own choice of what is cheap comes later.)
+    // Checkpoints save memory, and a batch takes some. (What the stage `recompute` computes again is decided later.)
     if trace.block.symbols.iter().any(|symbol| symbol.pass == Pass::Recomputed) {
         return Ok(None);
     }

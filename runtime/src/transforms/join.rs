@@ -21,7 +21,7 @@ use crate::operator::{OperatorKind, Role, RuleSet};
 use crate::trace::{Block, BoundSymbol, Callee, ValueId};
 use fulgurite_kernels::view::{contiguous_strides, is_contiguous};
 
-/// Bytes that a part which others read too is a multiple of behind the beginning of its whole.
+/// A part that others read too begins at a multiple of so many bytes of its whole, as a value of its own does.
 const ALIGNED: usize = ALIGNMENT as usize;
 
 /// The line that defines each value.
@@ -207,7 +207,7 @@ pub(super) fn join(block: &mut Block) -> Result<()> {
         for (value, layout) in &parts {
             let shape = block.meta(*value).shape();
             let alone = reads[value.index()] == 1;
-            // What others read as well keeps its place and its alignment, and the whole no longer than it is needed.
+            // For its other readers a shared part is as aligned as before, and it does not make the whole live longer.
             let shared = is_contiguous(shape, &layout.strides)
                 && (layout.offset.unsigned_abs() * block.meta(*value).dtype().size()).is_multiple_of(ALIGNED)
                 && lives.end(*value) <= lives.end(layout.root);

@@ -57,7 +57,8 @@ pub(super) fn groups(block: &Block, operators: &Operators, small: &Small) -> Vec
     for symbol in &block.symbols {
         producers.extend(symbol.results.iter().map(|id| (*id, symbol)));
     }
-    // What is returned, and of what a view is: it has memory of its own, and a part of a batch would be copied.
+    // Values that the program returns, and values whose views it returns. A returned value has memory of its own, so a
+    // part of a batch would be copied.
     let mut results: FxHashSet<ValueId> = block.results.iter().copied().collect();
     for symbol in block.symbols.iter().rev() {
         let is_view = symbol.operator().is_some_and(|def| LayoutRules::of(def).view.is_some());
