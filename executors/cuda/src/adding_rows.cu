@@ -4,8 +4,9 @@
 // at SOURCE(line), `source_along` · i further, are added to those at TARGET(line), `target_along` further for each
 // index.
 //
-// A block has a row, and some of its lines. Of the rows that name one target the block of the first adds all of them, in
-// their order, and the others do nothing; so one block writes a target, and the sum is rounded once.
+// A block has a row, and some of its lines. Where several rows name one target, the block of the first of them adds
+// all of these, in their order, and the other blocks do nothing. So one block writes a target, and the sum is rounded
+// once.
 extern "C" __global__ void add_rows(
     const INDICES* index, const ELEMENT* source, ELEMENT* target, i64 size, u64 length, u64 lines, i64 index_along,
     i64 source_along, i64 target_along, Fault* fault, unsigned code) {
