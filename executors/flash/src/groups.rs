@@ -6,7 +6,7 @@ use fulgurite_runtime::device::Address;
 use fulgurite_runtime::rules::{LaunchShape, Parameter, Plan};
 
 use super::changes::Changes;
-use super::problem::{Problem, WIDEST, WIDEST_ACCESS};
+use super::problem::{Problem, Products, WIDEST, WIDEST_ACCESS};
 
 /// Rows of a warp group.
 const ROWS: usize = 64;
@@ -132,12 +132,13 @@ impl Groups {
     }
 
     /// Of the two backward kernels, as [`Groups::forward`]: that whose blocks have keys, then that whose blocks have
-    /// queries. In f16 the gradients of scores may exceed what the products take.
+    /// queries. In f16 the gradients of scores may exceed what the products take, which only wide heads risk.
     pub fn backward(plan: &Plan, problem: &Problem, changes: &Changes) -> Option<[Groups; 2]> {
         // The slopes of capped scores would be as many registers as scores are; heads of 65 and more leave room for one
         // change.
         let room = changes.of_registers() < if Groups::padded(problem) == PART { 3 } else { 2 };
-        let fits = Groups::fit(plan, problem) && problem.dtype == DType::BF16 && changes.cap.is_none() && room;
+        let as_they_are = problem.products == Products::Halves;
+        let fits = Groups::fit(plan, problem) && as_they_are && changes.cap.is_none() && room;
         let shares_rows = Groups::padded(problem) > 2 * PART;
         let of =
             |[consumers, tile, stages]: [usize; 3], registers: Registers, own: usize, heads: usize, known: usize| {

@@ -30,8 +30,8 @@ impl Tiling {
         let products = problem.products;
         let wide = problem.padded() > 64;
         let (warps, tile) = match (products, problem.has_whole_packs()) {
-            (Products::Bf16, _) if problem.is_wide() => (4, 32),
-            (Products::Bf16, whole) => (4, if whole && !(wide && changes.of_registers() > 1) { 64 } else { 32 }),
+            (Products::Halves, _) if problem.is_wide() => (4, 32),
+            (Products::Halves, whole) => (4, if whole && !(wide && changes.of_registers() > 1) { 64 } else { 32 }),
             (Products::Tf32, false) if !wide => (4, 16),
             // Few queries do not fill more warps.
             (Products::Tf32, _) => (if problem.queries > 4 * OF_A_WARP { 8 } else { 4 }, if wide { 16 } else { 32 }),
@@ -46,8 +46,8 @@ impl Tiling {
         let tile = match (products, problem.has_whole_packs()) {
             (Products::F32, _) if problem.padded() > 64 && changed => 8,
             _ if problem.padded() > 64 => 16,
-            (Products::Bf16, true) if !changed => 64,
-            (Products::Bf16, _) => 32,
+            (Products::Halves, true) if !changed => 64,
+            (Products::Halves, _) => 32,
             (Products::Tf32, true) | (Products::F32, _) if !changed => 32,
             (Products::Tf32 | Products::F32, _) => 16,
         };
@@ -125,7 +125,7 @@ fn strides_of_result(result: &DeviceTensor) -> Parameter {
 macro_rules! kernels {
     ($plan:expr, $tiling:expr, $file:literal) => {
         $plan.source(match $tiling.products {
-            Products::Bf16 => source_files!["rows.cuh", "masks.cuh", "warps.cuh", "bf16.cuh", $file],
+            Products::Halves => source_files!["rows.cuh", "masks.cuh", "warps.cuh", "halves.cuh", $file],
             Products::Tf32 => source_files!["rows.cuh", "masks.cuh", "warps.cuh", "tf32.cuh", $file],
             Products::F32 => source_files!["rows.cuh", "masks.cuh", "warps.cuh", "f32.cuh", $file],
         });

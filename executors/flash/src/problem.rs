@@ -3,9 +3,9 @@
 use fulgurite_runtime::DType;
 use fulgurite_runtime::rules::{DeviceTensor, Parameter};
 
-/// The widest heads that the kernels hold in bf16, and those of other elements.
+/// The widest heads that the kernels hold of elements of 16 bits, and those of f32.
 pub(super) const WIDEST: usize = 256;
-pub(super) const WIDEST_OF_OTHERS: usize = 128;
+pub(super) const WIDEST_OF_F32: usize = 128;
 
 /// Bytes of shared memory that a thread fills at once.
 pub(super) const WIDEST_ACCESS: usize = 16;
@@ -36,7 +36,7 @@ impl Problem {
             keys,
             width,
             dtype: query.dtype(),
-            products: Products::of(query.dtype(), tf32),
+            products: Products::of(query.dtype(), width, tf32),
         }
     }
 
@@ -47,7 +47,7 @@ impl Problem {
 
     /// Whether registers do not hold what they hold of narrower heads.
     pub fn is_wide(&self) -> bool {
-        self.width > WIDEST_OF_OTHERS
+        self.width > WIDEST_OF_F32
     }
 
     /// In how many parts blocks compute the gradients of keys.
@@ -77,8 +77,8 @@ impl Problem {
 /// How elements are multiplied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Products {
-    /// By the tensor cores, elements of bf16 as they are.
-    Bf16,
+    /// By the tensor cores, elements of 16 bits as they are.
+    Halves,
     /// By the tensor cores in TF32: f32 rounded; f16 for its range, which the gradients of scores may leave.
     Tf32,
     /// In f32, not by the tensor cores.
@@ -86,9 +86,11 @@ pub(super) enum Products {
 }
 
 impl Products {
-    fn of(dtype: DType, tf32: bool) -> Products {
+    /// Elements of f16 as wide heads have are as they are: there is no room for more bits.
+    fn of(dtype: DType, width: usize, tf32: bool) -> Products {
         match dtype {
-            DType::BF16 => Products::Bf16,
+            DType::BF16 => Products::Halves,
+            DType::F16 if width > WIDEST_OF_F32 => Products::Halves,
             DType::F32 if !tf32 => Products::F32,
             _ => Products::Tf32,
         }
@@ -97,7 +99,7 @@ impl Products {
     /// Bytes of an element in shared memory.
     pub fn size(self) -> usize {
         match self {
-            Products::Bf16 => DType::BF16.size(),
+            Products::Halves => DType::BF16.size(),
             Products::Tf32 | Products::F32 => DType::F32.size(),
         }
     }

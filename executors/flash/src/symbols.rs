@@ -5,7 +5,7 @@ use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
 use super::changes::{Changes, Way, changes_fit};
-use super::problem::{WIDEST, WIDEST_OF_OTHERS};
+use super::problem::{WIDEST, WIDEST_OF_F32};
 use super::{flash, launch};
 use fulgurite_ops::core::attention::{self as definition, Attended, beside, row_meta, seen_pairs, term_flops};
 use fulgurite_ops::nn::attention_changes::{ChangesMeta, FORMS, Form, Marks, kept};
@@ -30,10 +30,10 @@ pub(super) fn kernels_fit(query: &TensorMeta, key: &TensorMeta, value: &TensorMe
     let heads = q[0] == k[0] && k[1] > 0 && q[1].is_multiple_of(k[1]) && q[3] == k[3];
     refuse_unless!(heads, "query is {query}, key {key}: takes one batch and width, and heads a multiple of key's");
     refuse_unless!(q.iter().chain(k).all(|extent| *extent > 0), "query is {query}, key {key}: nothing to attend to");
-    let widest = if query.dtype() == DType::BF16 { WIDEST } else { WIDEST_OF_OTHERS };
+    let widest = if query.dtype() == DType::F32 { WIDEST_OF_F32 } else { WIDEST };
     refuse_unless!(q[3] <= widest, "heads are {} wide, takes at most {widest} in {}", q[3], query.dtype());
-    let whole = q[3] <= WIDEST_OF_OTHERS || q[3].is_multiple_of(8);
-    refuse_unless!(whole, "heads are {} wide, takes multiples of 8 above {WIDEST_OF_OTHERS}", q[3]);
+    let whole = q[3] <= WIDEST_OF_F32 || q[3].is_multiple_of(8);
+    refuse_unless!(whole, "heads are {} wide, takes multiples of 8 above {WIDEST_OF_F32}", q[3]);
     // Each warp has 16 rows, the last of which may lie beyond.
     let rows = q[2].max(k[2]).saturating_add(16).saturating_mul(2).saturating_mul(q[0]).saturating_mul(q[1]);
     refuse_unless!(rows <= MOST, "query is {query}, key {key}: more than {MOST} rows");
@@ -238,9 +238,9 @@ fn samples_of(dtype: DType) -> impl Iterator<Item = Sample> {
         cases.iter().copied().map(Sample::Plain).chain(forms.iter().copied().map(Sample::Changed))
     };
     of(&CASES, &FORMS).chain(of(&CASES_OF_GROUPS, &FORMS_OF_GROUPS)).filter(move |sample| match (sample, dtype) {
-        (Sample::Plain((.., width, _)) | Sample::Changed((.., width)), DType::BF16) => *width <= WIDEST,
         (Sample::Changed((Form::All, .., width)), DType::F32) => *width <= 64,
-        (Sample::Plain((.., width, _)) | Sample::Changed((.., width)), _) => *width <= WIDEST_OF_OTHERS,
+        (Sample::Plain((.., width, _)) | Sample::Changed((.., width)), DType::F32) => *width <= WIDEST_OF_F32,
+        (Sample::Plain((.., width, _)) | Sample::Changed((.., width)), _) => *width <= WIDEST,
     })
 }
 

@@ -91,7 +91,9 @@ PRODUCTS(12, 96, 48, 49, 50, 51, 52, 53, 54, "f16", f16)
 PRODUCTS(16, 128, 64, 65, 66, 67, 68, 69, 70, "bf16", bf16)
 PRODUCTS(16, 128, 64, 65, 66, 67, 68, 69, 70, "f16", f16)
 PRODUCTS(24, 192, 96, 97, 98, 99, 100, 101, 102, "bf16", bf16)
+PRODUCTS(24, 192, 96, 97, 98, 99, 100, 101, 102, "f16", f16)
 PRODUCTS(32, 256, 128, 129, 130, 131, 132, 133, 134, "bf16", bf16)
+PRODUCTS(32, 256, 128, 129, 130, 131, 132, 133, 134, "f16", f16)
 
 // A barrier in shared memory: `arrivals` warps arrive in each of its phases, which are counted by their parity.
 struct Barrier {

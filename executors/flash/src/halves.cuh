@@ -1,4 +1,4 @@
-// Products by the tensor cores in bf16: operands as they are, sums in f32. Weights and gradients of scores, results of
+// Products by the tensor cores of elements of 16 bits: operands as they are, sums in f32. Weights and gradients of scores, results of
 // a product in f32, are rounded before they are multiplied.
 //
 // A tile is read by `ldmatrix`, which gives each thread two neighbours along the width of one row, or, transposed, of
@@ -17,12 +17,15 @@ constexpr int CHUNKS = PADDED / 8;
 
 // c += a b, with a 16 x 16, b 16 x 8. Of a the thread has elements 2 t and 2 t + 1 of rows g and g + 8, then elements 8
 // further; of b elements 2 t and 2 t + 1 of column g, then 8 further.
-__device__ __forceinline__ void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b, u32 b_next) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(b_next));
-}
+#define MULTIPLY_ADD(TYPE, OF_TYPE) \
+    __device__ __forceinline__ void multiply_add(OF_TYPE, float (&c)[4], const u32 (&a)[4], u32 b, u32 b_next) { \
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32 {%0, %1, %2, %3}, " \
+                     "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(b_next)); \
+    }
+MULTIPLY_ADD("bf16", bf16)
+MULTIPLY_ADD("f16", f16)
 
 // TILE rows in shared memory.
 struct Tile {
@@ -155,8 +158,8 @@ __device__ __forceinline__ void along_width(float (&c)[TILE / 8][4], const Left<
         for (int j = 0; j < TILE / 8; j += 2) {
             u32 b[4];
             rows.read(b, 8 * j, 2 * step);
-            multiply_add(c[j], a, b[0], b[1]);
-            multiply_add(c[j + 1], a, b[2], b[3]);
+            multiply_add(T(), c[j], a, b[0], b[1]);
+            multiply_add(T(), c[j + 1], a, b[2], b[3]);
         }
     }
 }
@@ -167,14 +170,14 @@ template <int BEGIN = 0, int N>
 __device__ __forceinline__ void along_rows(float (&c)[N][4], const float (&weights)[TILE / 8][4], const Tile& rows) {
 #pragma unroll
     for (int j = 0; j < TILE / 8; j += 2) {
-        auto pair = [&](int j, int i) { return Halves<bf16>::of(weights[j][i], weights[j][i + 1]); };
+        auto pair = [&](int j, int i) { return Halves<T>::of(weights[j][i], weights[j][i + 1]); };
         const u32 a[4] = {pair(j, 0), pair(j, 2), pair(j + 1, 0), pair(j + 1, 2)};
 #pragma unroll
         for (int chunk = 0; chunk < N; chunk += 2) {
             u32 b[4];
             rows.read_across(b, 8 * j, BEGIN + chunk);
-            multiply_add(c[chunk], a, b[0], b[1]);
-            multiply_add(c[chunk + 1], a, b[2], b[3]);
+            multiply_add(T(), c[chunk], a, b[0], b[1]);
+            multiply_add(T(), c[chunk + 1], a, b[2], b[3]);
         }
     }
 }
@@ -188,7 +191,7 @@ __device__ __forceinline__ void write_row(T* row, const float (&c)[N][4], int ha
         const int at = 8 * (BEGIN + chunk) + 2 * t;
         const float low = c[chunk][2 * half] * factor, high = c[chunk][2 * half + 1] * factor;
         if constexpr (RESULTS_ALIGNED) {
-            if (at < WIDTH) *reinterpret_cast<u32*>(row + at) = Halves<bf16>::of(low, high);
+            if (at < WIDTH) *reinterpret_cast<u32*>(row + at) = Halves<T>::of(low, high);
         } else {
             if (at < WIDTH) row[at] = narrow<T>(low);
             if (at + 1 < WIDTH) row[at + 1] = narrow<T>(high);
