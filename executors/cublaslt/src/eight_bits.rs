@@ -71,32 +71,79 @@ pub(super) struct Forms {
     pub(super) transposed: bool,
 }
 
+/// The largest magnitude that is expected of a matrix, f32, and where that which it has is written, f32: the larger of
+/// the two that are there then.
+#[derive(Clone, Copy)]
+pub(super) struct Expected {
+    pub(super) largest: Address,
+    pub(super) seen: Option<Address>,
+}
+
+/// Sets up the kernels for a tensor that becomes numbers of a format, by a factor that is known before or not.
+fn kernels(plan: &mut Plan, tensor: &DeviceTensor, format: Format, delayed: bool) {
+    plan.source(source_files!["quantize.cu"]);
+    plan.define("ELEMENT", type_of(tensor.dtype()));
+    plan.define("THREADS", THREADS);
+    plan.define("PACK", PACK);
+    plan.define("ALIGNED", u8::from(are_aligned(PACK, &[tensor])));
+    plan.define("E5M2", u8::from(format == Format::E5M2));
+    plan.define("LARGEST", format!("{:.1}f", format.largest()));
+    plan.define("DELAYED", u8::from(delayed));
+}
+
+/// The blocks that look for the largest number of a tensor.
+fn blocks_of(tensor: &DeviceTensor) -> u32 {
+    tensor.meta.len().div_ceil(THREADS as usize * PACK).clamp(1, MOST_BLOCKS) as u32
+}
+
+/// A form that nobody reads, or a number that nobody wants, has no address.
+fn at(place: Option<Address>) -> Parameter {
+    place.map_or(Parameter::Value(0u64.to_le_bytes().into()), Parameter::from)
+}
+
 impl Quantized {
     /// Rounds a contiguous tensor, seen as rows, to `format`, scaled so that its largest number is the format's: two
     /// launches, in the order of which nothing is summed.
     pub(super) fn new(plan: &mut Plan, tensor: &DeviceTensor, format: Format, forms: Forms) -> Result<Quantized> {
+        let blocks = blocks_of(tensor);
+        let partial = plan.workspace(u64::from(blocks) * size_of::<u32>() as u64);
+        kernels(plan, tensor, format, false);
+        let elements = tensor.meta.len() as u64;
+        plan.launch("largest", LaunchShape::linear(blocks, THREADS), binds![tensor, elements, partial])?;
+        Quantized::launch(plan, tensor, format, forms, binds![partial, blocks])
+    }
+
+    /// As [`Quantized::new`], scaled by the largest number that is expected, in one launch.
+    pub(super) fn delayed(
+        plan: &mut Plan,
+        tensor: &DeviceTensor,
+        format: Format,
+        forms: Forms,
+        expected: Expected,
+    ) -> Result<Quantized> {
+        kernels(plan, tensor, format, true);
+        Quantized::launch(plan, tensor, format, forms, binds![expected.largest, at(expected.seen)])
+    }
+
+    /// Launches the kernel that rounds, whose factor comes from `scaling`.
+    fn launch(
+        plan: &mut Plan,
+        tensor: &DeviceTensor,
+        format: Format,
+        forms: Forms,
+        scaling: Vec<Parameter>,
+    ) -> Result<Quantized> {
         let rows = rows_of(&tensor.meta);
         let columns = tensor.meta.len() / rows.max(1);
         let elements = tensor.meta.len() as u64;
         let [plain, transposed] =
             [forms.plain, forms.transposed].map(|wanted| wanted.then(|| plan.workspace(elements)));
         let factor = plan.workspace(size_of::<f32>() as u64);
-        let blocks = tensor.meta.len().div_ceil(THREADS as usize * PACK).clamp(1, MOST_BLOCKS) as u32;
-        let partial = plan.workspace(u64::from(blocks) * size_of::<u32>() as u64);
-        plan.source(source_files!["quantize.cu"]);
-        plan.define("ELEMENT", type_of(tensor.dtype()));
-        plan.define("THREADS", THREADS);
-        plan.define("PACK", PACK);
-        plan.define("ALIGNED", u8::from(are_aligned(PACK, &[tensor])));
-        plan.define("E5M2", u8::from(format == Format::E5M2));
-        plan.define("LARGEST", format!("{:.1}f", format.largest()));
-        plan.launch("largest", LaunchShape::linear(blocks, THREADS), binds![tensor, elements, partial])?;
         let grid = [rows.div_ceil(TILE) as u32, columns.div_ceil(TILE) as u32, 1];
         let shape = LaunchShape { grid, block: [THREADS, 1, 1], ..LaunchShape::linear(1, THREADS) };
-        // A form that nobody reads has no address.
-        let at = |form: Option<Address>| form.map_or(Parameter::Value(0u64.to_le_bytes().into()), Parameter::from);
-        let parameters =
-            binds![tensor, rows as u64, columns as u64, partial, blocks, at(plain), at(transposed), factor];
+        let mut parameters = binds![tensor, rows as u64, columns as u64];
+        parameters.extend(scaling);
+        parameters.extend(binds![at(plain), at(transposed), factor]);
         plan.launch("quantize", shape, parameters)?;
         Ok(Quantized { format, extents: [rows, columns], plain, transposed, factor })
     }
@@ -110,6 +157,13 @@ impl Quantized {
             true => Some((self.transposed?, columns, rows)),
         }
     }
+}
+
+/// Writes the larger of what is at `seen` and the largest magnitude of a tensor there.
+pub(super) fn look(plan: &mut Plan, tensor: &DeviceTensor, seen: Address) -> Result<()> {
+    kernels(plan, tensor, Format::E4M3, true);
+    let elements = tensor.meta.len() as u64;
+    plan.launch("largest", LaunchShape::linear(blocks_of(tensor), THREADS), binds![tensor, elements, seen])
 }
 
 /// Plans `d = a · bᵀ + bias` of two matrices with rows of what is summed over, each beside whether these are its

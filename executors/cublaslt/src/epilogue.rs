@@ -87,6 +87,37 @@ impl<'a> Product<'a> {
         }
     }
 
+    /// The two gradients of a linear layer of matrices: `grad_output · weight` [rows, in] and `grad_outputᵀ · input`
+    /// [out, in].
+    pub(super) fn of_gradients(
+        grad_output: &'a DeviceTensor,
+        weight: &'a DeviceTensor,
+        input: &'a DeviceTensor,
+        d_input: &'a DeviceTensor,
+        d_weight: &'a DeviceTensor,
+        compute: Compute,
+    ) -> (Product<'a>, Product<'a>) {
+        let [rows, outputs, inputs] = [grad_output.shape()[0], weight.shape()[0], weight.shape()[1]];
+        let of_input = Product {
+            m: rows,
+            n: inputs,
+            k: outputs,
+            a: grad_output,
+            a_transposed: false,
+            b: weight,
+            b_transposed: false,
+            c: None,
+            d: d_input,
+            compute,
+            epilogue: Epilogue::None,
+            bias: None,
+            aux: None,
+        };
+        let of_weight =
+            Product { m: outputs, n: inputs, k: rows, a_transposed: true, b: input, d: d_weight, ..of_input };
+        (of_input, of_weight)
+    }
+
     /// Plans it as one product, and what is done instead if the library has no algorithm for it on a device.
     pub(super) fn plan(self, plan: &mut Plan) -> Result<()> {
         if self.d.meta.is_empty() {

@@ -6,6 +6,7 @@
 //! gradient of a bias) has an operator here, and rewrites that make it of what autodiff leaves.
 
 mod accumulated;
+mod delayed;
 mod eight_bits;
 mod epilogue;
 mod extents;

@@ -1,5 +1,5 @@
 use fulgurite_ops_macros::{implementation, operator, rewrite};
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::{Epilogue, Format};
+use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::Format;
 
 use super::eight_bits::{Forms, Quantized, has_products, product, takes};
 use super::epilogue::Product;
@@ -51,23 +51,8 @@ mod linear_gradients_by_fp8 {
         d_input: &DeviceTensor,
         d_weight: &DeviceTensor,
     ) -> Result<()> {
-        let [rows, outputs, inputs] = [grad_output.shape()[0], weight.shape()[0], weight.shape()[1]];
-        let plain = Product {
-            m: rows,
-            n: inputs,
-            k: outputs,
-            a: grad_output,
-            a_transposed: false,
-            b: weight,
-            b_transposed: false,
-            c: None,
-            d: d_input,
-            compute: ieee::compute(d_input.dtype()),
-            epilogue: Epilogue::None,
-            bias: None,
-            aux: None,
-        };
-        let of_weight = Product { m: outputs, n: inputs, k: rows, a_transposed: true, b: input, d: d_weight, ..plain };
+        let compute = ieee::compute(d_input.dtype());
+        let (plain, of_weight) = Product::of_gradients(grad_output, weight, input, d_input, d_weight, compute);
         if !has_products(plan) {
             plain.plan(plan)?;
             return of_weight.plan(plan);

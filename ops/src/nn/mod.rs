@@ -24,6 +24,7 @@ fulgurite_ops_macros::operator_files! {
     class_losses_backward,
     class_losses_with_gradient,
     cross_entropy,
+    delayed_linear,
     dropout,
     dyt,
     embedding,
