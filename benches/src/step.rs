@@ -8,7 +8,7 @@ use fulgurite_models::config::GptConfig;
 use fulgurite_models::precision::Precision;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::{batch_arrays, step_scalars, zeros};
-use fulgurite_models::{ModelConfig, Parameters, placed};
+use fulgurite_models::{ModelConfig, Parameters, placed, rounded_copies};
 use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::device::DeviceState;
 use fulgurite_runtime::executor::DEFAULT;
@@ -83,7 +83,8 @@ pub fn measure(setting: &Setting, params: Parameters<Array>, batch: &Batch, star
     let dtype = setting.precision.parameters();
     let params = placed(params, dtype, device)?;
     let zeros = || zeros(&setting.config, dtype, device);
-    let mut training = TrainState { params, exp_avg: zeros()?, exp_avg_sq: zeros()? };
+    let copies = rounded_copies(&setting.config, &params, setting.precision.copies())?;
+    let mut training = TrainState { params, exp_avg: zeros()?, exp_avg_sq: zeros()?, copies };
     let (mut losses, mut waited, mut first_s) = (Vec::new(), Vec::new(), 0.0);
     for number in 1..=LOSSES + setting.steps {
         let (batch, scalars) = (batch_arrays(batch)?, step_scalars(LEARNING_RATE, number as u64, 42)?);

@@ -83,6 +83,9 @@ pub struct Parameter {
     pub shape: Vec<usize>,
     /// Whether weight decay applies: to matrices, not to biases and gains.
     pub decays: bool,
+    /// Whether it is a weight or a bias of a linear layer, and nothing else: in mixed precision these are rounded to
+    /// 16 bits.
+    pub is_linear: bool,
     /// How it starts.
     pub initial: Initial,
 }
@@ -182,7 +185,8 @@ impl GptConfig {
         let into_residual = 0.02 / (2.0 * self.layers as f64).sqrt();
         let mut list = Vec::with_capacity(4 + 12 * self.layers);
         let mut push = |name: String, shape: Vec<usize>, initial: Initial| {
-            list.push(Parameter { name, decays: shape.len() > 1, shape, initial });
+            let is_linear = name.contains(".attn.") || name.contains(".mlp.");
+            list.push(Parameter { name, decays: shape.len() > 1, is_linear, shape, initial });
         };
         push("wte.weight".to_owned(), vec![self.vocabulary, channels], Initial::Normal(0.02));
         push("wpe.weight".to_owned(), vec![self.context, channels], Initial::Normal(0.02));

@@ -72,7 +72,7 @@ pub use model::Model;
 pub use model_config::{Family, ModelConfig};
 pub use nonfinite::NonFinite;
 pub use parameter_list::Parameters;
-pub use parameters::placed;
+pub use parameters::{placed, rounded_copies};
 pub use schedule::Schedule;
 pub use tokenizer::Tokenizer;
 pub use tokens::Tokens;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fulgurite_ops::prelude::full;
+use fulgurite_ops::prelude::{full, with_copy};
 use fulgurite_runtime::argument::{Attribute, Scalar};
 use fulgurite_runtime::tree::{Leaf, Tree, join};
 use fulgurite_runtime::{Failure, Tensor};
@@ -45,6 +45,16 @@ impl<T> Parameters<T> {
         Ok(Parameters { names: Arc::new(Names::of(list)), leaves })
     }
 
+    /// The list of no parameters.
+    pub fn none() -> Self {
+        Parameters { names: Arc::new(Names::of(&[])), leaves: Vec::new() }
+    }
+
+    /// Whether it is the list of no parameters.
+    pub fn is_empty(&self) -> bool {
+        self.leaves.is_empty()
+    }
+
     /// The leaf of this name.
     pub fn get(&self, name: &str) -> Option<&T> {
         self.names.places.get(name).map(|place| &self.leaves[*place])
@@ -66,6 +76,19 @@ impl Parameters<Tensor> {
             // Within a trace that has failed, every result is a placeholder.
             full([0_usize; 0], 0.0)
         })
+    }
+}
+
+impl Parameters<Tensor> {
+    /// These parameters, with those of `copies` in another element type beside them ([`with_copy`]).
+    #[track_caller]
+    pub fn with_copies(&self, copies: &Parameters<Tensor>) -> Self {
+        let beside = |(name, own): (&String, &Tensor)| match copies.get(name) {
+            Some(copy) => with_copy(*own, *copy),
+            None => *own,
+        };
+        let leaves = self.names.in_order.iter().zip(&self.leaves).map(beside).collect();
+        Parameters { names: self.names.clone(), leaves }
     }
 }
 
@@ -96,7 +119,10 @@ mod tests {
     use fulgurite_runtime::{Array, jit};
 
     fn named(names: [&str; 2]) -> Parameters<Array> {
-        let one = |name: &str| Parameter { name: name.into(), shape: vec![], decays: false, initial: Initial::Ones };
+        let one = |name: &str| {
+            let (name, shape, initial) = (name.into(), vec![], Initial::Ones);
+            Parameter { name, shape, decays: false, is_linear: false, initial }
+        };
         let made: Result<_, std::convert::Infallible> =
             Parameters::build(&names.map(one), &mut |own| Ok(Array::scalar(own.name.len() as f32)));
         let Ok(params) = made;

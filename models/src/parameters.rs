@@ -1,9 +1,11 @@
 //! The parameters of a model as arrays: drawn at random, read from tensors, zero.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
+use fulgurite_ops::core::promotion::cast;
 use fulgurite_runtime::tree::Tree;
-use fulgurite_runtime::{Array, DType, Device, Result};
+use fulgurite_runtime::{Array, DType, Device, Result, Tensor, jit};
 
 use crate::argument_error::wrong;
 use crate::config::Parameter;
@@ -34,6 +36,28 @@ pub fn parameters_from(
         }
         to_array(tensor)
     })
+}
+
+/// The parameters of which mixed precision keeps rounded copies: those of linear layers.
+pub fn copied(model: &dyn Model) -> Vec<Parameter> {
+    model.parameters().into_iter().filter(|parameter| parameter.is_linear).collect()
+}
+
+/// Copies in `rounded` of the parameters of linear layers, on the device of the parameters; none without such a type.
+pub fn rounded_copies(
+    model: &dyn Model,
+    params: &Parameters<Array>,
+    rounded: Option<DType>,
+) -> Result<Parameters<Array>> {
+    let Some(rounded) = rounded else { return Ok(Parameters::none()) };
+    let list = copied(model);
+    let function = |(params,): (Parameters<Tensor>,)| {
+        let built: std::result::Result<_, Infallible> =
+            Parameters::build(&list, &mut |own| Ok(cast(params.tensor(&own.name), rounded)));
+        let Ok(copies) = built;
+        copies
+    };
+    jit(function).named("rounded_copies").arguments(["params"]).results(["copies"]).call((params.clone(),))
 }
 
 /// Zeros of the parameters' shapes on `device`: moments, and sums of gradients, at their start.

@@ -52,6 +52,14 @@ impl Precision {
         }
     }
 
+    /// The element type in which a state has copies of parameters for products, if it has any.
+    pub const fn copies(self) -> Option<DType> {
+        match self {
+            Precision::Bf16Mixed => Some(DType::BF16),
+            Precision::F32True | Precision::Tf32 | Precision::Bf16True => None,
+        }
+    }
+
     /// What operands of products are rounded to, as data sheets of devices call it.
     pub const fn products(self) -> &'static str {
         match self {
@@ -66,8 +74,7 @@ impl Precision {
     /// # Errors
     /// `tf32` where no executor of the list has it.
     pub fn compile_options(self, options: &Options) -> Result<Options> {
-        let mut options =
-            Options { autocast: (self == Precision::Bf16Mixed).then_some(DType::BF16), ..options.clone() };
+        let mut options = Options { autocast: self.copies(), ..options.clone() };
         if self == Precision::Tf32 {
             let device = options.device.unwrap_or(Device::CPU);
             let list = rounded_to_tf32(&options.executor_list(device.kind()));

@@ -1,6 +1,7 @@
 //! The training step, traced whole: loss, gradients, clipping, AdamW. The learning rate, the step's number and the
 //! random generator are run-time tensors, so a run compiles once.
 
+use fulgurite_ops::core::promotion::cast;
 use fulgurite_ops::prelude::*;
 use fulgurite_ops::prims;
 use fulgurite_ops_macros::Tree;
@@ -20,6 +21,8 @@ pub struct TrainState<T: Leaf> {
     pub exp_avg: Parameters<T>,
     /// Running mean of squared gradients, of the parameters' element type.
     pub exp_avg_sq: Parameters<T>,
+    /// The parameters that products read in 16 bits, rounded: of mixed precision. Otherwise none.
+    pub copies: Parameters<T>,
 }
 
 /// One batch.
@@ -42,16 +45,18 @@ pub struct StepScalars<T: Leaf> {
     pub generator: T,
 }
 
-/// Loss and gradients of one batch.
+/// Loss and gradients of one batch. `copies` are rounded copies of parameters, or none.
 #[track_caller]
 pub fn loss_and_gradients(
     config: &dyn Model,
     params: Parameters<Tensor>,
+    copies: &Parameters<Tensor>,
     batch: &BatchTensors<Tensor>,
     generator: Tensor,
 ) -> (Tensor, Parameters<Tensor>) {
     value_and_grad(params, |params| {
-        config.loss(params, batch.tokens, batch.targets, &Dropout::new(config.dropout(), generator))
+        let dropout = Dropout::new(config.dropout(), generator);
+        config.loss(&params.with_copies(copies), batch.tokens, batch.targets, &dropout)
     })
 }
 
@@ -80,7 +85,7 @@ fn clipped(gradients: &Parameters<Tensor>, most: Option<f64>) -> (Vec<Tensor>, O
     (list, norm)
 }
 
-/// AdamW's update of all parameters; where `apply` is false, the state as it is.
+/// AdamW's update of all parameters, and of their copies; where `apply` is false, the state as it is.
 fn apply_update(
     config: &dyn Model,
     optimizer: &OptimizerSettings,
@@ -94,6 +99,7 @@ fn apply_update(
     let flat =
         |tree: &Parameters<Tensor>| -> Vec<Tensor> { tree.leaves().into_iter().map(|(_, leaf)| *leaf).collect() };
     let (params, means, squares) = (flat(&state.params), flat(&state.exp_avg), flat(&state.exp_avg_sq));
+    let mut copies = state.copies.clone();
     let updated: Vec<(Tensor, Tensor, Tensor)> = (0..params.len())
         .map(|i| {
             scope(&format!("optim.{}", names[i]), || {
@@ -102,10 +108,14 @@ fn apply_update(
                     .beta2(optimizer.beta2)
                     .eps(optimizer.epsilon)
                     .weight_decay(if decays[i] { optimizer.weight_decay } else { 0.0 });
-                match apply {
+                let updated = match apply {
                     Some(apply) => update.apply(apply).call(),
                     None => update.call(),
+                };
+                if let Some(copy) = copies.get_mut(&names[i]) {
+                    *copy = cast(updated.0, copy.dtype());
                 }
+                updated
             })
         })
         .collect();
@@ -117,6 +127,7 @@ fn apply_update(
         params: rebuild(state.params, |u| u.0),
         exp_avg: rebuild(state.exp_avg, |u| u.1),
         exp_avg_sq: rebuild(state.exp_avg_sq, |u| u.2),
+        copies,
     }
 }
 
@@ -169,7 +180,7 @@ pub fn guarded_step(
     scalars: StepScalars<Tensor>,
     guard: Guard,
 ) -> (TrainState<Tensor>, Tensor) {
-    let (loss, gradients) = loss_and_gradients(config, state.params.clone(), &batch, scalars.generator);
+    let (loss, gradients) = loss_and_gradients(config, state.params.clone(), &state.copies, &batch, scalars.generator);
     guarded_update(config, optimizer, state, gradients, loss, &scalars, guard)
 }
 
@@ -185,24 +196,24 @@ pub fn train_step(
     batch: BatchTensors<Tensor>,
     scalars: StepScalars<Tensor>,
 ) -> StepResults<Tensor> {
-    let (loss, gradients) = loss_and_gradients(config, state.params.clone(), &batch, scalars.generator);
+    let (loss, gradients) = loss_and_gradients(config, state.params.clone(), &state.copies, &batch, scalars.generator);
     let (state, norm) = update(config, optimizer, state, gradients, &scalars);
     (state, loss, norm)
 }
 
 /// The first of the two functions of a step over several batches: adds this batch's gradients, divided by their number,
-/// to `gradients`, and its loss likewise to `loss`.
+/// to `gradients`, and its loss likewise to `loss`. With the parameters come rounded copies of them, or none.
 #[track_caller]
 pub fn accumulate_step(
     config: &dyn Model,
     batches: usize,
-    params: Parameters<Tensor>,
+    (params, copies): (Parameters<Tensor>, Parameters<Tensor>),
     gradients: Parameters<Tensor>,
     loss: Tensor,
     batch: BatchTensors<Tensor>,
     generator: Tensor,
 ) -> (Parameters<Tensor>, Tensor) {
-    let (batch_loss, batch_gradients) = loss_and_gradients(config, params, &batch, generator);
+    let (batch_loss, batch_gradients) = loss_and_gradients(config, params, &copies, &batch, generator);
     let share = 1.0 / batches as f64;
     let mut own = batch_gradients.leaves().into_iter().map(|(_, leaf)| *leaf).collect::<Vec<_>>().into_iter();
     let gradients =

@@ -12,6 +12,7 @@ use crate::decode::continued;
 use crate::dropout::Dropout;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
+use crate::parameters::copied;
 use crate::step::{BatchTensors, StepScalars, TrainState, train_step};
 
 fn meta(shape: &[usize], dtype: DType) -> TensorMeta {
@@ -23,6 +24,14 @@ fn parameter_metas(config: &dyn Model, dtype: DType) -> Parameters<TensorMeta> {
         Parameters::build(&config.parameters(), &mut |parameter| Ok(meta(&parameter.shape, dtype)));
     let Ok(params) = built;
     params
+}
+
+/// The copies of parameters that products read in `rounded`.
+fn copied_metas(config: &dyn Model, rounded: DType) -> Parameters<TensorMeta> {
+    let built: std::result::Result<_, std::convert::Infallible> =
+        Parameters::build(&copied(config), &mut |parameter| Ok(meta(&parameter.shape, rounded)));
+    let Ok(copies) = built;
+    copies
 }
 
 fn batch_metas(rows: usize, context: usize) -> BatchTensors<TensorMeta> {
@@ -56,15 +65,15 @@ pub fn train_step_trace(
     rows: usize,
     context: usize,
 ) -> Result<Trace> {
-    step_trace(config, optimizer, DType::F32, [rows, context])
+    step_trace(config, optimizer, (DType::F32, None), [rows, context])
 }
 
 /// The acquired trace of a whole training step on a batch [rows, context], with parameters and moments of `dtype`, the
-/// state donated.
+/// state donated. Where `rounded` is a type, the state has copies in it of the parameters of linear layers.
 pub fn step_trace(
     config: &dyn Model,
     optimizer: &OptimizerSettings,
-    dtype: DType,
+    (dtype, rounded): (DType, Option<DType>),
     [rows, context]: [usize; 2],
 ) -> Result<Trace> {
     let names = Names {
@@ -72,7 +81,8 @@ pub fn step_trace(
         results: ["state", "loss", "grad_norm"].map(str::to_owned).to_vec(),
     };
     let params = parameter_metas(config, dtype);
-    let state = TrainState { exp_avg: params.clone(), exp_avg_sq: params.clone(), params };
+    let copies = rounded.map_or(Parameters::none(), |rounded| copied_metas(config, rounded));
+    let state = TrainState { exp_avg: params.clone(), exp_avg_sq: params.clone(), params, copies };
     let scalar = meta(&[], DType::F32);
     let scalars = StepScalars { lr: scalar.clone(), step: scalar, generator: meta(&[2], DType::I64) };
     let donated = state.leaves().len();

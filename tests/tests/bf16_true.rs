@@ -83,7 +83,8 @@ fn trained(file: &SafeTensors<'_>, fields: &BTreeMap<String, Value>, options: &O
     .donate("arg0")
     .options(options.clone());
     let zeros = || zeros(model, DType::BF16, device).unwrap();
-    let mut state = TrainState { params, exp_avg: zeros(), exp_avg_sq: zeros() };
+    let mut state =
+        TrainState { params, exp_avg: zeros(), exp_avg_sq: zeros(), copies: fulgurite_models::Parameters::none() };
     let mut losses = Vec::new();
     for i in 0..STEPS {
         let own = BatchTensors { tokens: batch(&tokens, i), targets: batch(&targets, i) };
@@ -228,7 +229,7 @@ fn planned(executors: &[&str]) -> Trace {
     let mut config = DecoderConfig::named("TinyLlama-1.1B", 0).unwrap();
     set.iter().for_each(|field| config.set(field).unwrap());
     let optimizer = OptimizerSettings { clip: None, ..OptimizerSettings::default() };
-    let step = step_trace(&config, &optimizer, DType::BF16, [2, 8]).unwrap();
+    let step = step_trace(&config, &optimizer, (DType::BF16, None), [2, 8]).unwrap();
     let step = retarget(&step, &"cuda:sm_90a".parse().unwrap());
     let options = Options::default().with_executors(executors).unwrap();
     stages(step, &options).unwrap().pop().unwrap().trace

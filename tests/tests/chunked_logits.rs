@@ -69,7 +69,7 @@ fn numbers(model: &dyn Model, logits: Logits, dtype: DType, options: &Options) -
     let both = jit(|(params, batch, generator): Arguments<Tensor>| {
         logits.within(|| {
             let alone = model.loss(&params, batch.tokens, batch.targets, &Dropout::none());
-            let (loss, gradients) = loss_and_gradients(model, params, &batch, generator);
+            let (loss, gradients) = loss_and_gradients(model, params, &Parameters::none(), &batch, generator);
             (alone, loss, gradients)
         })
     });
@@ -111,7 +111,7 @@ fn losses_and_gradients_agree() {
 fn program(model: &dyn Model, logits: Logits, dtype: DType, rows: usize, step: bool, target: &str) -> Trace {
     let batch = [rows, model.context()];
     let trace = logits.within(|| match step {
-        true => step_trace(model, &OptimizerSettings::default(), dtype, batch),
+        true => step_trace(model, &OptimizerSettings::default(), (dtype, None), batch),
         false => loss_trace(model, dtype, batch),
     });
     let target: Target = target.parse().unwrap();

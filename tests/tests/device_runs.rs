@@ -44,7 +44,7 @@ fn state() -> TrainState<Array> {
         })
         .unwrap()
     };
-    TrainState { params: tree(0.1), exp_avg: tree(0.0), exp_avg_sq: tree(0.0) }
+    TrainState { params: tree(0.1), exp_avg: tree(0.0), exp_avg_sq: tree(0.0), copies: Parameters::none() }
 }
 
 #[test]

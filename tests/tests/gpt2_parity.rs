@@ -2,11 +2,11 @@
 
 mod device;
 
-use fulgurite_models::Parameters;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::{GptConfig, Parameter};
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::step_scalars;
+use fulgurite_models::{Parameters, rounded_copies};
 use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::{Array, DType, Device, Tensor, jit};
 use safetensors::SafeTensors;
@@ -43,7 +43,9 @@ fn ten_steps(file: &SafeTensors<'_>, options: Options) -> (Vec<[f64; 2]>, Parame
     .unwrap();
     let zeros =
         || Parameters::build(&CONFIG.parameters(), &mut |own| Array::zeros(&own.shape[..], DType::F32)).unwrap();
-    let mut state = TrainState { params, exp_avg: zeros(), exp_avg_sq: zeros() };
+    // As the command trains: in mixed precision the state has copies of weights.
+    let copies = rounded_copies(&CONFIG, &params, options.autocast).unwrap();
+    let mut state = TrainState { params, exp_avg: zeros(), exp_avg_sq: zeros(), copies };
     let optimizer = OptimizerSettings { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, clip: Some(1.0) };
     let step = jit(|(state, batch, scalars): (TrainState<Tensor>, BatchTensors<Tensor>, StepScalars<Tensor>)| {
         train_step(&CONFIG, &optimizer, state, batch, scalars)

@@ -83,7 +83,7 @@ fn follows(file: &SafeTensors<'_>, case: &str, config: &DecoderConfig, options: 
     let params = initial(config, &pool);
     let of_one_batch = jit(|(params, batch, generator): (Parameters<Tensor>, BatchTensors<Tensor>, Tensor)| {
         let logits = config.head(&params, config.hidden(&params, batch.tokens, &Dropout::none()));
-        (logits, loss_and_gradients(config, params, &batch, generator))
+        (logits, loss_and_gradients(config, params, &Parameters::none(), &batch, generator))
     })
     .options(options.clone());
     let scalars = |step: usize| step_scalars(1e-3, step as u64 + 1, 0).unwrap();
@@ -114,7 +114,7 @@ fn follows(file: &SafeTensors<'_>, case: &str, config: &DecoderConfig, options: 
     .donate("arg0")
     .options(options.clone());
     let zeros = || fulgurite_models::train::zeros(config, DType::F32, Device::CPU).unwrap();
-    let mut state = TrainState { params, exp_avg: zeros(), exp_avg_sq: zeros() };
+    let mut state = TrainState { params, exp_avg: zeros(), exp_avg_sq: zeros(), copies: Parameters::none() };
     let (losses, norms) = (floats(file, &format!("{case}/loss")), floats(file, &format!("{case}/norm")));
     for (i, batch) in batches.into_iter().enumerate() {
         let (next, loss, norm) = step.call((state, batch, scalars(i))).unwrap();

@@ -130,7 +130,7 @@ impl Asked {
         })
         .options(options.clone());
         let both = jit(|(parameters, batch, generator): (Parameters<Tensor>, BatchTensors<Tensor>, Tensor)| {
-            loss_and_gradients(model, parameters, &batch, generator)
+            loss_and_gradients(model, parameters, &Parameters::none(), &batch, generator)
         })
         .options(options);
         let loss_ms = self.time(|| loss.call((parameters.clone(), batch.clone())).map(drop))?;

@@ -386,7 +386,12 @@ fn a_training_step_is_bound() {
         .options(Options { verify: false, ..options() });
     let state = || {
         let moments = || zeros(&config, DType::F32, Device::new("sim", 0)).unwrap();
-        TrainState { params: initial_parameters(&config, 3).unwrap(), exp_avg: moments(), exp_avg_sq: moments() }
+        TrainState {
+            params: initial_parameters(&config, 3).unwrap(),
+            exp_avg: moments(),
+            exp_avg_sq: moments(),
+            copies: fulgurite::models::Parameters::none(),
+        }
     };
     let others = |number: u64| {
         let ids: Vec<i64> = (0..9).map(|at| (at * at + number as i64) % 256).collect();

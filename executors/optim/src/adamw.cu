@@ -67,6 +67,10 @@ struct Tensors {
         PARAM* next_param;
         STATE* next_mean;
         STATE* next_square;
+#if COPIED
+        // The new parameter in another type.
+        COPY* copy;
+#endif
     } at[TENSORS];
 };
 // The setting of each tensor.
@@ -142,6 +146,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw(
 #pragma unroll
                 for (int i = 0; i < PACK; ++i) update(p[u][i], g[u][i], m[u][i], v[u][i]);
                 write<PACK, ALIGNED>(tensor.next_param + at, p[u]);
+#if COPIED
+                write<PACK, ALIGNED>(tensor.copy + at, p[u]);
+#endif
                 write<PACK, ALIGNED>(tensor.next_mean + at, m[u]);
                 write<PACK, ALIGNED>(tensor.next_square + at, v[u]);
             }
@@ -152,6 +159,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw(
         float p = widen(tensor.param[last]), m = widen(tensor.mean[last]), v = widen(tensor.square[last]);
         update(p, widen(tensor.grad[last]), m, v);
         tensor.next_param[last] = narrow<PARAM>(p);
+#if COPIED
+        tensor.copy[last] = narrow<COPY>(p);
+#endif
         tensor.next_mean[last] = narrow<STATE>(m);
         tensor.next_square[last] = narrow<STATE>(v);
     }

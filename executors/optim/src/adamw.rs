@@ -3,11 +3,11 @@
 use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::argument::map_arguments;
 use fulgurite_runtime::rules::{Address, Arg, DeviceTensor, LaunchShape, Plan, Result};
-use fulgurite_runtime::trace::{BoundSymbol, ValueId};
+use fulgurite_runtime::trace::ValueId;
 use fulgurite_runtime::{DType, binds, source_files};
 
 use super::optim;
-use super::region::{Gradient, broken};
+use super::region::{Updated, broken};
 use super::tables::{MOST_TENSORS, numbers, table};
 use fulgurite_executor_cuda::support::{THREADS, has_kernels_for, pack_of, type_of};
 use fulgurite_ops::optim::adamw::ARGUMENTS;
@@ -37,10 +37,12 @@ struct Clip {
     dtype: DType,
 }
 
-/// One update: the parameter, its gradient and moments, and the three results.
+/// One update: the parameter, its gradient and moments, the three results, and a copy of the new parameter in another
+/// type.
 struct Update {
     setting: Setting,
     tensors: [DeviceTensor; 7],
+    copy: Option<DeviceTensor>,
 }
 
 impl Update {
@@ -56,16 +58,23 @@ impl Update {
         let setting = Setting { lr: lr.address, step: step.address, apply, clip: None, rates };
         let [param, grad, mean, square] = tensors;
         let [next, next_mean, next_square] = results;
-        Update { setting, tensors: [param, grad, mean, square, next, next_mean, next_square].map(DeviceTensor::clone) }
+        let tensors = [param, grad, mean, square, next, next_mean, next_square].map(DeviceTensor::clone);
+        Update { setting, tensors, copy: None }
+    }
+
+    /// All tensors, in the order in which the kernel has them.
+    fn all(&self) -> impl Iterator<Item = &DeviceTensor> {
+        self.tensors.iter().chain(&self.copy)
     }
 
     /// What the kernel is compiled for.
     fn kind(&self) -> Kind {
-        let all: Vec<&DeviceTensor> = self.tensors.iter().collect();
+        let all: Vec<&DeviceTensor> = self.all().collect();
         Kind {
             param: self.tensors[0].dtype(),
             grad: self.tensors[1].dtype(),
             moment: self.tensors[2].dtype(),
+            copy: self.copy.as_ref().map(|copy| copy.dtype()),
             scaled: self.setting.clip.map(|clip| clip.dtype),
             pack: pack_of(0, all.iter().map(|tensor| tensor.dtype().size()).max().unwrap_or(1), &all),
             conditional: self.setting.apply.is_some(),
@@ -73,13 +82,15 @@ impl Update {
     }
 }
 
-/// What the kernel is compiled for: element types of parameter, gradient and moments, that of gradients that it scales,
-/// how many elements are read at once, and whether a tensor says if the update is made.
+/// What the kernel is compiled for: element types of parameter, gradient and moments, of the copy of the new parameter
+/// if there is one, that of gradients that it scales, how many elements are read at once, and whether a tensor says if
+/// the update is made.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Kind {
     param: DType,
     grad: DType,
     moment: DType,
+    copy: Option<DType>,
     scaled: Option<DType>,
     pack: usize,
     conditional: bool,
@@ -129,6 +140,8 @@ fn launch(plan: &mut Plan, kind: Kind, updates: &[&Update]) -> Result<()> {
     plan.define("ELEMENT", type_of(kind.param));
     plan.define("GRAD", type_of(kind.grad));
     plan.define("MOMENT", type_of(kind.moment));
+    plan.define("COPIED", u32::from(kind.copy.is_some()));
+    plan.define("COPY", type_of(kind.copy.unwrap_or(kind.param)));
     plan.define("PACK", kind.pack);
     plan.define("ALIGNED", 1);
     plan.define("CONDITIONAL", u32::from(kind.conditional));
@@ -149,8 +162,7 @@ fn launch(plan: &mut Plan, kind: Kind, updates: &[&Update]) -> Result<()> {
     let rates = numbers(of_rates.chain(norms));
     plan.launch("adamw_numbers", LaunchShape::linear(1, 32), binds![scalars, rates.clone(), step_numbers])?;
 
-    let tensors: Vec<Address> =
-        updates.iter().flat_map(|update| update.tensors.iter().map(|tensor| tensor.address)).collect();
+    let tensors: Vec<Address> = updates.iter().flat_map(|update| update.all().map(|tensor| tensor.address)).collect();
     let (table, blocks) = table(&updates.iter().map(|update| update.tensors[0].len()).collect::<Vec<_>>());
     let choice = numbers(updates.iter().map(|update| {
         let setting = settings.iter().position(|setting| *setting == update.setting).unwrap_or(0);
@@ -163,11 +175,11 @@ fn launch(plan: &mut Plan, kind: Kind, updates: &[&Update]) -> Result<()> {
 /// Plans the updates of a region. `tensor` gives the tensors that values of the region have.
 pub(super) fn plan_updates(
     plan: &mut Plan,
-    updates: &[(&BoundSymbol, Gradient)],
+    updates: &[Updated<'_>],
     tensor: &dyn Fn(ValueId) -> Result<DeviceTensor>,
 ) -> Result<()> {
     let mut planned = Vec::with_capacity(updates.len());
-    for (symbol, gradient) in updates {
+    for Updated { symbol, gradient, copy } in updates {
         let grad = tensor(gradient.value)?;
         let own = *ARGUMENTS.grad.read(&symbol.arguments);
         // The gradient as the kernel reads it has another place, and may have another type.
@@ -192,6 +204,7 @@ pub(super) fn plan_updates(
             let (norm, max_norm) = (tensor(scale.norm)?.address, scale.max_norm);
             update.setting.clip = Some(Clip { norm, max_norm, dtype: gradient.dtype });
         }
+        update.copy = copy.map(tensor).transpose()?;
         planned.push(update);
     }
     plan_all(plan, &planned)

@@ -1,6 +1,7 @@
 //! Updates of parameters that do not depend on each other become one region, with what only scales gradients for them
-//! and what only widens these: the kernels read gradients of 16 bits as they are. A norm of gradients that are widened
-//! becomes a region too, so that nobody needs them widened.
+//! and what only widens these: the kernels read gradients of 16 bits as they are. What rounds the new parameters to 16
+//! bits comes with them: they are written in both types at once. A norm of gradients that are widened becomes a region
+//! too, so that nobody needs them widened.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use super::clipping::{grad_norm, scale_all};
 use super::optim;
 use super::region::{is_norm, is_scale, is_update};
 use fulgurite_executor_regions::grouping::closed;
-use fulgurite_executor_regions::widening::widened;
+use fulgurite_executor_regions::widening::{narrowed, widened};
 use fulgurite_ops::optim::adamw::ARGUMENTS;
 
 /// Who reads the values of a block: how many lines and results of the block.
@@ -111,9 +112,14 @@ fn gathered(block: &Block, lines: &[BoundSymbol]) -> Option<(Vec<BoundSymbol>, B
         known(symbol).is_some_and(|(from, to)| Some(block.meta(from).dtype()) == dtype || !normed.contains(&to))
     });
     let (place, pass) = (updates[0].place, updates[updates.len() - 1].pass);
-    let results: Results = updates.iter().flat_map(|symbol| symbol.results.iter().copied()).collect();
+    let mut uncopied: FxHashSet<ValueId> = updates.iter().map(|update| update.results[0]).collect();
+    // One of each parameter.
+    let copies = taken(&mut after, |symbol| narrowed(block, symbol).is_some_and(|(from, _)| uncopied.remove(&from)));
+    let own_results = updates.iter().chain(&copies).flat_map(|symbol| symbol.results.iter().copied());
+    let results: Results = own_results.collect();
     let of_own: Vec<BoundSymbol> = widenings_of(&widenings, &own);
-    let lines: Vec<BoundSymbol> = of_own.into_iter().chain(scales).chain(updates).collect();
+    let before_and_updates = of_own.into_iter().chain(scales).chain(updates);
+    let lines: Vec<BoundSymbol> = before_and_updates.chain(copies.into_iter().map(ours)).collect();
     let region = BoundSymbol { place, pass, ..region_of(block, &lines, results) };
     for norm in before.iter_mut().filter(|symbol| is_norm(symbol)) {
         let of_norm = widenings_of(&widenings, of_norm(norm));
@@ -127,7 +133,7 @@ fn gathered(block: &Block, lines: &[BoundSymbol]) -> Option<(Vec<BoundSymbol>, B
 }
 
 /// Takes the lines that `wanted` says out of `lines`.
-fn taken(lines: &mut Vec<BoundSymbol>, wanted: impl Fn(&BoundSymbol) -> bool) -> Vec<BoundSymbol> {
+fn taken(lines: &mut Vec<BoundSymbol>, mut wanted: impl FnMut(&BoundSymbol) -> bool) -> Vec<BoundSymbol> {
     lines.extract_if(.., |symbol| wanted(symbol)).collect()
 }
 
@@ -135,7 +141,12 @@ fn taken(lines: &mut Vec<BoundSymbol>, wanted: impl Fn(&BoundSymbol) -> bool) ->
 fn widenings_of(widenings: &[BoundSymbol], ids: &[ValueId]) -> Vec<BoundSymbol> {
     let ids: FxHashSet<ValueId> = ids.iter().copied().collect();
     let own = widenings.iter().filter(|symbol| ids.contains(&symbol.results[0]));
-    own.map(|symbol| BoundSymbol { executor: Some(optim::EXECUTOR.name), ..symbol.clone() }).collect()
+    own.cloned().map(ours).collect()
+}
+
+/// A line as one of this executor.
+fn ours(symbol: BoundSymbol) -> BoundSymbol {
+    BoundSymbol { executor: Some(optim::EXECUTOR.name), ..symbol }
 }
 
 /// A region of these lines, which gives `results`.

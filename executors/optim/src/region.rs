@@ -1,6 +1,6 @@
 //! What a region of this executor is: updates of parameters, or the norm of all gradients; before either, what widens
-//! gradients of 16 bits, and before updates what scales gradients down. The kernels read the gradients as they were
-//! before, widen and scale them on the way, and write neither.
+//! gradients of 16 bits, and before updates what scales gradients down; behind updates what rounds new parameters to
+//! 16 bits. The kernels read the gradients as they were before, widen and scale them on the way, and write neither.
 
 use fulgurite_runtime::DType;
 use fulgurite_runtime::rules::Failure;
@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::clipping::{grad_norm, scale_all};
 use super::optim;
-use fulgurite_executor_regions::widening::widened;
+use fulgurite_executor_regions::widening::{narrowed, widened};
 use fulgurite_ops::optim::adamw;
 
 /// A gradient as a kernel of a region reads it.
@@ -30,10 +30,18 @@ pub struct Scale {
     pub max_norm: f64,
 }
 
+/// An update of a parameter, the gradient that it reads, and the rounded copy of the new parameter, if the region gives
+/// one.
+pub struct Updated<'a> {
+    pub symbol: &'a BoundSymbol,
+    pub gradient: Gradient,
+    pub copy: Option<ValueId>,
+}
+
 /// The lines of a region that compute what it gives.
 pub enum Region<'a> {
-    /// Updates that do not read each other's results, and the gradient of each.
-    Updates(Vec<(&'a BoundSymbol, Gradient)>),
+    /// Updates that do not read each other's results.
+    Updates(Vec<Updated<'a>>),
     /// The gradients whose norm it is.
     Norm(Vec<Gradient>),
 }
@@ -68,7 +76,7 @@ impl Region<'_> {
         let mut made: FxHashMap<ValueId, Gradient> = FxHashMap::default();
         let outside = |id: ValueId| body.parameters.contains(&id);
         let given = |id: ValueId| Gradient { value: id, dtype: body.meta(id).dtype(), scale: None };
-        let (mut updates, mut norm) = (Vec::new(), None);
+        let (mut updates, mut copies, mut norm) = (Vec::new(), Vec::new(), None);
         for symbol in &body.symbols {
             let gradient = |made: &FxHashMap<ValueId, Gradient>, id: ValueId| {
                 let gradient = made.get(&id).copied().or_else(|| outside(id).then(|| given(id)));
@@ -82,6 +90,15 @@ impl Region<'_> {
                     return Err(format!("'{}' widens what the region computes", line(symbol)));
                 }
                 made.insert(to, Gradient { dtype: body.meta(to).dtype(), ..given(from) });
+            } else if let Some((from, to)) = narrowed(body, symbol) {
+                let update = updates.iter_mut().find(|update: &&mut Updated<'_>| update.symbol.results[0] == from);
+                let Some(update) = update else {
+                    return Err(format!("'{}' rounds what is no new parameter", line(symbol)));
+                };
+                if update.copy.replace(to).is_some() {
+                    return Err(format!("'{}' rounds a parameter for the second time", line(symbol)));
+                }
+                copies.push(to);
             } else if is_scale(symbol) {
                 let arguments = &symbol.arguments;
                 let scale = Scale {
@@ -107,7 +124,7 @@ impl Region<'_> {
                     let name = &body.value(computed).name;
                     return Err(format!("'{}' reads what another line computes, {name}", line(symbol)));
                 }
-                updates.push((symbol, gradient(&made, own)?));
+                updates.push(Updated { symbol, gradient: gradient(&made, own)?, copy: None });
             } else if is_norm(symbol) && norm.is_none() {
                 let all = grad_norm::ARGUMENTS.grads.read(&symbol.arguments);
                 let all: Vec<Gradient> = all.iter().map(|id| gradient(&made, *id)).collect::<Result<_, _>>()?;
@@ -127,10 +144,12 @@ impl Region<'_> {
         let written: Vec<ValueId> = match &norm {
             Some(_) if !updates.is_empty() => return Err("it has updates and a norm".into()),
             Some((symbol, _)) => symbol.results.to_vec(),
-            None => updates.iter().flat_map(|(update, _)| update.results.iter().copied()).collect(),
+            None => updates.iter().flat_map(|update| update.symbol.results.iter().copied()).chain(copies).collect(),
         };
         if written[..] != body.results[..] {
-            return Err("it does not give the results of its updates, or its norm, in their order".into());
+            return Err(
+                "it does not give the results of its updates and then their copies, or its norm, in their order".into(),
+            );
         }
         Ok(match norm {
             Some((_, gradients)) => Region::Norm(gradients),

@@ -1,4 +1,4 @@
-//! Conversions of 16 bits to f32, which are exact: what only selects elements may come before them.
+//! Conversions of 16 bits to f32, which are exact: what only selects elements may come before them. And those back.
 
 use fulgurite_runtime::DType;
 use fulgurite_runtime::argument::map_arguments;
@@ -15,10 +15,22 @@ fn does(symbol: &BoundSymbol, elements: Elements) -> bool {
 
 /// The value of 16 bits that a symbol widens to f32, and the result.
 pub fn widened(block: &Block, symbol: &BoundSymbol) -> Option<(ValueId, ValueId)> {
+    converted(symbol).filter(|(from, to)| is_short(block, *from) && block.meta(*to).dtype() == DType::F32)
+}
+
+/// The value of f32 that a symbol rounds to 16 bits, and the result.
+pub fn narrowed(block: &Block, symbol: &BoundSymbol) -> Option<(ValueId, ValueId)> {
+    converted(symbol).filter(|(from, to)| block.meta(*from).dtype() == DType::F32 && is_short(block, *to))
+}
+
+/// What a symbol converts to another element type, and the result.
+fn converted(symbol: &BoundSymbol) -> Option<(ValueId, ValueId)> {
     let converts = does(symbol, Elements::Convert);
-    let (from, to) = (symbol.operands().next().filter(|_| converts)?, *symbol.results.first()?);
-    let short = matches!(block.meta(from).dtype(), DType::BF16 | DType::F16);
-    (short && block.meta(to).dtype() == DType::F32).then_some((from, to))
+    Some((symbol.operands().next().filter(|_| converts)?, *symbol.results.first()?))
+}
+
+fn is_short(block: &Block, id: ValueId) -> bool {
+    matches!(block.meta(id).dtype(), DType::BF16 | DType::F16)
 }
 
 /// Takes elements of what is widened before it is widened, where both are of the executor `members` and the elements

@@ -282,10 +282,13 @@ fn model_trace(family: Family, part: Part, arguments: &Program) -> Result<Trace,
         return Err(Failed("--batch is 0, expected at least 1".into()));
     }
     let batch = [arguments.batch, model.context()];
+    // Copies of weights, as a run in mixed precision has them (`train` in bf16 alone).
+    let halves = |low: &DType| matches!(low, DType::BF16 | DType::F16);
+    let rounded = arguments.autocast.filter(halves).filter(|_| dtype == DType::F32);
     let part = || match part {
         Part::Loss => loss_trace(model, dtype, batch),
         Part::Decode => decode_trace(model, (arguments.batch, 1), model.context(), dtype),
-        Part::Step => step_trace(model, &OptimizerSettings::default(), dtype, batch),
+        Part::Step => step_trace(model, &OptimizerSettings::default(), (dtype, rounded), batch),
     };
     let logits = options::logits(&arguments.logits).unwrap_or_default();
     let trace = logits.within(|| arguments.activations.checkpointing().within(part))?;

@@ -11,15 +11,15 @@ struct List<'a> {
 }
 
 impl List<'_> {
-    fn push(&mut self, name: String, shape: &[usize], initial: Initial) {
-        self.made.push(Parameter { name, decays: shape.len() > 1, shape: shape.to_vec(), initial });
+    fn push(&mut self, name: String, shape: &[usize], initial: Initial, is_linear: bool) {
+        self.made.push(Parameter { name, decays: shape.len() > 1, is_linear, shape: shape.to_vec(), initial });
     }
 
     fn norm(&mut self, path: &str, width: usize) {
         let gain = if self.config.norm_add_unit_offset { Initial::Zeros } else { Initial::Ones };
-        self.push(format!("{path}.weight"), &[width], gain);
+        self.push(format!("{path}.weight"), &[width], gain, false);
         if self.config.norm_class_name == NormClass::LayerNorm {
-            self.push(format!("{path}.bias"), &[width], Initial::Zeros);
+            self.push(format!("{path}.bias"), &[width], Initial::Zeros, false);
         }
     }
 
@@ -27,9 +27,9 @@ impl List<'_> {
         // Of the projections into the residual stream 2 L add up.
         let into_residual = path.ends_with(".proj");
         let shrink = if into_residual { (2.0 * self.config.n_layer as f64).sqrt() } else { 1.0 };
-        self.push(format!("{path}.weight"), &[outputs, inputs], Initial::Normal(0.02 / shrink));
+        self.push(format!("{path}.weight"), &[outputs, inputs], Initial::Normal(0.02 / shrink), true);
         if bias {
-            self.push(format!("{path}.bias"), &[outputs], Initial::Zeros);
+            self.push(format!("{path}.bias"), &[outputs], Initial::Zeros, true);
         }
     }
 
@@ -78,7 +78,7 @@ impl List<'_> {
 pub(super) fn parameters(config: &DecoderConfig) -> Vec<Parameter> {
     let mut list = List { config, made: Vec::new() };
     let embedding = [config.padded_vocab_size, config.n_embd];
-    list.linear("wte", embedding, false);
+    list.push("wte.weight".to_owned(), &embedding, Initial::Normal(0.02), false);
     (0..config.n_layer).for_each(|layer| list.block(&format!("h.{layer}")));
     list.norm("ln_f", config.n_embd);
     if !config.tie_embeddings {

@@ -75,7 +75,7 @@ fn fitted<'a>(
 /// What a run of this state may use of its device's memory: what is free, but for a part, and what the state has there;
 /// `None` where that is not known.
 fn room(options: &TrainOptions, state: &TrainState<Array>) -> Result<Option<u64>> {
-    let held: u64 = [&state.params, &state.exp_avg, &state.exp_avg_sq]
+    let held: u64 = [&state.params, &state.exp_avg, &state.exp_avg_sq, &state.copies]
         .map(|tree| bytes(tree, |array| !array.device().is_cpu()))
         .iter()
         .sum();

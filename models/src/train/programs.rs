@@ -23,7 +23,8 @@ type Function<'a, A, T, O> = Jit<A, O, Box<dyn Fn(T) -> O + 'a>>;
 
 /// State, batch, numbers, and what the step before reported.
 type StepArguments<T> = (TrainState<T>, BatchTensors<T>, StepScalars<T>, T);
-type AccumulateArguments<T> = (Parameters<T>, Parameters<T>, T, BatchTensors<T>, T);
+/// Parameters and their copies, sums of gradients and of losses, batch, random numbers.
+type AccumulateArguments<T> = ((Parameters<T>, Parameters<T>), Parameters<T>, T, BatchTensors<T>, T);
 type UpdateArguments<T> = (TrainState<T>, Parameters<T>, T, StepScalars<T>);
 type GradientArguments<T> = (Parameters<T>, BatchTensors<T>, T);
 type LossArguments<T> = (Parameters<T>, BatchTensors<T>);
@@ -75,7 +76,8 @@ impl<'a> Programs<'a> {
             guarded_update(config, optimizer, state, gradients, loss, &scalars, Guard { measure, previous: None })
         };
         let gradients = move |(params, batch, generator): GradientArguments<Tensor>| {
-            logits.within(|| checkpointing.within(|| loss_and_gradients(config, params, &batch, generator).1))
+            let gradients = || loss_and_gradients(config, params, &Parameters::none(), &batch, generator).1;
+            logits.within(|| checkpointing.within(gradients))
         };
         let loss = move |(params, batch): LossArguments<Tensor>| {
             logits.within(|| config.loss(&params, batch.tokens, batch.targets, &Dropout::none()))
@@ -129,7 +131,8 @@ impl<'a> Programs<'a> {
         }
         let gradients = zeros(self.config, options.precision.parameters(), options.device())?;
         let loss = Array::scalar(0.0);
-        let arguments = (state.params.clone(), gradients, loss, batch, scalars.generator);
+        let params = (state.params.clone(), state.copies.clone());
+        let arguments = (params, gradients, loss, batch, scalars.generator);
         let compiled = self.accumulate.compile(&arguments)?;
         Ok(of(compiled.program(), compiled.stages()))
     }
@@ -149,7 +152,8 @@ impl<'a> Programs<'a> {
         let gradients = zeros(self.config, options.precision.parameters(), options.device())?;
         let loss = Array::scalar(0.0);
         let generator = generator(options.seed, 1, 0)?;
-        Ok(self.accumulate.profile((state.params, gradients, loss, batch, generator))?.1)
+        let params = (state.params, state.copies);
+        Ok(self.accumulate.profile((params, gradients, loss, batch, generator))?.1)
     }
 
     /// How often what runs once for each batch was compiled.

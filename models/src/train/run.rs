@@ -17,11 +17,13 @@ use super::resume;
 use crate::argument_error::wrong;
 use crate::batches::{Batch, Batches, Order, validation_batches};
 use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, SECOND_MOMENT, TrainingState};
+use crate::config::Parameter;
 use crate::generate::{Request, generate};
 use crate::head::Logits;
 use crate::model::Model;
 use crate::model_config::ModelConfig;
-use crate::parameters::{initial_parameters, parameters_from, placed, to_host, zeros};
+use crate::parameter_list::Parameters;
+use crate::parameters::{copied, initial_parameters, parameters_from, placed, rounded_copies, to_host, zeros};
 use crate::sampling::Sampling;
 use crate::step::TrainState;
 use crate::tokenizer::Tokenizer;
@@ -72,9 +74,11 @@ pub(super) fn within_memory(options: &TrainOptions, config: &dyn Model, context:
     // A device says itself what it lacks.
     let limit = options.compile.memory_limit.filter(|_| options.device().is_cpu());
     let Some(limit) = limit else { return Ok(None) };
-    let dtype = options.precision.parameters();
+    let (dtype, rounded) = (options.precision.parameters(), options.precision.copies());
     let weights = (config.parameter_count() as u64).saturating_mul(dtype.size() as u64);
-    let (resident, transient) = (weights.saturating_mul(3), weights);
+    let copied: usize = copied(config).iter().map(Parameter::elements).sum();
+    let copies = rounded.map_or(0, |rounded| (copied as u64).saturating_mul(rounded.size() as u64));
+    let (resident, transient) = (weights.saturating_mul(3).saturating_add(copies), weights);
     let least = resident.saturating_add(transient);
     if least > limit {
         let tried = "; weights, moments and gradients alone take that".into();
@@ -85,7 +89,7 @@ pub(super) fn within_memory(options: &TrainOptions, config: &dyn Model, context:
         return Ok(None);
     }
     let planned = fitting(options.logits, |logits| {
-        let step = || step_trace(config, &options.optimizer, dtype, [options.batch, context]);
+        let step = || step_trace(config, &options.optimizer, (dtype, rounded), [options.batch, context]);
         let trace = logits.within(|| options.activation_checkpointing.within(step))?;
         let (program, _) = compile(trace, &options.compile)?;
         Ok(((), program.memory().peak()))
@@ -189,9 +193,9 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
         let changed = resume::changed(options, &stored);
         let batches = Batches::resume(train, stored.data).map_err(|error| wrong("data", error))?;
         let read = |prefix: &str| parameters_from(&config, &tensors, prefix, options.precision.parameters());
-        let state = TrainState { params: read("")?, exp_avg: read(FIRST_MOMENT)?, exp_avg_sq: read(SECOND_MOMENT)? };
+        let moments = [read(FIRST_MOMENT)?, read(SECOND_MOMENT)?];
         return Ok(Run {
-            state: State::new(state),
+            state: state_of(options, &config, read("")?, moments)?,
             done: stored.step,
             batches,
             validation,
@@ -216,14 +220,9 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
         Some(loaded) => loaded.weights.params()?,
         None => initial_parameters(&config, options.seed)?,
     };
-    let state = TrainState {
-        // What is not to be rounded goes to the device with the first step.
-        params: if dtype == DType::F32 { params } else { placed(params, dtype, device)? },
-        exp_avg: zeros(&config, dtype, device)?,
-        exp_avg_sq: zeros(&config, dtype, device)?,
-    };
+    let moments = [zeros(&config, dtype, device)?, zeros(&config, dtype, device)?];
     Ok(Run {
-        state: State::new(state),
+        state: state_of(options, &config, params, moments)?,
         done: 0,
         batches,
         validation,
@@ -240,6 +239,23 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
         logits: Logits::default(),
         logits_before,
     })
+}
+
+/// The state of a run with these parameters, of whatever type, and moments.
+fn state_of(
+    options: &TrainOptions,
+    config: &dyn Model,
+    params: Parameters<Array>,
+    [exp_avg, exp_avg_sq]: [Parameters<Array>; 2],
+) -> Result<State> {
+    let (dtype, rounded) = (options.precision.parameters(), options.precision.copies());
+    // What is not to be rounded goes to the device with the first step.
+    let params = match dtype == DType::F32 && rounded.is_none() {
+        true => params,
+        false => placed(params, dtype, options.device())?,
+    };
+    let copies = rounded_copies(config, &params, rounded)?;
+    Ok(State::new(TrainState { params, exp_avg, exp_avg_sq, copies }))
 }
 
 /// Writes the checkpoint, and keeps those before it that are to be kept. Nothing is written if a weight or a moment is

@@ -20,7 +20,7 @@ use crate::parameter_list::Parameters;
 use crate::parameters::zeros;
 use crate::report::RunReport;
 use crate::schedule::Schedule;
-use crate::step::BatchTensors;
+use crate::step::{BatchTensors, TrainState};
 
 /// Steps in a row whose updates are left out before a run that skips them stops.
 const MOST_SKIPPED: u64 = 20;
@@ -269,7 +269,8 @@ impl Steps<'_> {
             }
             let batch = next_arrays(&mut run.batches)?;
             let generator = generator(options.seed, number, micro as u32)?;
-            let params = run.state.get()?.params.clone();
+            let TrainState { params, copies, .. } = run.state.get()?;
+            let params = (params.clone(), copies.clone());
             (gradients, loss) = programs.accumulate.call((params, gradients, loss, batch, generator))?;
         }
         let report = programs.update.call_bound(&mut run.state, (gradients.clone(), loss, scalars))?;

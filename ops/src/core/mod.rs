@@ -43,4 +43,5 @@ fulgurite_ops_macros::operator_files! {
     unary,
     unsqueeze,
     var,
+    with_copy,
 }

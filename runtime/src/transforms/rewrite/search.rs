@@ -8,7 +8,7 @@ use super::uses::Uses;
 use crate::argument::{Arg, map_arguments};
 use crate::fuel::Fuel;
 use crate::refusal::Refusal;
-use crate::trace::{Block, BoundSymbol, ValueId};
+use crate::trace::{Block, BoundSymbol, Pass, ValueId};
 use crate::transforms::recompute::may_merge;
 
 /// A match.
@@ -126,7 +126,7 @@ impl<'a> Search<'a> {
                 || symbol.executor.is_some()
                 || symbol.callee != wanted.callee
                 || symbol.arguments.len() != wanted.arguments.len()
-                || !may_merge(symbol, &self.block.symbols[self.anchor as usize])
+                || !self.may_meet(symbol, &self.block.symbols[self.anchor as usize])
                 || self.places.iter().flatten().any(|taken| taken.symbol == i as usize)
             {
                 continue;
@@ -144,6 +144,15 @@ impl<'a> Search<'a> {
             }
         }
         None
+    }
+
+    /// Whether two symbols may be of one match. What is computed again may be matched with what was computed before of
+    /// the program's inputs alone, which are there all the time.
+    fn may_meet(&self, one: &BoundSymbol, other: &BoundSymbol) -> bool {
+        let of_inputs = |symbol: &BoundSymbol| {
+            symbol.pass == Pass::Forward && symbol.operands().all(|id| self.uses.producer(id).is_none())
+        };
+        may_merge(one, other) || of_inputs(one) || of_inputs(other)
     }
 
     /// The symbols that may be `wanted`, in the order in which they are tried: those after the match's first one, then
