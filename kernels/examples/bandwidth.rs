@@ -50,14 +50,14 @@ fn main() {
         let linear = vec![input(0), input(1), input(2), apply(Mul, [0, 1, 0]), apply(Add, [3, 2, 0])];
         let mut gelu = linear.clone();
         gelu.extend([
-            FusedNode::Constant(std::f64::consts::FRAC_1_SQRT_2),
-            apply(Mul, [4, 5, 0]),
-            apply(Erf, [6, 0, 0]),
-            FusedNode::Constant(1.0),
-            apply(Add, [7, 8, 0]),
-            apply(Mul, [4, 9, 0]),
             FusedNode::Constant(0.5),
-            apply(Mul, [10, 11, 0]),
+            apply(Mul, [4, 5, 0]),
+            FusedNode::Constant(std::f64::consts::FRAC_1_SQRT_2),
+            apply(Mul, [4, 7, 0]),
+            apply(Erf, [8, 0, 0]),
+            FusedNode::Constant(1.0),
+            apply(Add, [9, 10, 0]),
+            apply(Mul, [6, 11, 0]),
         ]);
         for (name, nodes, stride, tensors) in [
             ("x * a + b, a and b numbers", linear.clone(), 0, 2),

@@ -59,6 +59,13 @@ pub(crate) struct Step {
     pub(crate) out: u16,
 }
 
+impl Step {
+    /// Whether it takes several times as long as to read what it reads from memory.
+    pub(super) fn is_long(&self) -> bool {
+        matches!(self.operation, Operation::Gelu(_) | Operation::GeluBackward(_))
+    }
+}
+
 /// A pass over the columns: steps once a row, then steps for each tile of the row.
 #[derive(Debug, Default)]
 pub(crate) struct Stage {

@@ -14,6 +14,9 @@ use crate::tile::reduction::{Reduction, Total};
 use crate::tile::store::store;
 use crate::tile::{Class, Operand, arithmetic, chain, convert, gelu, load, reduction, stream};
 
+/// Elements that a long step computes between two fetches of what the next tile reads.
+const PART: usize = 512;
+
 /// Columns of a row whose total is formed by itself, and then combined with those before it, in order. So the order of
 /// additions follows from the length of a row alone, whether one thread passes over it or several. A multiple of every
 /// tile of such rows.
@@ -186,9 +189,39 @@ impl<'a> Task<'a> {
             };
         }
         let ahead = self.ahead(stage, *tile);
+        let long = stage.body.iter().filter(|step| step.is_long()).count();
+        let parts = (tile.rows * tile.columns).div_ceil(PART);
+        let mut begun = 0;
         for (number, step) in stage.body.iter().enumerate() {
-            ahead.fetch(number, stage.body.len());
-            self.step(step, *tile);
+            if long == 0 {
+                ahead.fetch(number, stage.body.len());
+            }
+            if !step.is_long() {
+                self.step(step, *tile);
+                continue;
+            }
+            for part in 0..parts {
+                ahead.fetch(begun * parts + part, long * parts);
+                self.part(step, tile.rows * tile.columns, part * PART);
+            }
+            begun += 1;
+        }
+    }
+
+    /// Carries out a long step on the elements from `begin` on, [`PART`] at most.
+    fn part(&self, step: &Step, length: usize, begin: usize) {
+        let [a, b, _] = step.operands;
+        let count = PART.min(length - begin);
+        // SAFETY: as for whole steps; the part is within the tile.
+        unsafe {
+            let numbers = |place: u16| &self.numbers(place, length)[begin..begin + count];
+            let out = self.places[step.out as usize].cast::<f32>().add(begin);
+            let out = std::slice::from_raw_parts_mut(out, count);
+            match step.operation {
+                Operation::Gelu(ref of) => gelu::gelu(of, numbers(a), out),
+                Operation::GeluBackward(ref of) => gelu::gelu_backward(of, numbers(a), numbers(b), out),
+                _ => unreachable!("a long step"),
+            }
         }
     }
 
@@ -256,13 +289,10 @@ impl<'a> Task<'a> {
                     let [a, b] = [a, b].map(|place| self.places[place as usize].cast_const());
                     chain::chain(first, a, b, self.operand(c, step, tile), out, rows * width);
                 }
-                Operation::Gelu(ref numbers) => {
-                    let x = self.numbers(a, rows * width);
-                    gelu::gelu(numbers, x, std::slice::from_raw_parts_mut(out.cast(), rows * width));
-                }
-                Operation::GeluBackward(ref numbers) => {
-                    let [d, x] = [a, b].map(|place| self.numbers(place, rows * width));
-                    gelu::gelu_backward(numbers, d, x, std::slice::from_raw_parts_mut(out.cast(), rows * width));
+                Operation::Gelu(_) | Operation::GeluBackward(_) => {
+                    for begin in (0..rows * width).step_by(PART) {
+                        self.part(step, rows * width, begin);
+                    }
                 }
                 Operation::Select(class) => {
                     let (b, c) = (self.operand(b, step, tile), self.operand(c, step, tile));

@@ -4,9 +4,9 @@
 /// Adding and subtracting this rounds to the nearest integer, which then lies in the low bits of the sum: 1.5·2²³.
 pub(crate) const ROUNDER: f32 = 12_582_912.0;
 
-/// Numbers of the pieces that a function is cut into, one for each piece.
+/// Numbers of the `N` pieces that a function is cut into, one for each piece: 8 or 16.
 #[repr(C, align(64))]
-pub(crate) struct Table(pub(crate) [f32; 16]);
+pub(crate) struct Table<const N: usize>(pub(crate) [f32; N]);
 
 /// As many f32 numbers as a register of an instruction set holds. A value of such a type exists only in functions that
 /// are compiled for the instruction set, and called where the machine has it.
@@ -54,8 +54,8 @@ pub(crate) trait Lanes: Copy {
     fn select(mask: Self::Mask, there: Self, elsewhere: Self) -> Self;
     /// Four bits of each number, from bit `SHIFT` on.
     fn piece<const SHIFT: u32>(self) -> Self::Piece;
-    /// The numbers of pieces.
-    fn lookup(table: &Table, piece: Self::Piece) -> Self;
+    /// The numbers of pieces. Of eight pieces the lower three bits count.
+    fn lookup<const N: usize>(table: &Table<N>, piece: Self::Piece) -> Self;
     /// Of integers to which [`ROUNDER`] was added: two factors whose product is two to their power.
     fn powers_of_two(self) -> [Self; 2];
 }
@@ -194,8 +194,8 @@ impl<const FMA: bool> Lanes for Portable<FMA> {
         (self.0.to_bits() >> SHIFT) as usize & 15
     }
     #[inline(always)]
-    fn lookup(table: &Table, piece: usize) -> Self {
-        Portable(table.0[piece])
+    fn lookup<const N: usize>(table: &Table<N>, piece: usize) -> Self {
+        Portable(table.0[piece % N])
     }
     #[inline(always)]
     fn powers_of_two(self) -> [Self; 2] {

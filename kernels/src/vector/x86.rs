@@ -103,9 +103,17 @@ impl Lanes for Avx512 {
         unsafe { _mm512_srli_epi32::<SHIFT>(_mm512_castps_si512(self.0)) }
     }
     #[inline(always)]
-    fn lookup(table: &Table, piece: __m512i) -> Self {
-        // SAFETY: the machine has the instructions of a register of this type.
-        unsafe { Avx512(_mm512_permutexvar_ps(piece, _mm512_load_ps(table.0.as_ptr()))) }
+    fn lookup<const N: usize>(table: &Table<N>, piece: __m512i) -> Self {
+        const { assert!(N == 8 || N == 16) };
+        // SAFETY: the machine has the instructions of a register of this type; a table is one, or half of one, which is
+        // there twice: whatever the fourth bit of a piece is.
+        unsafe {
+            let numbers = match N {
+                8 => _mm512_broadcast_f32x8(_mm256_load_ps(table.0.as_ptr())),
+                _ => _mm512_load_ps(table.0.as_ptr()),
+            };
+            Avx512(_mm512_permutexvar_ps(piece, numbers))
+        }
     }
     #[inline(always)]
     fn powers_of_two(self) -> [Self; 2] {
@@ -210,10 +218,14 @@ impl Lanes for Avx2 {
         unsafe { _mm256_srl_epi32(_mm256_castps_si256(self.0), _mm_cvtsi32_si128(SHIFT as i32)) }
     }
     #[inline(always)]
-    fn lookup(table: &Table, piece: __m256i) -> Self {
-        // SAFETY: the machine has the instructions of a register of this type; a table is two registers.
+    fn lookup<const N: usize>(table: &Table<N>, piece: __m256i) -> Self {
+        const { assert!(N == 8 || N == 16) };
+        // SAFETY: the machine has the instructions of a register of this type; a table is one register or two.
         unsafe {
             let lower = _mm256_permutevar8x32_ps(_mm256_load_ps(table.0.as_ptr()), piece);
+            if N == 8 {
+                return Avx2(lower);
+            }
             let upper = _mm256_permutevar8x32_ps(_mm256_load_ps(table.0.as_ptr().add(8)), piece);
             // The fourth bit of the piece says which half of the table, where the instruction expects the sign.
             let is_upper = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(piece));
