@@ -33,6 +33,7 @@ build() {
     take padding -p fulgurite-tests --test padding
     take column_sums -p fulgurite-tests --test column_sums
     take adding_rows -p fulgurite-tests --test adding_rows
+    take turned_operands -p fulgurite-tests --test turned_operands
     take cuda_device -p fulgurite-kernels --test cuda_device
     take cuda_generated -p fulgurite-kernels --test cuda_generated
     cargo build --release -p fulgurite
@@ -81,6 +82,7 @@ run() {
         summary 'padded extents' "$folder/padding"
         summary 'sums of columns' "$folder/column_sums"
         summary 'added rows' "$folder/adding_rows"
+        summary 'transposed operands' "$folder/turned_operands"
         summary 'decoders beside LitGPT' "$folder/llama_parity" cuda
     fi
     for executor in "${executors[@]}"; do

@@ -9,6 +9,7 @@ use fulgurite_runtime::rules::fulgurite_kernels::scalar::ScalarNode;
 use fulgurite_runtime::rules::{Command, DeviceTensor, Expr, Plan, Result, ScalarProgram};
 use fulgurite_runtime::{DType, refuse_unless};
 
+use super::turned::{self, Side};
 use fulgurite_executor_cuda::elementwise::launch;
 use fulgurite_executor_cuda::reducing::sum_rows;
 use fulgurite_ops::nn::{GELU_CUBE_WEIGHT, GELU_INNER_SCALE};
@@ -123,6 +124,25 @@ impl<'a> Product<'a> {
         if self.d.meta.is_empty() {
             return Ok(());
         }
+        // What follows a product may read the operand as it was.
+        let turned = match self.a_transposed && !self.b_transposed && self.epilogue == Epilogue::None {
+            true => turned::side(plan, self.compute, [self.m, self.n, self.k]),
+            false => None,
+        };
+        match turned {
+            None => self.plan_as_it_lies(plan),
+            Some(Side::Left) => {
+                let rows = turned::turned(plan, &turned::transposed(&matrix(self.a, self.k, self.m)))?;
+                Product { a: &rows, a_transposed: false, ..self }.plan_as_it_lies(plan)
+            }
+            Some(Side::Right) => {
+                let rows = turned::turned(plan, &turned::transposed(&matrix(self.b, self.k, self.n)))?;
+                Product { b: &rows, b_transposed: true, ..self }.plan_as_it_lies(plan)
+            }
+        }
+    }
+
+    fn plan_as_it_lies(self, plan: &mut Plan) -> Result<()> {
         let workspace = plan.workspace(WORKSPACE);
         let plain = self.epilogue == Epilogue::None;
         let instead = if plain { Vec::new() } else { plan.aside(|plan| self.by_parts(plan, workspace))? };

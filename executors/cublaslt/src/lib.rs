@@ -10,6 +10,7 @@ mod delayed;
 mod eight_bits;
 mod epilogue;
 mod extents;
+mod turned;
 
 fulgurite_ops_macros::operator_files! {
     linear_gelu,
@@ -29,6 +30,7 @@ use fulgurite_runtime::rules::{Address, Command, DeviceTensor, Failure, Plan, Re
 use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
 use epilogue::WORKSPACE;
+use turned::Side;
 
 /// Products of floating-point matrices by cuBLASLt, in the element type's own precision.
 #[executor(device = "cuda", priority = 10, strided)]
@@ -169,6 +171,7 @@ pub(crate) fn product(
         return zeros(plan, out);
     }
     let (input, other) = (laid_out(plan, input, rank - 2)?, laid_out(plan, other, rank - 2)?);
+    let (input, other) = summed_along(plan, compute, input, other)?;
     let lost = || Failure::new("Layout", "an operand was laid out for the library and still does not fit it");
     let (a_transposed, a_leading) = matrix(input.shape(), &input.strides).ok_or_else(lost)?;
     let (b_transposed, b_leading) = matrix(other.shape(), &other.strides).ok_or_else(lost)?;
@@ -224,6 +227,28 @@ pub(crate) fn product(
         plan.push(matmul.command(&addresses, Vec::new()));
     }
     Ok(())
+}
+
+/// The operands of a product of matrices, one of them transposed in memory where `turned` says that this saves time.
+fn summed_along(
+    plan: &mut Plan,
+    compute: Compute,
+    input: DeviceTensor,
+    other: DeviceTensor,
+) -> Result<(DeviceTensor, DeviceTensor)> {
+    let ([m, k], [_, n]) = (input.shape(), other.shape()) else { return Ok((input, other)) };
+    let lies = |tensor: &DeviceTensor| matrix(tensor.shape(), &tensor.strides).map(|(transposed, _)| transposed);
+    if (lies(&input), lies(&other)) != (Some(true), Some(false)) {
+        return Ok((input, other));
+    }
+    Ok(match turned::side(plan, compute, [*m, *n, *k]) {
+        None => (input, other),
+        Some(Side::Left) => (turned::turned(plan, &input)?, other),
+        Some(Side::Right) => {
+            let rows = turned::turned(plan, &turned::transposed(&other))?;
+            (input, turned::transposed(&rows))
+        }
+    })
 }
 
 /// Products of nothing, in rows that may be apart.
