@@ -1,11 +1,14 @@
 //! Joins: what is only computed to be put side by side is written where it belongs.
 
 use fulgurite_executors as _;
+use fulgurite_ops::core::SumMethod;
+use fulgurite_ops::nn::scaled_dot_product_attention;
 use fulgurite_ops::prims;
 use fulgurite_runtime::compile::{Options, Stage, compile};
 use fulgurite_runtime::executor::JOIN;
 use fulgurite_runtime::jit::{Names, trace};
-use fulgurite_runtime::trace::{Storage, Trace, parse};
+use fulgurite_runtime::trace::{BoundSymbol, Storage, Trace, parse};
+use fulgurite_runtime::tracer::value_and_grad_aux;
 use fulgurite_runtime::transforms::plan::memory_use;
 use fulgurite_runtime::transforms::retarget::retarget;
 use fulgurite_runtime::{Array, DType, Device, Target, Tensor, TensorMeta};
@@ -207,6 +210,83 @@ fn a_join_takes_less_memory() {
     let joined = last(&trace, &Options { fuse: false, ..options() });
     let text = joined.to_string();
     assert_eq!(memory_use(&joined).transient, (4099 * 8 * 4_u64).next_multiple_of(64), "{text}");
+}
+
+/// Programs whose results are laid out in another way than they are computed in, and with how many joins.
+const LAID_OUT: [(&str, &[&[usize]], Function, usize); 5] = [
+    ("heads", &[&[2, 5, 3, 4]], |x| vec![prims::permute(x[0] * 0.5, vec![0, 2, 1, 3])], 1),
+    ("another shape", &[&[2, 6]], |x| vec![prims::reshape(x[0] * 0.5, vec![3, 4])], 1),
+    (
+        "read by others",
+        &[&[2, 5, 3, 4]],
+        |x| {
+            let y = x[0] * 0.5;
+            vec![prims::permute(y, vec![0, 2, 1, 3]), prims::abs(y), prims::amax(y, [0, 1])]
+        },
+        1,
+    ),
+    (
+        "twice",
+        &[&[2, 5, 3, 4]],
+        |x| {
+            let y = x[0] * 0.5;
+            vec![prims::permute(y, vec![0, 2, 1, 3]), prims::permute(y, vec![1, 0, 2, 3])]
+        },
+        0,
+    ),
+    (
+        "as it is computed too",
+        &[&[2, 5, 3, 4]],
+        |x| {
+            let y = x[0] * 0.5;
+            vec![y, prims::permute(y, vec![0, 2, 1, 3]), prims::reshape(y, vec![10, 12])]
+        },
+        0,
+    ),
+];
+
+/// What a program returns in another layout is written so, if rows stay rows and nobody else wants it as it was.
+#[test]
+fn results_are_written_as_they_are_returned() {
+    let columns: Function = |x| vec![prims::permute(x[0] * 0.5, vec![1, 0])];
+    let more: [(&str, &[&[usize]], Function, usize); 1] = [("columns as rows", &[&[5, 3]], columns, 0)];
+    for (name, shapes, f, expected) in LAID_OUT.into_iter().chain(more) {
+        let trace = acquired(shapes, f);
+        for fuse in [true, false] {
+            let options = Options { fuse, ..options() };
+            let planned = last(&trace, &options);
+            assert_eq!(joins(&planned), expected, "{name}, fuse {fuse}\n{planned}");
+            let plain = options.clone().with_executors(&["reference"]).unwrap();
+            assert_eq!(values(&trace, &options, shapes), values(&trace, &plain, shapes), "{name}, fuse {fuse}");
+            let target = "cuda:sm_90a".parse().unwrap();
+            let planned = last(&retarget(&trace, &target), &options);
+            assert_eq!(joins(&planned), expected, "{name}, fuse {fuse}\n{planned}");
+            assert_eq!(parse(&planned.to_string()).unwrap(), planned, "{name}");
+        }
+    }
+}
+
+/// No copy follows attention, whose kernels have the heads of a position beside each other otherwise.
+#[test]
+fn attention_is_written_as_it_is_returned() {
+    let attention: Function = |x| {
+        let ((_, out), (query, key, value)) = value_and_grad_aux((x[0], x[1], x[2]), |(query, key, value)| {
+            let out = scaled_dot_product_attention::with(*query, *key, *value).is_causal(true).call();
+            ((out * x[3]).sum(), out)
+        });
+        vec![out, query, key, value]
+    };
+    let metas = vec![TensorMeta::new([2, 4, 256, 64], DType::BF16, Device::CPU); 4];
+    let names = Names { arguments: vec!["x".into()], results: vec!["y".into()] };
+    let traced = trace("f", Target::cpu(), &names, metas, attention).unwrap().0;
+    for executors in [&["flash", "cuda"], &["cudnn", "cuda"]] {
+        let options = options().with_executors(executors).unwrap();
+        let planned = last(&retarget(&traced, &"cuda:sm_90a".parse().unwrap()), &options);
+        let runs = planned.block.symbols.iter().filter(|symbol| symbol.executor.is_some_and(|by| by == executors[0]));
+        assert_eq!((runs.count(), joins(&planned)), (2, 4), "{planned}");
+        let copies = |symbol: &&BoundSymbol| symbol.name() == "prims::contiguous" && symbol.executor != Some(JOIN);
+        assert_eq!(planned.block.symbols.iter().filter(copies).count(), 0, "{planned}");
+    }
 }
 
 #[test]

@@ -107,7 +107,8 @@ pub(super) fn forward(
         operands.read(plan, tensor, HEADS_APART)?;
     }
     operands.written(plan, out);
-    let log_sums = if is_aligned(log_sums) { log_sums.clone() } else { operands.displace(plan, log_sums) };
+    let fits = log_sums.is_contiguous() && is_aligned(log_sums);
+    let log_sums = if fits { log_sums.clone() } else { operands.displace(plan, log_sums) };
     let problem = problem(Pass::Forward, query, key, is_causal, &operands.strides);
     operands.call(plan, Attention { problem, scale: scale as f32 }, &log_sums)
 }

@@ -42,6 +42,7 @@ fn gradients_fit(key: &TensorMeta) -> Claim {
 #[operator(
     executor = cudnn,
     strided,
+    strided_results = 1,
     no_grad = "the implementation that uses it has a gradient of its own",
     tolerance(
         consistency,

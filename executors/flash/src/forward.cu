@@ -9,8 +9,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #else
     float* log_sums,
 #endif
-    Strides of_query, Strides of_key, Strides of_value, int heads, int shared_heads, int queries, int keys,
-    float scale TAKEN) {
+    Strides of_query, Strides of_key, Strides of_value, Strides of_out, int heads, int shared_heads, int queries,
+    int keys, float scale TAKEN) {
     extern __shared__ uint4 shared[];
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     // With causal attention the last queries have most to do: those of all heads begin first.
@@ -130,14 +130,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int half = 0; half < 2; ++half) {
         const float all = over_row(total[half]);
         if (own[half] < queries) {
-            // [batch, queries, heads, WIDTH]: the heads of a position beside each other.
             // Who sees nothing gets zeros.
 #if AFTER
             const float share = all == 0.0f ? 0.0f : 1.0f / all;
 #else
             const float share = SOME_SEE_NOTHING && all == 0.0f ? 0.0f : changes.kept_factor() / all;
 #endif
-            write_row(out + ((batch * queries + own[half]) * heads + head) * WIDTH, sums, half, share);
+            write_row(place(out, of_out, batch, head, own[half]), sums, half, share);
 #if !AFTER
             const float log_sum = SOME_SEE_NOTHING && all == 0.0f ? INFINITY_F32 : (top[half] + log2f(all)) * LN_2;
             if (t == 0) log_sums[(batch * heads + head) * queries + own[half]] = log_sum;

@@ -14,7 +14,7 @@ struct Problem {
 #else
     float* log_sums;
 #endif
-    Strides of_query, of_key, of_value;
+    Strides of_query, of_key, of_value, of_out;
     int heads, shared_heads, queries, keys;
     float scale;
     int batches, pieces, heads_at_once;
@@ -249,10 +249,10 @@ __device__ __forceinline__ void attend(
             const int query = first_of_warp + g + 8 * half;
             const float all = over_row(rows.total[half]);
             const bool real = query < p.queries;
-            // [batch, queries, heads, WIDTH]: the heads of a position beside each other. Who sees nothing gets zeros.
+            // Who sees nothing gets zeros.
             const bool nothing = (AFTER || SOME_SEE_NOTHING) && all == 0;
             const float share = nothing ? 0.0f : p.changes.kept_factor() / all;
-            T* row = p.out + ((work.batch * p.queries + query) * p.heads + work.head) * WIDTH;
+            T* row = place(p.out, p.of_out, work.batch, work.head, query);
             write_columns(row, real, 0, sums, half, share);
 #if !AFTER
             if (t == 0 && real)
@@ -271,8 +271,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #else
     float* log_sums,
 #endif
-    Strides of_query, Strides of_key, Strides of_value, int heads, int shared_heads, int queries, int keys, float scale,
-    int batches, int pieces, int heads_at_once, u32* counter TAKEN) {
+    Strides of_query, Strides of_key, Strides of_value, Strides of_out, int heads, int shared_heads, int queries,
+    int keys, float scale, int batches, int pieces, int heads_at_once, u32* counter TAKEN) {
     // Rows are in the order that products read where tiles begin at multiples of 1024 bytes.
     extern __shared__ __align__(1024) uint4 shared[];
     const Problem p = {query, key, value, out,
@@ -281,7 +281,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #else
                        log_sums,
 #endif
-                       of_query, of_key, of_value, heads, shared_heads, queries, keys, scale, batches, pieces,
+                       of_query, of_key, of_value, of_out, heads, shared_heads, queries, keys, scale, batches, pieces,
                        heads_at_once, counter, GIVEN};
     const u32 from = shared_address(shared);
     const u32 of_keys = from + OWN_STAGES * OWN * PADDED * 2, of_values = of_keys + STAGES * TILE * PADDED * 2;

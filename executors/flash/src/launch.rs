@@ -4,7 +4,7 @@ use fulgurite_runtime::device::{Address, Command};
 use fulgurite_runtime::rules::{DeviceTensor, LaunchShape, Parameter, Plan, Result};
 use fulgurite_runtime::source_files;
 
-use fulgurite_executor_cuda::elementwise::contiguous_copy;
+use fulgurite_executor_cuda::elementwise::{contiguous_copy, copy, in_workspace};
 use fulgurite_executor_cuda::support::type_of;
 
 use super::changes::{Changes, Way};
@@ -174,7 +174,12 @@ pub(super) fn forward(
     out: &DeviceTensor,
     log_sums: &DeviceTensor,
 ) -> Result<()> {
-    launch_forward(plan, operands, None, way, out, Some(log_sums))
+    if log_sums.is_contiguous() {
+        return launch_forward(plan, operands, None, way, out, Some(log_sums));
+    }
+    let near = in_workspace(plan, log_sums);
+    launch_forward(plan, operands, None, way, out, Some(&near))?;
+    copy(plan, &near, log_sums)
 }
 
 /// Plans [`super::attention_after`].
@@ -231,6 +236,7 @@ fn launch_forward(
         None => parameters.extend(log_sums.map(Parameter::from)),
     }
     parameters.extend(operands.iter().map(Heads::strides));
+    parameters.push(strides_of_result(out));
     parameters.extend(problem.extents(*scale));
     if let Some(groups) = groups {
         parameters.extend(groups.parameters(&problem));
@@ -278,7 +284,8 @@ fn rows_before(
     problem: &Problem,
     is_causal: bool,
     d_out: &[Heads],
-    [out, log_sums]: [&DeviceTensor; 2],
+    out: &DeviceTensor,
+    log_sums: &DeviceTensor,
 ) -> Result<Address> {
     plan.source(source_files!["rows.cuh", "rows.cu"]);
     plan.define("THREADS_OF_ROWS", THREADS_OF_ROWS);
@@ -291,7 +298,7 @@ fn rows_before(
     let count = problem.batch * problem.heads * problem.queries;
     let rows = plan.workspace((count * 2 * size_of::<f32>()) as u64);
     let mut parameters = vec![Parameter::from(&d_out[0].tensor), out.into(), log_sums.into(), rows.into()];
-    parameters.push(d_out[0].strides());
+    parameters.extend([d_out[0].strides(), strides_of_result(out)]);
     parameters.extend([(problem.heads as i32).into(), (problem.queries as i32).into(), (count as i64).into()]);
     let heads_of_block = THREADS_OF_ROWS * pack / padded / NEAR;
     let blocks = problem.batch * problem.heads.div_ceil(heads_of_block) * problem.queries.div_ceil(NEAR);
@@ -311,13 +318,15 @@ pub(super) fn backward(
     let Way { is_causal, scale, changes, .. } = way;
     let groups = Groups::backward(plan, &problem, changes);
     let operands = operands(plan, &problem, groups.is_some(), &[d_out, query, key, value])?;
-    let (out, log_sums) = (contiguous(plan, out)?, contiguous(plan, log_sums)?);
+    let here = groups.is_none() && rows_here(&problem, changes);
+    let out = if here { contiguous(plan, out)? } else { Heads::laid_out(plan, out)?.tensor };
+    let log_sums = contiguous(plan, log_sums)?;
     let [d_query, d_key, d_value] = gradients;
     let tiling = Tiling::backward(&problem, changes);
     let aligned = aligned(&problem, tiling.products.pack(), &operands, &[d_query, d_key, d_value, &out]);
-    let rows = match groups.is_none() && rows_here(&problem, changes) {
+    let rows = match here {
         true => Rows::Here { log_sums: &log_sums, out: &out },
-        false => Rows::Before(rows_before(plan, &problem, *is_causal, &operands[..1], [&out, &log_sums])?),
+        false => Rows::Before(rows_before(plan, &problem, *is_causal, &operands[..1], &out, &log_sums)?),
     };
 
     let mut parameters: Vec<Parameter> = operands.iter().map(|heads| Parameter::from(&heads.tensor)).collect();

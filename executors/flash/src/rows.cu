@@ -23,10 +23,10 @@ __device__ __forceinline__ float dot(const T* a, const T* b, int at) {
     return sum;
 }
 
-// The logarithm to base 2 of the sum of its weights, and δ = Σ d_out out. `out` is [batch, queries, heads, WIDTH].
+// The logarithm to base 2 of the sum of its weights, and δ = Σ d_out out.
 extern "C" __global__ void __launch_bounds__(THREADS_OF_ROWS) attention_rows(
-    const T* d_out, const T* out, const float* log_sums, float* rows, Strides of_d_out, int heads, int queries,
-    i64 count) {
+    const T* d_out, const T* out, const float* log_sums, float* rows, Strides of_d_out, Strides of_out, int heads,
+    int queries, i64 count) {
     const int groups = (heads + HEADS - 1) / HEADS, blocks = (queries + NEAR - 1) / NEAR;
     const int place = threadIdx.x / OF_ROW, at = threadIdx.x % OF_ROW * EACH;
     const int head = blockIdx.x % groups * HEADS + place % HEADS;
@@ -35,7 +35,8 @@ extern "C" __global__ void __launch_bounds__(THREADS_OF_ROWS) attention_rows(
     const bool real = head < heads && query < queries;
     const i64 h = real ? head : 0, q = real ? query : 0;
     const T* d = d_out + batch * of_d_out.batch + h * of_d_out.head + q * of_d_out.row;
-    const float delta = lanes_reduce<Sum, OF_ROW>(dot(d, out + ((batch * queries + q) * heads + h) * WIDTH, at));
+    const T* own = out + batch * of_out.batch + h * of_out.head + q * of_out.row;
+    const float delta = lanes_reduce<Sum, OF_ROW>(dot(d, own, at));
     if (at == 0 && real) {
         const i64 row = (batch * heads + head) * queries + query;
         rows[row] = log_sums[row] * LOG2_E;

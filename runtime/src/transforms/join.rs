@@ -1,10 +1,13 @@
 //! Joins: tensors that are only computed to be put side by side are written where they belong in the whole, and nothing
-//! runs for the line that joins them.
+//! runs for the line that joins them. What is only computed to be laid out in another way, as a program returns it, is
+//! written so: the one part of a `contiguous` line.
 //!
 //! Such a line is of the executor [`JOIN`]. The memory of each part is a part of the whole's, which has its place from
 //! the first part on; a part's strides and offset follow from the line. A part may be seen through views before it is
 //! joined: the gradients of queries, [B, L, H, E], are joined as [B, L, H * E]. A part that lies row by row in the
 //! whole may be read by others too, for whom it is where it always was, and it may be joined of parts itself.
+
+use std::slice;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -17,7 +20,7 @@ use crate::error::Result;
 use crate::executor::{HOST, JOIN, VIEW, find_executor, find_implementation};
 use crate::kernel::KernelRules;
 use crate::meta::Device;
-use crate::operator::{OperatorKind, Role, RuleSet};
+use crate::operator::{OperatorDef, OperatorKind, Role, RuleSet};
 use crate::trace::{Block, BoundSymbol, Callee, ValueId};
 use fulgurite_kernels::view::{contiguous_strides, is_contiguous};
 
@@ -33,10 +36,24 @@ pub(crate) fn writers(block: &Block) -> Writers {
     lines.flat_map(|(line, symbol)| symbol.results.iter().map(move |id| (*id, line))).collect()
 }
 
+/// Whether lines of this operator can be joins.
+pub(crate) fn can_join(def: &OperatorDef) -> bool {
+    matches!(def.overload, Some(Role::Cat | Role::Contiguous))
+}
+
+/// Whether a line copies one tensor, to lay it out in another way or to have it apart.
+fn is_copy(symbol: &BoundSymbol) -> bool {
+    symbol.operator().is_some_and(|def| def.overload == Some(Role::Contiguous))
+}
+
 /// The tensors that a line puts one after another, and along which dimension.
 fn joined(symbol: &BoundSymbol) -> Option<(&[ValueId], usize)> {
-    let def = symbol.operator().filter(|def| def.overload == Some(Role::Cat))?;
+    let def = symbol.operator().filter(|def| can_join(def))?;
     let argument = |name: &str| symbol.arguments.get(def.param(name)?);
+    if is_copy(symbol) {
+        let [Arg::Tensor(only)] = &symbol.arguments[..] else { return None };
+        return Some((slice::from_ref(only), 0));
+    }
     let Some(Arg::List(tensors)) = argument("tensors") else { return None };
     let Some(Arg::Attribute(dim)) = argument("dim") else { return None };
     Some((tensors, usize::from_attribute(dim)?))
@@ -157,6 +174,23 @@ pub(crate) fn strided_results(symbol: &BoundSymbol) -> Result<Option<usize>> {
     }
 }
 
+/// Whether a symbol's kernel takes operands of any strides.
+pub(crate) fn takes_any_strides(symbol: &BoundSymbol) -> Result<bool> {
+    match (&symbol.callee, symbol.executor) {
+        (Callee::Operator(def), Some(executor)) => match def.kind {
+            OperatorKind::Symbol(_) => Ok(KernelRules::of(def).strided),
+            _ => match find_implementation(def.name, executor) {
+                Some(implementation) if implementation.kernel.runs_on(find_executor(executor)?.device) => {
+                    Ok(implementation.kernel.strided)
+                }
+                _ => Ok(find_executor(executor)?.strided),
+            },
+        },
+        (Callee::Region { executor }, _) => Ok(find_executor(executor)?.strided),
+        _ => Ok(true),
+    }
+}
+
 /// Whether the kernel of a line writes a result of this layout. Every kernel of a device writes one without gaps,
 /// wherever it starts.
 pub(crate) fn writes(symbol: &BoundSymbol, shape: &[usize], strides: &[isize]) -> Result<bool> {
@@ -185,7 +219,10 @@ pub(crate) fn writes(symbol: &BoundSymbol, shape: &[usize], strides: &[isize]) -
 /// there row by row.
 pub(super) fn join(block: &mut Block) -> Result<()> {
     let candidates: Vec<usize> = (0..block.symbols.len())
-        .filter(|line| joined(&block.symbols[*line]).is_some_and(|(tensors, _)| tensors.len() > 1))
+        .filter(|line| {
+            let symbol = &block.symbols[*line];
+            joined(symbol).is_some_and(|(tensors, _)| tensors.len() > 1 || is_copy(symbol))
+        })
         .collect();
     if candidates.is_empty() {
         return Ok(());
@@ -204,6 +241,7 @@ pub(super) fn join(block: &mut Block) -> Result<()> {
         let symbol = &block.symbols[line];
         let Some(parts) = parts(block, symbol, &writers) else { continue };
         let mut fits = symbol.executor != Some(VIEW) && !symbol.is_ordered();
+        let copies = is_copy(symbol);
         for (value, layout) in &parts {
             let shape = block.meta(*value).shape();
             let alone = reads[value.index()] == 1;
@@ -211,7 +249,16 @@ pub(super) fn join(block: &mut Block) -> Result<()> {
             let shared = is_contiguous(shape, &layout.strides)
                 && (layout.offset.unsigned_abs() * block.meta(*value).dtype().size()).is_multiple_of(ALIGNED)
                 && lives.end(*value) <= lives.end(layout.root);
-            fits = fits && (alone || shared) && !taken.contains(value) && is_free(block, *value, &writers);
+            fits = fits && !taken.contains(value) && is_free(block, *value, &writers);
+            if copies {
+                // Rows stay rows, so that no kernel writes element by element; nobody else has what leaves the program.
+                let rows = shape.last().is_none_or(|extent| *extent == 1) || layout.strides.last() == Some(&1);
+                fits = fits && rows && !block.results.contains(value);
+                let others = fits && lives.end(*value) <= lives.end(layout.root);
+                fits = fits && (alone || shared || (others && is_taken_anyhow(block, &needed, *value)?));
+            } else {
+                fits = fits && (alone || shared);
+            }
             let Some(writer) = writers.get(value).filter(|_| fits) else { break };
             fits = writes(&block.symbols[*writer], shape, &layout.strides)?;
         }
@@ -220,6 +267,7 @@ pub(super) fn join(block: &mut Block) -> Result<()> {
             let view = |id: &ValueId| writers.get(id).map(|line| &block.symbols[*line]);
             let is_view = |symbol: &&BoundSymbol| symbol.executor == Some(VIEW);
             std::iter::successors(Some(*id), |id| view(id).filter(is_view)?.operands().next())
+                .take_while(|id| view(id).is_some_and(|line| is_view(&line)))
                 .all(|id| reads[id.index()] == 1)
         };
         let stays = |(_, layout): &(ValueId, Layout), shape: &[usize]| is_contiguous(shape, &layout.strides);
@@ -236,6 +284,23 @@ pub(super) fn join(block: &mut Block) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether the lines that are needed and read a value take it however it lies, but for a single view of it.
+fn is_taken_anyhow(block: &Block, needed: &[bool], value: ValueId) -> Result<bool> {
+    let mut views = 0;
+    for (symbol, _) in block.symbols.iter().zip(needed).filter(|(_, needed)| **needed) {
+        if !symbol.operands().any(|id| id == value) {
+            continue;
+        }
+        match symbol.executor {
+            Some(VIEW) => views += 1,
+            Some(JOIN | HOST) => return Ok(false),
+            _ if !takes_any_strides(symbol)? => return Ok(false),
+            _ => {}
+        }
+    }
+    Ok(views <= 1)
 }
 
 /// Where values are read last, themselves or through views.

@@ -1,20 +1,18 @@
 //! Layout: view prims become views, and a visible `contiguous` is inserted before every reader that needs one.
 
-use crate::kernel::KernelRules;
-use crate::operator::RuleSet;
 use std::sync::Arc;
 
 use fulgurite_kernels::view::is_contiguous;
 use rustc_hash::FxHashMap;
 
 use super::flatten::Flattener;
-use super::join;
+use super::join::{self, takes_any_strides};
 pub use super::views::Layout;
 use super::views::{laid_over, view_of};
 use crate::argument::{Arg, map_arguments};
 use crate::error::{Error, Result};
-use crate::executor::{ExecutorDef, VIEW, executors_of, find_executor, find_implementation};
-use crate::operator::{OperatorKind, Role};
+use crate::executor::{ExecutorDef, VIEW, executors_of, find_implementation};
+use crate::operator::Role;
 use crate::registry::role;
 use crate::trace::{Block, BoundSymbol, Callee, Results, Trace, ValueId};
 use crate::tracer::{infer, with_defaults};
@@ -148,23 +146,6 @@ pub fn layout(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Trace
     let mut block = flattener.finish(source, &substitution_out);
     join::join(&mut block)?;
     Ok(trace.transformed("layout", block))
-}
-
-/// Whether a symbol's kernel takes operands and results of any strides.
-pub(crate) fn takes_any_strides(symbol: &BoundSymbol) -> Result<bool> {
-    match (&symbol.callee, symbol.executor) {
-        (Callee::Operator(def), Some(executor)) => match def.kind {
-            OperatorKind::Symbol(_) => Ok(KernelRules::of(def).strided),
-            _ => match find_implementation(def.name, executor) {
-                Some(implementation) if implementation.kernel.runs_on(find_executor(executor)?.device) => {
-                    Ok(implementation.kernel.strided)
-                }
-                _ => Ok(find_executor(executor)?.strided),
-            },
-        },
-        (Callee::Region { executor }, _) => Ok(find_executor(executor)?.strided),
-        _ => Ok(true),
-    }
 }
 
 /// Adds `contiguous(value)`, claimed by the first executor of the list that takes it.

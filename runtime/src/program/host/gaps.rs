@@ -14,7 +14,7 @@ use crate::array::{Array, Strides};
 use crate::error::{Failure, Result};
 use crate::strided::Strided;
 use crate::trace::ValueId;
-use crate::transforms::layout::takes_any_strides;
+use crate::transforms::join::takes_any_strides;
 
 /// Elements of a result with gaps are this far apart.
 const STEP: usize = 2;

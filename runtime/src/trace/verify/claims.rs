@@ -10,9 +10,9 @@ use super::super::{Block, BoundSymbol, Callee, ValueId};
 use super::verifier::{Check, Verifier, name};
 use crate::error::Result;
 use crate::executor::{ExecutorDef, JOIN, VIEW, find_executor, find_implementation};
-use crate::operator::{OperatorDef, OperatorKind, Role};
-use crate::transforms::join::{parts, writers, writes};
-use crate::transforms::layout::{Layout, layouts, takes_any_strides};
+use crate::operator::{OperatorDef, OperatorKind};
+use crate::transforms::join::{can_join, parts, takes_any_strides, writers, writes};
+use crate::transforms::layout::{Layout, layouts};
 
 impl<'t> Verifier<'t> {
     fn executor(&self, executor: &str) -> Check<&'static ExecutorDef> {
@@ -35,7 +35,7 @@ impl<'t> Verifier<'t> {
             };
         }
         if name == JOIN {
-            return match def.overload == Some(Role::Cat) {
+            return match can_join(def) {
                 true => Ok(()),
                 false => Err(format!("'{}' does not join tensors", def.name)),
             };
