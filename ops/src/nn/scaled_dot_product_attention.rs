@@ -22,6 +22,23 @@ use crate::prims::checks::{self, same_dtype};
         scaled = 0.0009765625,
         reason = "twice what this precision is allowed: the gradient of a query is a product of gradients of scores \
                   that are rounded to 10 bits themselves, and PyTorch's vector has roundings of its own"
+    ),
+    tolerance(
+        golden,
+        gradient,
+        precision = tf32,
+        sample = 24,
+        factor = 24.0,
+        reason = "all rows see one key: the gradient of a query is 0, the difference of two sums of 4 products whose \
+                  operands are rounded apart, each off by 2^-10 at most. Moved operands leave it 0, so that they do \
+                  not say how far it may be off. Operands of bf16 are off by 8 times as much, and are caught"
+    ),
+    tolerance(
+        gradient,
+        precision = tf32,
+        sample = 7,
+        factor = 24.0,
+        reason = "a row sees one key: as for sample 24"
     )
 )]
 pub mod scaled_dot_product_attention {
