@@ -11,6 +11,8 @@ const MOST_COLUMNS: usize = 120;
 enum Language {
     Markdown,
     Rust,
+    /// Kernels, whose comments are as those of Rust.
+    Cuda,
 }
 
 impl Language {
@@ -19,6 +21,7 @@ impl Language {
         match path.extension()?.to_str()? {
             "md" => Some(Language::Markdown),
             "rs" => Some(Language::Rust),
+            "cu" | "cuh" => Some(Language::Cuda),
             _ => None,
         }
     }
@@ -28,7 +31,7 @@ impl Language {
         let line = line.trim_start();
         match self {
             Language::Markdown => Some(line),
-            Language::Rust => {
+            Language::Rust | Language::Cuda => {
                 line.strip_prefix("//").map(|comment| comment.trim_start_matches(['/', '!']).trim_start())
             }
         }

@@ -1,5 +1,5 @@
-// Products by the tensor cores of elements of 16 bits: operands as they are, sums in f32. Weights and gradients of scores, results of
-// a product in f32, are rounded before they are multiplied.
+// Products by the tensor cores of elements of 16 bits: operands as they are, sums in f32. Weights and gradients of
+// scores, results of a product in f32, are rounded before they are multiplied.
 //
 // A tile is read by `ldmatrix`, which gives each thread two neighbours along the width of one row, or, transposed, of
 // two rows at one place of the width: both ways are what the multiplication wants of its right operand. Rows are chunks
