@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-/// The same values in row-major order, in memory of their own.
+/// The same values in row-major order. A program may have them written so at once, in place of a copy.
 #[operator(prim, exact, overload = Contiguous)]
 pub mod contiguous {
     fn contiguous(input: Tensor) -> Tensor;

@@ -19,7 +19,7 @@ use crate::array::Strides;
 use crate::error::Result;
 use crate::executor::{HOST, JOIN, VIEW, find_executor, find_implementation};
 use crate::kernel::KernelRules;
-use crate::meta::Device;
+use crate::meta::{Device, TensorMeta};
 use crate::operator::{OperatorDef, OperatorKind, Role, RuleSet};
 use crate::trace::{Block, BoundSymbol, Callee, ValueId};
 use fulgurite_kernels::view::{contiguous_strides, is_contiguous};
@@ -217,11 +217,14 @@ pub(crate) fn writes(symbol: &BoundSymbol, shape: &[usize], strides: &[isize]) -
 
 /// Makes joins of those lines whose kernels write the parts where they belong, and whose parts nobody else reads or lie
 /// there row by row.
-pub(super) fn join(block: &mut Block) -> Result<()> {
+///
+/// Copies that are `donated` stay copies: they are written over an input.
+pub(super) fn join(block: &mut Block, donated: &FxHashSet<ValueId>) -> Result<()> {
     let candidates: Vec<usize> = (0..block.symbols.len())
         .filter(|line| {
             let symbol = &block.symbols[*line];
-            joined(symbol).is_some_and(|(tensors, _)| tensors.len() > 1 || is_copy(symbol))
+            let copies = is_copy(symbol) && !symbol.results.iter().any(|id| donated.contains(id));
+            joined(symbol).is_some_and(|(tensors, _)| tensors.len() > 1 || copies)
         })
         .collect();
     if candidates.is_empty() {
@@ -250,15 +253,12 @@ pub(super) fn join(block: &mut Block) -> Result<()> {
                 && (layout.offset.unsigned_abs() * block.meta(*value).dtype().size()).is_multiple_of(ALIGNED)
                 && lives.end(*value) <= lives.end(layout.root);
             fits = fits && !taken.contains(value) && is_free(block, *value, &writers);
-            if copies {
-                // Rows stay rows, so that no kernel writes element by element; nobody else has what leaves the program.
-                let rows = shape.last().is_none_or(|extent| *extent == 1) || layout.strides.last() == Some(&1);
-                fits = fits && rows && !block.results.contains(value);
-                let others = fits && lives.end(*value) <= lives.end(layout.root);
-                fits = fits && (alone || shared || (others && is_taken_anyhow(block, &needed, *value)?));
+            if fits && copies && !(alone || shared) {
+                fits = lives.end(*value) <= lives.end(layout.root) && is_taken_anyhow(block, &needed, *value)?;
             } else {
                 fits = fits && (alone || shared);
             }
+            fits = fits && (!copies || has_rows(block.meta(*value), &layout.strides));
             let Some(writer) = writers.get(value).filter(|_| fits) else { break };
             fits = writes(&block.symbols[*writer], shape, &layout.strides)?;
         }
@@ -286,7 +286,19 @@ pub(super) fn join(block: &mut Block) -> Result<()> {
     Ok(())
 }
 
-/// Whether the lines that are needed and read a value take it however it lies, but for a single view of it.
+/// Bytes of a row that is worth a place of its own: a kernel that writes less at once takes longer than a copy.
+const ROW: usize = 16;
+
+/// Whether a value that is laid out so consists of rows that are written at once, or has no gaps.
+fn has_rows(meta: &TensorMeta, strides: &[isize]) -> bool {
+    let shape = meta.shape();
+    let row = shape.iter().zip(strides).rfind(|(extent, _)| **extent > 1);
+    is_contiguous(shape, strides)
+        || row.is_none_or(|(extent, stride)| *stride == 1 && extent * meta.dtype().size() >= ROW)
+}
+
+/// Whether the lines that are needed and read a value take it however it lies, but for a single view of it. Those
+/// that a library computes may copy what lies otherwise, and do not count as such.
 fn is_taken_anyhow(block: &Block, needed: &[bool], value: ValueId) -> Result<bool> {
     let mut views = 0;
     for (symbol, _) in block.symbols.iter().zip(needed).filter(|(_, needed)| **needed) {
@@ -296,8 +308,14 @@ fn is_taken_anyhow(block: &Block, needed: &[bool], value: ValueId) -> Result<boo
         match symbol.executor {
             Some(VIEW) => views += 1,
             Some(JOIN | HOST) => return Ok(false),
-            _ if !takes_any_strides(symbol)? => return Ok(false),
-            _ => {}
+            _ => {
+                let own = symbol.operator().is_none_or(|def| {
+                    matches!(def.kind, OperatorKind::Symbol(_)) || Arithmetic::of(def).scalar.is_some()
+                });
+                if !own || !takes_any_strides(symbol)? {
+                    return Ok(false);
+                }
+            }
         }
     }
     Ok(views <= 1)
@@ -332,11 +350,13 @@ impl Lives {
     }
 }
 
-/// Whether a value is computed on the compute stream by a line that changes nothing else.
-fn is_free(block: &Block, value: ValueId, writers: &Writers) -> bool {
+/// Whether a value is computed on the compute stream by a line that changes nothing else, and does not leave the
+/// program itself.
+pub(crate) fn is_free(block: &Block, value: ValueId, writers: &Writers) -> bool {
     let Some(writer) = writers.get(&value).map(|line| &block.symbols[*line]) else { return false };
     let effects = writer.operator().map(|def| def.effects);
     !matches!(writer.executor, Some(VIEW | HOST))
         && !writer.is_ordered()
+        && !block.results.contains(&value)
         && effects.is_none_or(|effects| effects.mutates.is_empty() && effects.aliases.is_empty())
 }

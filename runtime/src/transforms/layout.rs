@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fulgurite_kernels::view::is_contiguous;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::flatten::Flattener;
 use super::join::{self, takes_any_strides};
@@ -14,7 +14,8 @@ use crate::error::{Error, Result};
 use crate::executor::{ExecutorDef, VIEW, executors_of, find_implementation};
 use crate::operator::Role;
 use crate::registry::role;
-use crate::trace::{Block, BoundSymbol, Callee, Results, Trace, ValueId};
+use crate::trace::paths::{input_place, output_place};
+use crate::trace::{Block, BoundSymbol, Callee, Output, Results, Trace, ValueId};
 use crate::tracer::{infer, with_defaults};
 
 /// Layouts of all values of a claimed flat block, in the order of their ids.
@@ -144,8 +145,20 @@ pub fn layout(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Trace
         }
     }
     let mut block = flattener.finish(source, &substitution_out);
-    join::join(&mut block)?;
+    let donated = donated_results(trace, &block);
+    join::join(&mut block, &donated)?;
     Ok(trace.transformed("layout", block))
+}
+
+/// The results of a block that may be written over a donated input: those of the same path and type.
+fn donated_results(trace: &Trace, block: &Block) -> FxHashSet<ValueId> {
+    let inputs = trace.inputs.iter().zip(&block.parameters).filter(|(input, _)| input.donated);
+    let inputs: FxHashMap<&str, ValueId> = inputs.map(|(_, id)| (input_place(&block.value(*id).name), *id)).collect();
+    let outputs = trace.outputs.iter().zip(&block.results);
+    let over = |(output, id): &(&Output, &ValueId)| {
+        inputs.get(output_place(&output.path)).is_some_and(|input| block.meta(*input) == block.meta(**id))
+    };
+    outputs.filter(over).map(|(_, id)| *id).collect()
 }
 
 /// Adds `contiguous(value)`, claimed by the first executor of the list that takes it.

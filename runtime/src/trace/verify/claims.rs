@@ -11,7 +11,7 @@ use super::verifier::{Check, Verifier, name};
 use crate::error::Result;
 use crate::executor::{ExecutorDef, JOIN, VIEW, find_executor, find_implementation};
 use crate::operator::{OperatorDef, OperatorKind};
-use crate::transforms::join::{can_join, parts, takes_any_strides, writers, writes};
+use crate::transforms::join::{can_join, is_free, parts, takes_any_strides, writers, writes};
 use crate::transforms::layout::{Layout, layouts};
 
 impl<'t> Verifier<'t> {
@@ -86,8 +86,9 @@ impl<'t> Verifier<'t> {
     /// results as they lie.
     fn parts(&self, symbol: &'t BoundSymbol, layouts: &[Layout]) -> Result<()> {
         let block = &self.trace.block;
-        if symbol.executor == Some(JOIN) {
-            let Some(message) = joined_elsewhere(block, symbol, layouts) else { return Ok(()) };
+        if symbol.executor == Some(JOIN)
+            && let Some(message) = joined_elsewhere(block, symbol, layouts)
+        {
             return Err(self.broken_by(block, symbol, message));
         }
         if matches!(symbol.executor, Some(VIEW)) || symbol.callee == Callee::Delete {
@@ -186,7 +187,11 @@ fn joined_elsewhere(block: &Block, symbol: &BoundSymbol, layouts: &[Layout]) -> 
     let elsewhere =
         |id: ValueId| Some(format!("is claimed by 'join', but {} cannot be written in its result", name(block, id)));
     let whole = symbol.results.first().map(|id| &layouts[id.index()])?;
-    let Some(parts) = parts(block, symbol, &writers(block)) else { return elsewhere(symbol.operands().next()?) };
+    let writers = writers(block);
+    let Some(parts) = parts(block, symbol, &writers) else { return elsewhere(symbol.operands().next()?) };
+    if let Some((part, _)) = parts.iter().find(|(part, _)| !is_free(block, *part, &writers)) {
+        return elsewhere(*part);
+    }
     let lies = |(part, laid): &(ValueId, Layout)| {
         let own = &layouts[part.index()];
         (own.root, own.offset, &own.strides) == (whole.root, whole.offset + laid.offset, &laid.strides)
