@@ -370,8 +370,9 @@ pub mod scaled_dot_product_attention {
 #[track_caller]
 pub(crate) fn masked_weights(scores: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
     let extents = scores.shape().to_vec();
-    let last = extents.len() - 1;
-    let top = prims::reshape(prims::amax(scores, [last]), [&extents[..last], &[1]].concat());
+    // What an earlier call refused has no shape: its error is told in the end.
+    let Some((_, leading)) = extents.split_last() else { return scores };
+    let top = prims::reshape(prims::amax(scores, [leading.len()]), [leading, &[1]].concat());
     let nothing = broadcast(prims::eq(top, f64::NEG_INFINITY), &extents);
     let safe = prims::select(nothing, 0.0, scores);
     let attended = softmax(safe, -1);
