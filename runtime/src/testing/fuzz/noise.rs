@@ -61,6 +61,11 @@ impl Noise {
         matches!(self, Noise::Moved { .. } | Noise::Alike)
     }
 
+    /// Whether it moves elements as far as they may be off.
+    pub(super) fn is_far(self) -> bool {
+        matches!(self, Noise::Moved { roundings, .. } if roundings >= MOVES)
+    }
+
     /// A number moved by this noise, where `unit` is a rounding of numbers about one. It moves by half to three halves
     /// of a rounding: where results of equal moves cancel, nothing would be left to see.
     pub(super) fn moved(self, value: f64, unit: f64, random: &mut Random) -> f64 {
