@@ -6,6 +6,7 @@ use fulgurite_ops::prelude::*;
 use fulgurite_runtime::compile::{Options, stages};
 use fulgurite_runtime::executor::{default_executors, find_executor};
 use fulgurite_runtime::jit::{Names, trace};
+use fulgurite_runtime::trace::Trace;
 use fulgurite_runtime::{DType, Device, Target, Tensor, TensorMeta, tracer};
 
 type Call = fn(Tensor, Tensor, Tensor, Tensor) -> Tensor;
@@ -19,8 +20,15 @@ fn claimed(dtype: DType, keys: usize, width: usize, call: Call) -> String {
     let step = |(q, k, v, mask): (Tensor, Tensor, Tensor, Tensor)| {
         tracer::value_and_grad((q, k, v), |(q, k, v)| call(*q, *k, *v, mask).sum())
     };
-    let target: Target = "cuda:sm_90a".parse().unwrap();
-    let trace = trace("attention", target, &Names::default(), inputs, step).unwrap().0;
+    claim(trace("attention", target(), &Names::default(), inputs, step).unwrap().0)
+}
+
+fn target() -> Target {
+    "cuda:sm_90a".parse().unwrap()
+}
+
+/// The program as `cudnn` before the default list claims it.
+fn claim(trace: Trace) -> String {
     let executors = [vec![find_executor("cudnn").unwrap()], default_executors("cuda")].concat();
     let device = Some(Device::new("cuda", 0));
     let options = Options { verify: true, executors: Some(executors), device, ..Options::default() };
@@ -52,8 +60,8 @@ fn what_the_library_does_not_do_is_left_to_the_next_executor_with_the_reason() {
     let cases: [(DType, usize, usize, Call, &str); 6] = [
         (DType::BF16, 128, 64, masked, "has no masks but the causal one"),
         (DType::BF16, 128, 64, dropped, "has no dropout, dropout_p is 0.5"),
-        (DType::BF16, 128, 36, PLAIN, "heads are 36 wide, takes multiples of 8 up to 128"),
-        (DType::F16, 128, 136, PLAIN, "heads are 136 wide, takes multiples of 8 up to 128"),
+        (DType::BF16, 128, 36, PLAIN, "heads are 36 wide, takes multiples of 8 up to 256"),
+        (DType::F16, 128, 264, PLAIN, "heads are 264 wide, takes multiples of 8 up to 256"),
         (DType::F32, 128, 64, PLAIN, "takes bf16 and f16, query is f32"),
         (DType::BF16, 200, 64, PLAIN, "200, 64]@cuda:0: the gradients of versions"),
     ];
@@ -62,6 +70,17 @@ fn what_the_library_does_not_do_is_left_to_the_next_executor_with_the_reason() {
         assert!(!text.contains("cudnn::"), "{reason}");
         assert!(text.contains(reason), "{reason} is not said:\n{text}");
     }
+}
+
+/// Only a gradient needs the sums of rows.
+#[test]
+fn what_is_not_differentiated_has_no_sums_of_rows() {
+    let meta = |heads| TensorMeta::new([2, heads, 128, 64], DType::BF16, Device::new("cuda", 0));
+    let inputs = (meta(4), meta(2), meta(2));
+    let attend = |(q, k, v): (Tensor, Tensor, Tensor)| PLAIN(q, k, v, q);
+    let text = claim(trace("attention", target(), &Names::default(), inputs, attend).unwrap().0);
+    assert!(text.contains("cudnn::attention_alone("), "{text}");
+    assert!(!text.contains("log_sums"), "{text}");
 }
 
 /// It is no part of a program unless it is named or measured.

@@ -76,12 +76,13 @@ impl Operands {
     }
 
     /// Plans the call, and what follows it.
-    fn call(self, plan: &mut Plan, attention: Attention, log_sums: &DeviceTensor) -> Result<()> {
-        let rows = (log_sums.meta.len() * size_of::<f32>()) as u64;
-        let row_sums = (attention.problem.pass == Pass::Backward).then(|| plan.workspace(rows));
+    fn call(self, plan: &mut Plan, attention: Attention, log_sums: Option<&DeviceTensor>) -> Result<()> {
+        let rows = |sums: &DeviceTensor| (sums.meta.len() * size_of::<f32>()) as u64;
+        let is_backward = attention.problem.pass == Pass::Backward;
+        let row_sums = log_sums.filter(|_| is_backward).map(|sums| plan.workspace(rows(sums)));
         let workspace = plan.workspace(attention.problem.workspace_bytes());
         let heads = self.tensors.iter().map(|tensor| tensor.address).collect();
-        let addresses = AttentionAddresses { heads, log_sums: log_sums.address, row_sums, workspace };
+        let addresses = AttentionAddresses { heads, log_sums: log_sums.map(|sums| sums.address), row_sums, workspace };
         plan.push(attention.command(&addresses));
         self.displaced.iter().try_for_each(|(from, to)| copy(plan, from, to))
     }
@@ -93,24 +94,27 @@ fn problem(pass: Pass, query: &DeviceTensor, key: &DeviceTensor, is_causal: bool
     Problem { pass, dtype, batch, heads, shared_heads, queries, keys, width, is_causal, strides: strides.to_vec() }
 }
 
-/// Plans [`super::attention`].
+/// Plans [`super::attention`], or [`super::attention_alone`] without `log_sums`.
 pub(super) fn forward(
     plan: &mut Plan,
     [query, key, value]: [&DeviceTensor; 3],
     is_causal: bool,
     scale: f64,
     out: &DeviceTensor,
-    log_sums: &DeviceTensor,
+    log_sums: Option<&DeviceTensor>,
 ) -> Result<()> {
     let mut operands = Operands::default();
     for tensor in [query, key, value] {
         operands.read(plan, tensor, HEADS_APART)?;
     }
     operands.written(plan, out);
-    let fits = log_sums.is_contiguous() && is_aligned(log_sums);
-    let log_sums = if fits { log_sums.clone() } else { operands.displace(plan, log_sums) };
-    let problem = problem(Pass::Forward, query, key, is_causal, &operands.strides);
-    operands.call(plan, Attention { problem, scale: scale as f32 }, &log_sums)
+    let log_sums = log_sums.map(|sums| {
+        let fits = sums.is_contiguous() && is_aligned(sums);
+        if fits { sums.clone() } else { operands.displace(plan, sums) }
+    });
+    let pass = if log_sums.is_some() { Pass::Forward } else { Pass::Alone };
+    let problem = problem(pass, query, key, is_causal, &operands.strides);
+    operands.call(plan, Attention { problem, scale: scale as f32 }, log_sums.as_ref())
 }
 
 /// Plans [`super::attention_backward`].
@@ -134,5 +138,5 @@ pub(super) fn backward(
     let fits = log_sums.is_contiguous() && is_aligned(log_sums);
     let log_sums = if fits { log_sums.clone() } else { contiguous_copy(plan, log_sums)? };
     let problem = problem(Pass::Backward, query, key, is_causal, &operands.strides);
-    operands.call(plan, Attention { problem, scale: scale as f32 }, &log_sums)
+    operands.call(plan, Attention { problem, scale: scale as f32 }, Some(&log_sums))
 }

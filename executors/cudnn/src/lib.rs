@@ -11,7 +11,7 @@
 mod launch;
 mod symbols;
 
-pub use symbols::{attention, attention_backward};
+pub use symbols::{attention, attention_alone, attention_backward};
 
 use fulgurite_ops_macros::executor;
 

@@ -100,15 +100,14 @@ pub mod attention {
         out: &DeviceTensor,
         log_sums: &DeviceTensor,
     ) -> Result<()> {
-        super::super::launch::forward(plan, [query, key, value], is_causal, scale, out, log_sums)
+        super::super::launch::forward(plan, [query, key, value], is_causal, scale, out, Some(log_sums))
     }
 
     fn samples(s: &mut Samples) {
         if s.dtype().size() != 2 {
             return;
         }
-        let more = [([2, 2], [33, 40], 8, true), ([2, 1], [200, 150], 96, false)];
-        for ([heads, shared_heads], [queries, keys], width, is_causal) in super::CASES.into_iter().chain(more) {
+        for ([heads, shared_heads], [queries, keys], width, is_causal) in super::forward_cases() {
             let (q, k) = ([2, heads, queries, width], [2, shared_heads, keys, width]);
             s.case(with(s.normal(q), s.normal(k), s.normal(k), is_causal, 1.0 / (width as f64).sqrt()));
         }
@@ -120,16 +119,105 @@ pub mod attention {
         };
         e.case(Library, call(DType::BF16, [2, 4, 3, 8], [2, 3, 5, 8]), "heads a multiple of key's");
         e.case(Library, call(DType::BF16, [2, 4, 0, 8], [2, 4, 5, 8]), "nothing to attend to");
-        e.case(Library, call(DType::F16, [1, 1, 3, 20], [1, 1, 3, 20]), "20 wide, takes multiples of 8 up to 128");
-        e.case(Library, call(DType::F16, [1, 1, 3, 136], [1, 1, 3, 136]), "136 wide");
+        e.case(Library, call(DType::F16, [1, 1, 3, 20], [1, 1, 3, 20]), "20 wide, takes multiples of 8 up to 256");
+        e.case(Library, call(DType::F16, [1, 1, 3, 264], [1, 1, 3, 264]), "264 wide");
         e.case(Library, call(DType::F32, [1, 1, 3, 8], [1, 1, 3, 8]), "takes bf16 and f16, query is f32");
         let of = |shape: [usize; 2]| e.of(DType::BF16, shape);
         e.case(Library, with(of([2, 8]), of([2, 8]), of([2, 8]), false, 0.5), "takes four dimensions");
     }
 }
 
+/// Attention as [`mod@attention`] has it, without the sums that a gradient would need: [B, L, H, E]. The library has
+/// faster kernels for it.
+#[operator(
+    executor = cudnn,
+    strided,
+    strided_results = 1,
+    no_grad = "what is differentiated is the form with sums",
+    tolerance(
+        consistency,
+        checker,
+        executor = "cudnn",
+        dtype = bf16,
+        scaled = 0.0078125,
+        reason = "weights are rounded to bf16, by 2^-8 of each, before they are multiplied: twice that of what is usual"
+    ),
+    tolerance(
+        consistency,
+        checker,
+        executor = "cudnn",
+        dtype = f16,
+        scaled = 0.0009765625,
+        reason = "weights are rounded to f16, by 2^-11 of each, before they are multiplied: twice that of what is usual"
+    )
+)]
+pub mod attention_alone {
+    fn attention_alone(
+        query: Tensor<Floating>,
+        key: Tensor<Floating>,
+        value: Tensor<Floating>,
+        is_causal: bool,
+        scale: f64,
+    ) -> Tensor;
+
+    fn meta(query: &TensorMeta, key: &TensorMeta, value: &TensorMeta) -> Result<TensorMeta> {
+        super::library_fits(query, key, value).map_err(|reason| Failure::new(Code::Library.name(), reason))?;
+        Ok(beside(query, value))
+    }
+
+    fn flops(query: &TensorMeta, key: &TensorMeta, value: &TensorMeta, is_causal: bool) -> u64 {
+        term_flops([query, value], seen_pairs(query, key, is_causal, None), [1, 1])
+    }
+
+    fn reference(
+        query: &ArrayD<f64>,
+        key: &ArrayD<f64>,
+        value: &ArrayD<f64>,
+        is_causal: bool,
+        scale: f64,
+    ) -> ArrayD<f64> {
+        Attended { query, key, value, mask: None, is_causal, scale }.forward().0
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        query: &DeviceTensor,
+        key: &DeviceTensor,
+        value: &DeviceTensor,
+        is_causal: bool,
+        scale: f64,
+        out: &DeviceTensor,
+    ) -> Result<()> {
+        super::super::launch::forward(plan, [query, key, value], is_causal, scale, out, None)
+    }
+
+    fn samples(s: &mut Samples) {
+        if s.dtype().size() != 2 {
+            return;
+        }
+        for ([heads, shared_heads], [queries, keys], width, is_causal) in super::forward_cases() {
+            let (q, k) = ([2, heads, queries, width], [2, shared_heads, keys, width]);
+            s.case(with(s.normal(q), s.normal(k), s.normal(k), is_causal, 1.0 / (width as f64).sqrt()));
+        }
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let of = |dtype: DType, width: usize| e.of(dtype, [1, 1, 3, width]);
+        let call = |dtype: DType, width: usize| with(of(dtype, width), of(dtype, width), of(dtype, width), true, 0.5);
+        e.case(Library, call(DType::BF16, 20), "20 wide, takes multiples of 8 up to 256");
+        e.case(Library, call(DType::F32, 8), "takes bf16 and f16, query is f32");
+    }
+}
+
 /// Heads and those of keys, queries and keys, width, causal.
-const CASES: [([usize; 2], [usize; 2], usize, bool); 6] = [
+type Case = ([usize; 2], [usize; 2], usize, bool);
+
+/// Those of the forward pass: keys in any number.
+fn forward_cases() -> impl Iterator<Item = Case> {
+    CASES.into_iter().chain([([2, 2], [33, 40], 8, true), ([2, 1], [200, 150], 96, false)])
+}
+
+const CASES: [Case; 8] = [
     ([3, 3], [128, 128], 64, true),
     ([2, 2], [128, 128], 64, false),
     // Shared heads.
@@ -138,6 +226,9 @@ const CASES: [([usize; 2], [usize; 2], usize, bool); 6] = [
     // Narrow heads, more queries than keys.
     ([1, 1], [200, 128], 8, true),
     ([2, 1], [1, 128], 72, false),
+    // Wide heads.
+    ([2, 1], [130, 128], 256, true),
+    ([1, 1], [64, 256], 192, false),
 ];
 
 /// The gradients of [`mod@attention`] for query, key and value, each with the heads of a position beside each other:
@@ -302,7 +393,7 @@ mod attention_by_cudnn {
         _generator: Option<Tensor>,
     ) -> Tensor {
         let [q, k, v] = [query, key, value].map(as_four);
-        as_before(attention(q, k, v, is_causal, factor(query, scale)).0, query)
+        as_before(attention_alone(q, k, v, is_causal, factor(query, scale)), query)
     }
 
     fn grad(

@@ -30,7 +30,7 @@ fn data_type(dtype: DType) -> DataType {
 pub(super) fn graph_of(problem: &Problem) -> Result<Graph> {
     let mut writer = Writer { graph: Graph::default(), problem, dtype: data_type(problem.dtype) };
     match problem.pass {
-        Pass::Forward => writer.forward()?,
+        Pass::Forward | Pass::Alone => writer.forward()?,
         Pass::Backward => writer.backward()?,
     }
     Ok(writer.graph)
@@ -97,7 +97,6 @@ impl Writer<'_> {
         let (query, key) = (self.heads(0)?, self.heads_transposed(1)?);
         let (value, out) = (self.heads(2)?, self.heads(3)?);
         let scale = self.graph.number(ids::SCALE, DataType::F32)?;
-        let log_sums = self.graph.stored(ids::LOG_SUMS, DataType::F32, self.rows())?;
         let mut scores = self.scaled_scores(query, key, scale)?;
         if self.problem.is_causal {
             scores = self.masked(scores)?;
@@ -109,6 +108,11 @@ impl Writer<'_> {
         let sums = self.graph.inner(DataType::F32, self.rows())?;
         self.graph.reduction(ReductionOperator::Add, exponentials, sums)?;
         let logarithms = self.graph.mapped(Pointwise::of(PointwiseMode::Log, sums), DataType::F32)?;
+        // The engines know the sums whether anybody reads them or not.
+        let log_sums = match self.problem.pass.has_log_sums() {
+            true => self.graph.stored(ids::LOG_SUMS, DataType::F32, self.rows())?,
+            false => self.graph.inner(DataType::F32, self.rows())?,
+        };
         self.graph.pointwise(Pointwise::of_two(PointwiseMode::Add, top, logarithms), log_sums)?;
         // Products take both operands in the type of elements.
         let weights = Pointwise::of_two(PointwiseMode::Div, exponentials, sums);
@@ -186,6 +190,8 @@ mod tests {
         for (pass, is_causal, count) in [
             (Pass::Forward, false, 10),
             (Pass::Forward, true, 14),
+            (Pass::Alone, false, 10),
+            (Pass::Alone, true, 14),
             (Pass::Backward, false, 19),
             (Pass::Backward, true, 23),
         ] {

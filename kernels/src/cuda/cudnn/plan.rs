@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub struct AttentionOperands {
     /// The tensors of heads, in the order of [`Pass`].
     pub heads: Vec<DeviceAddress>,
-    /// The logarithms of rows' sums, f32 [batch, heads, queries].
+    /// The logarithms of rows' sums, f32 [batch, heads, queries]; not of [`Pass::Alone`].
     pub log_sums: DeviceAddress,
     /// Backward: room for one f32 for each element of `log_sums`.
     pub row_sums: DeviceAddress,
@@ -118,7 +118,9 @@ impl AttentionPlan {
         let heads = roles.iter().zip(&operands.heads).enumerate();
         let mut named: Vec<(&str, i64, DeviceAddress)> =
             heads.map(|(i, (role, address))| (role.name, ids::FIRST_HEADS + i as i64, *address)).collect();
-        named.push(("log_sums", ids::LOG_SUMS, operands.log_sums));
+        if self.problem.pass.has_log_sums() {
+            named.push(("log_sums", ids::LOG_SUMS, operands.log_sums));
+        }
         if self.problem.pass == Pass::Backward {
             named.push(("row_sums", ids::ROW_SUMS, operands.row_sums));
         }

@@ -8,6 +8,8 @@ use std::fmt;
 pub enum Pass {
     /// Tensors of heads: query, key, value; out is written, and `log_sums`.
     Forward,
+    /// Forward where nothing is differentiated: without `log_sums`, which the library's kernels gain by.
+    Alone,
     /// Tensors of heads: query, key, value, out, and the gradient of out; the gradients of query, key and value are
     /// written. `log_sums` is read.
     Backward,
@@ -47,9 +49,14 @@ impl Pass {
             written("d_value", true),
         ];
         match self {
-            Pass::Forward => &FORWARD,
+            Pass::Forward | Pass::Alone => &FORWARD,
             Pass::Backward => &BACKWARD,
         }
+    }
+
+    /// Whether `log_sums` is written or read.
+    pub(super) fn has_log_sums(self) -> bool {
+        self != Pass::Alone
     }
 
     /// How many tensors of heads it has.
@@ -67,7 +74,7 @@ pub type Strides = [usize; 3];
 /// row's exponentials.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Problem {
-    /// Forward or backward.
+    /// Forward, with sums for a gradient or alone, or backward.
     pub pass: Pass,
     /// bf16 or f16.
     pub dtype: DType,
@@ -92,8 +99,8 @@ pub struct Problem {
 /// What the address of every operand is a multiple of, in bytes, and strides of more than one element.
 pub const ALIGNMENT: usize = 16;
 
-/// The widest heads, in elements.
-pub const WIDEST: usize = 128;
+/// The widest heads, in elements; above 128 the library has engines for sm_90 and newer.
+pub const WIDEST: usize = 256;
 
 /// Workspace of any engine, in bytes.
 const BESIDE: u64 = 1 << 20;
@@ -166,7 +173,7 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Problem { pass, dtype, batch, heads, shared_heads, queries, keys, width, is_causal, .. } = self;
-        let pass = if *pass == Pass::Forward { "" } else { "gradients of " };
+        let pass = if *pass == Pass::Backward { "gradients of " } else { "" };
         let causal = if *is_causal { "causal " } else { "" };
         write!(
             f,
@@ -207,7 +214,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_the_library_does_not_take_is_refused_before() {
-        for pass in [Pass::Forward, Pass::Backward] {
+        for pass in [Pass::Forward, Pass::Alone, Pass::Backward] {
             assert_eq!(good(pass).check(), Ok(()));
             let refuse = |change: fn(&mut Problem), part: &str| {
                 let mut problem = good(pass);
@@ -218,8 +225,8 @@ pub(super) mod tests {
             refuse(|p| p.keys = 0, "nothing to attend to");
             refuse(|p| p.dtype = DType::F32, "elements are f32, takes bf16 and f16");
             refuse(|p| p.heads = 3, "3 heads are no multiple of the 2 of keys");
-            refuse(|p| p.width = 60, "heads are 60 wide, takes multiples of 8 up to 128");
-            refuse(|p| p.width = 136, "heads are 136 wide");
+            refuse(|p| p.width = 60, "heads are 60 wide, takes multiples of 8 up to 256");
+            refuse(|p| p.width = 264, "heads are 264 wide");
             refuse(|p| p.strides[1][2] = 68, "key has a stride of 68 elements, no multiple of 8");
             refuse(|p| p.strides[3][1] = 68, "out has a stride of 68 elements");
             refuse(|p| p.strides.truncate(2), "2 tensors of heads have strides, expected");

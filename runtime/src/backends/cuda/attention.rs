@@ -22,8 +22,8 @@ pub struct Attention {
 pub struct AttentionAddresses {
     /// The tensors of heads, in the order of the problem's pass.
     pub heads: Vec<Address>,
-    /// The logarithms of rows' sums.
-    pub log_sums: Address,
+    /// The logarithms of rows' sums, if the pass has them.
+    pub log_sums: Option<Address>,
     /// Backward: room for one f32 for each element of `log_sums`.
     pub row_sums: Option<Address>,
     /// [`Problem::workspace_bytes`] bytes that the library may use.
@@ -34,7 +34,7 @@ impl Attention {
     /// The command. Where the library has no engine for the problem, loading the program is an error.
     pub fn command(self, of: &AttentionAddresses) -> Command {
         let heads = of.heads.iter().copied().map(Some);
-        let rest = [Some(of.log_sums), of.row_sums, Some(of.workspace)];
+        let rest = [of.log_sums, of.row_sums, Some(of.workspace)];
         let operands = heads.chain(rest).collect();
         Command::Library(Box::new(LibraryCall { payload: Arc::new(self), operands, instead: Vec::new() }))
     }
