@@ -2,7 +2,8 @@
 
 Reads {"device": "cuda", "rows": [...]} from standard input, the rows as `fulgurite bench --json` has them. Writes a
 line of JSON for each row and peer: {"row": ..., "who": ..., "figures": [{"name", "unit", "median", "quartiles"}]}, or
-with "failed" in the place of figures; and one line {"about": versions}.
+with "failed" in the place of figures; and one line {"about": versions}. "repeats" are the names of figures whose
+results have the same bits in each run, where that is looked at.
 
 Kernels are timed between events with cold caches, as recorded graphs where they can be recorded, so that the device
 waits for no host; backward is forward and gradients, less forward.
@@ -35,10 +36,15 @@ def say(**fields):
     print(json.dumps(fields), flush=True)
 
 
-def peer(row, who, measure):
-    """Measures a row, or says why it cannot be measured."""
+def peer(row, who, measure, repeats=None):
+    """Measures a row, or says why it cannot be measured; `repeats` tells whose results have the same bits each time."""
     try:
-        say(row=row["name"], who=who, figures=measure())
+        figures = measure()
+        try:
+            same = repeats() if repeats else None
+        except RuntimeError:  # There was no memory to look.
+            same = None
+        say(row=row["name"], who=who, figures=figures, repeats=same)
     except Exception as error:  # Whatever a peer cannot do is a line of the table.
         say(row=row["name"], who=who, failed=f"{type(error).__name__}: {error}"[:300])
     gc.collect()
@@ -207,6 +213,24 @@ def operator_row(row, device):
     return None
 
 
+def repeating(attend, inputs):
+    """The names of the figures of `forward_backward` whose results have the same bits in four runs."""
+    leaves = [tensor.requires_grad_() for tensor in inputs]
+    cotangent = torch.randn_like(attend(*leaves))
+
+    def run():
+        with torch.no_grad():
+            out = attend(*leaves)
+        return {"forward": [out], "backward": torch.autograd.grad(attend(*leaves), leaves, cotangent)}
+
+    bits = lambda tensor: tensor.view(torch.int16 if tensor.element_size() == 2 else torch.int32)
+    first, same = run(), {"forward": True, "backward": True}
+    for _ in range(3):
+        for name, tensors in run().items():
+            same[name] &= all(torch.equal(bits(a), bits(b)) for a, b in zip(first[name], tensors))
+    return [name for name in same if same[name]]
+
+
 def attention_row(row, device):
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -224,13 +248,31 @@ def attention_row(row, device):
             visible = torch.rand(length, length, device=device) > 0.5
         return (q, k, v), visible
 
-    def measure(backend):
+    def prepared():
         inputs, visible = operands()
+        attend = lambda q, k, v: F.scaled_dot_product_attention(
+            q, k, v, attn_mask=visible, is_causal=mask == "causal", enable_gqa=shares
+        )
+        return attend, inputs
+
+    def measure(backend):
         with sdpa_kernel(backend):
-            attend = lambda q, k, v: F.scaled_dot_product_attention(
-                q, k, v, attn_mask=visible, is_causal=mask == "causal", enable_gqa=shares
-            )
-            return forward_backward(attend, inputs, [0, 1, 2], device)
+            return forward_backward(*prepared(), [0, 1, 2], device)
+
+    def repeats(backend):
+        """What has the same bits in four runs."""
+        with sdpa_kernel(backend):
+            return repeating(*prepared())
+
+    def with_same_bits(run, backend):
+        """The same as PyTorch runs it where it is asked for the same bits in each run."""
+        torch.use_deterministic_algorithms(True)
+        # Otherwise all memory is filled before it is written, which takes time and changes no result.
+        torch.utils.deterministic.fill_uninitialized_memory = False
+        try:
+            return run(backend)
+        finally:
+            torch.use_deterministic_algorithms(False)
 
     if device == "cpu":
         return peer(row, "torch", lambda: measure([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]))
@@ -239,10 +281,12 @@ def attention_row(row, device):
         ("torch, flash", SDPBackend.FLASH_ATTENTION),
         ("torch, efficient", SDPBackend.EFFICIENT_ATTENTION),
     ):
-        peer(row, who, lambda: measure(backend))
+        peer(row, who, lambda: measure(backend), lambda: repeats(backend))
+        deterministic = [lambda run=run: with_same_bits(run, backend) for run in (measure, repeats)]
+        peer(row, f"{who}, deterministic", *deterministic)
     if isinstance(mask, dict):
 
-        def flex():
+        def flexible():
             from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
             torch._dynamo.reset()
@@ -250,10 +294,14 @@ def attention_row(row, device):
             visible = lambda b, h, i, j: (j <= i) & (j > i - window)
             block = create_block_mask(visible, None, None, length, length, device=device)
             attend = lambda q, k, v: flex_attention(q, k, v, block_mask=block, enable_gqa=shares)
-            attend = torch.compile(attend, dynamic=False)
-            return forward_backward(attend, operands()[0], [0, 1, 2], device)
+            return torch.compile(attend, dynamic=False), operands()[0]
 
-        peer(row, "torch, flex", flex)
+        peer(
+            row,
+            "torch, flex",
+            lambda: forward_backward(*flexible(), [0, 1, 2], device),
+            lambda: repeating(*flexible()),
+        )
 
 
 def product_row(row, device):

@@ -101,6 +101,10 @@ impl Report {
             line("not measured", &self.not_measured.join(", "));
         }
         text += "\nMedians; in parentheses the quartiles. A share of `copy` or `products` is that of the measured rate; on the host, of a copy beside the row.\n";
+        if self.peers.is_some() && self.rows.iter().flat_map(|row| &row.peers).any(|peer| peer.repeats.is_some()) {
+            text +=
+                "Where the best peer gives other bits in each run, the best that gives the same stands behind it.\n";
+        }
         for heading in Group::ALL.map(Group::heading) {
             let rows: Vec<&Measured> = self.rows.iter().filter(|row| row.group == heading).collect();
             if rows.is_empty() {
@@ -142,8 +146,11 @@ impl Report {
             let peer = match (self.peers.is_some(), row.best_peer(figure)) {
                 (false, _) => String::new(),
                 (true, None) => " | |".into(),
-                (true, Some((who, median))) => {
-                    format!(" {} ({}) | {:.2} |", short(median), cell(who), figure.median / median)
+                (true, Some(best)) => {
+                    let all: Vec<_> = [best].into_iter().chain(row.best_that_repeats(figure)).collect();
+                    let whom = all.iter().map(|(who, median)| format!("{} ({})", short(*median), cell(who)));
+                    let parts = all.iter().map(|(_, median)| format!("{:.2}", figure.median / median));
+                    format!(" {} | {} |", whom.collect::<Vec<_>>().join("; "), parts.collect::<Vec<_>>().join("; "))
                 }
             };
             format!(
@@ -183,6 +190,7 @@ mod tests {
             who: who.into(),
             figures: median.map(|median| Figure::one("step", "ms", median)).into_iter().collect(),
             failed: median.is_none().then(|| "out of | memory\nat once".into()),
+            repeats: median.map(|median| (median > 40.0).then(|| "step".into()).into_iter().collect()),
         };
         let steps = Measured {
             peers: vec![peer("torch, eager", Some(41.0)), peer("torch, compiled", Some(33.5)), peer("thunder", None)],
