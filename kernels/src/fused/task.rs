@@ -10,6 +10,7 @@ use super::ahead::Ahead;
 use super::kernel::FusedKernel;
 use super::plan::{Operation, Stage, Step, Storage};
 use super::values::Space;
+use crate::dtype::DType;
 use crate::tile::reduction::{Reduction, Total};
 use crate::tile::store::store;
 use crate::tile::{Class, Operand, arithmetic, chain, convert, gelu, load, reduction, stream};
@@ -192,7 +193,8 @@ impl<'a> Task<'a> {
         let long = stage.body.iter().filter(|step| step.is_long()).count();
         let parts = (tile.rows * tile.columns).div_ceil(PART);
         let mut begun = 0;
-        for (number, step) in stage.body.iter().enumerate() {
+        let mut steps = stage.body.iter().enumerate().peekable();
+        while let Some((number, step)) = steps.next() {
             if long == 0 {
                 ahead.fetch(number, stage.body.len());
             }
@@ -200,9 +202,17 @@ impl<'a> Task<'a> {
                 self.step(step, *tile);
                 continue;
             }
+            // Where the result goes to memory: each part is on its way while the next one is computed.
+            let target = steps.peek().and_then(|(_, next)| self.streamed_whole(step, next, *tile));
             for part in 0..parts {
                 ahead.fetch(begun * parts + part, long * parts);
                 self.part(step, tile.rows * tile.columns, part * PART);
+                if let Some(target) = target {
+                    self.stream_part(step, target, tile.rows * tile.columns, part * PART);
+                }
+            }
+            if target.is_some() {
+                steps.next();
             }
             begun += 1;
         }
@@ -223,6 +233,25 @@ impl<'a> Task<'a> {
                 _ => unreachable!("a long step"),
             }
         }
+    }
+
+    /// Where the store after a long step writes the tile past the caches, if it does, element by element.
+    fn streamed_whole(&self, step: &Step, next: &Step, tile: Tile) -> Option<*mut f32> {
+        let (layout, plan) = (&self.kernel.layout, &self.kernel.plan);
+        let Operation::Store(output) = next.operation else { return None };
+        let (of, operand) = (&plan.outputs[output], plan.input_dtypes.len() + output);
+        let fits = next.operands[0] == step.out && next.space == Space::Full && of.dtype == DType::F32;
+        let base = self.addresses.outputs[output];
+        (fits && of.streaming && layout.is_block(operand, tile.rows))
+            .then(|| self.element(base, operand, size_of::<f32>(), tile.row, tile.column).cast())
+    }
+
+    /// Writes a part of a tile that a long step computed to where the tile belongs.
+    fn stream_part(&self, step: &Step, target: *mut f32, length: usize, begin: usize) {
+        let count = PART.min(length - begin);
+        let source = self.places[step.out as usize].cast_const().cast::<f32>();
+        // SAFETY: as for a whole tile, whose memory is contiguous.
+        unsafe { stream::copy(source.add(begin).cast(), target.add(begin).cast(), count * size_of::<f32>()) };
     }
 
     /// What a pass reads of the next tile, if it has to come from memory.
