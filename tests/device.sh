@@ -5,7 +5,7 @@
 #                                   with names, the operators by these executors alone
 #   tests/device.sh sanitize FOLDER [TOOL ...]    the same machine: every operator by all its samples in f32 (flash: bf16), generated
 #                                   kernels of rows, and the CUDA floor under compute-sanitizer; DTYPE names another element
-#                                   type, FULGURITE_SAMPLE one sample
+#                                   type, FULGURITE_SAMPLE one sample, TOGETHER how many run at a time (6)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 action=${1:?build, run or sanitize} folder=${2:?the folder of the binaries}
@@ -103,30 +103,74 @@ sanitize() {
     local tools=("$@") failed=0
     [ ${#tools[@]} -gt 0 ] || tools=(memcheck racecheck initcheck synccheck)
     cd tests
+    # Several at a time, TOGETHER at most: most of a sanitizer's time is the host's. Each has one thread, so that its
+    # report follows the test's name.
+    local together=${TOGETHER:-6} begun=0 work
+    work=$(mktemp -d)
+    touch "$work/passed"
+    # racecheck orders what a thread did before it arrived at a barrier, and nothing of the other threads that it
+    # arrives for: with these sources all arrive. Those that were asked for stand beside them.
+    mkdir "$work/sources"
+    [ -z "${FULGURITE_CUDA_SOURCES:-}" ] || cp -r "$FULGURITE_CUDA_SOURCES/." "$work/sources"
+    find "$work/sources" -name wgmma.cuh -delete
+    sed 's/constexpr int ARRIVING = 1;/constexpr int ARRIVING = 32;/' \
+        "$(find "${FULGURITE_CUDA_SOURCES:-/nowhere}" -name wgmma.cuh 2>/dev/null | grep . ||
+            echo ../executors/flash/src/wgmma.cuh)" >"$work/sources/wgmma.cuh"
+    grep -q 'ARRIVING = 32;' "$work/sources/wgmma.cuh" || { echo 'wgmma.cuh has no line ARRIVING = 1'; return 1; }
     watched() {
-        local what=$1 tool=$2
+        begun=$((begun + 1))
+        while [ "$(jobs -rp | wc -l)" -ge "$together" ]; do wait -n || true; done
+        watch_one "$@" &
+    }
+    watch_one() {
+        local what=$1 tool=$2 log passed=1
         shift 2
-        local log
-        log=$(mktemp)
-        # One thread: the sanitizer serializes kernels anyway, and its report then follows the test's name.
-        compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" --test-threads=1 >"$log" 2>&1 || failed=1
-        echo "== $tool, $what: $(grep -E 'SUMMARY' "$log" | tail -1) $(grep -E '^test result' "$log" | tail -1)"
-        grep -vE ' ok$|ignored$' "$log" | grep -E '=========|FAILED' | grep -v SUMMARY | head -30 || true
-        rm "$log"
+        log=$(mktemp -p "$work")
+        if [ "$tool" = racecheck ]; then
+            local -x FULGURITE_CUDA_SOURCES=$work/sources
+        fi
+        # Tests make calls that fail on purpose.
+        local options=(--tool "$tool" --error-exitcode 9)
+        [ "$tool" != memcheck ] || options+=(--report-api-errors no)
+        compute-sanitizer "${options[@]}" "$@" --test-threads=1 >"$log" 2>&1 || passed=0
+        # Of f32 and of 16 bits an executor may have only one.
+        if [[ $* != *::consistency::* ]] && grep -q '^test result.* 0 passed; 0 failed' "$log"; then passed=0; fi
+        {
+            flock 9
+            echo "== $tool, $what: $(grep -E 'SUMMARY' "$log" | tail -1) $(grep -E '^test result' "$log" | tail -1)"
+            grep -vE ' ok$|ignored$' "$log" | grep -E '=========|FAILED' | grep -v SUMMARY | head -30 || true
+            [ $passed = 0 ] || echo "$tool, $what" >>"$work/passed"
+        } 9>"$work/lock"
     }
     for tool in "${tools[@]}"; do
         for executor in cuda decode fusion cublaslt optim liger unsloth llmc tf32 flash flash_tf32 fp8 cudnn; do
-            local dtype=${DTYPE:-f32}
+            local dtype=${DTYPE:-f32} of=consistency::$executor
             # Kernels of bf16 are others than those of f32, or there are no others.
-            [[ $executor$dtype != @(flash|fp8|cudnn)f32 ]] ||
-                watched "operators by $executor" "$tool" "$folder/generated" "::consistency::$executor::bf16"
-            watched "operators by $executor" "$tool" "$folder/generated" "::consistency::$executor::$dtype"
+            case $tool-$executor in
+                # Its kernels are the library's: racecheck and initcheck report them, synccheck ends them.
+                racecheck-cudnn | initcheck-cudnn | synccheck-cudnn) continue ;;
+                # initcheck reports what products of 8 and 16 bits by the library wrote; here are none.
+                initcheck-flash)
+                    watched 'attention by flash' "$tool" "$folder/generated" "flash::attention::$of::bf16"
+                    watched 'its gradients' "$tool" "$folder/generated" "flash::attention_backward::$of::bf16"
+                    ;;
+                *-flash | *-cudnn | memcheck-fp8 | racecheck-fp8 | synccheck-fp8)
+                    watched "operators by $executor in bf16" "$tool" "$folder/generated" "::$of::bf16"
+                    ;;
+            esac
+            watched "operators by $executor" "$tool" "$folder/generated" "::$of::$dtype"
         done
         # Generated kernels of every kind: rows by lanes, blocks and clusters, one row over its value, stages.
         watched 'generated kernels' "$tool" "$folder/cuda_generated" rows --skip speed --skip under_load
-        # A test takes a barrier away on purpose, and one asks for what is out of bounds.
-        watched 'the CUDA floor' "$tool" "$folder/cuda_device" --skip a_missing_barrier --skip faults --skip products
+        # A test takes a barrier away on purpose, and one asks for what is out of bounds. Attention is the library's.
+        local skipped=(--skip a_missing_barrier --skip faults --skip products)
+        [ "$tool" = memcheck ] || skipped+=(--skip attention)
+        watched 'the CUDA floor' "$tool" "$folder/cuda_device" "${skipped[@]}"
     done
+    wait
+    echo "$(wc -l <"$work/passed") of $begun passed"
+    [ "$(wc -l <"$work/passed")" = "$begun" ] || failed=1
+    rm -r "$work"
     return $failed
 }
 

@@ -96,7 +96,7 @@ __device__ __forceinline__ void add_query(
                          : "memory");
         show_to_products();
         __syncwarp();
-        if (thread % 32 == 0) at.sums_full.arrive();
+        at.sums_full.arrive_for_warp();
         return;
     }
     if (order.before > 0) {
@@ -112,7 +112,7 @@ __device__ __forceinline__ void add_query(
             for (int i = 0; i < 4; ++i) d_query[j][i] += sum[i];
         }
         __syncwarp();
-        if (thread % 32 == 0) at.sums_taken.arrive();
+        at.sums_taken.arrive_for_warp();
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

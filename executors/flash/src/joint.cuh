@@ -158,10 +158,10 @@ struct Places {
         query.start(WARPS, 1);
         d_out.start(WARPS, 1);
         pieces.start(WARPS + 3);
-        sums_full.start(WARPS);
+        sums_full.start_for_warps(WARPS);
         sums_free.start(1);
         sums_there.start(1);
-        sums_taken.start(WARPS);
+        sums_taken.start_for_warps(WARPS);
         asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
     }
 };

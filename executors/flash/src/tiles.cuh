@@ -81,14 +81,14 @@ template <int COUNT, int BYTES> struct Ring {
     // By one thread, before all others use it; `users` warps use each tile, and `fillers` fill it.
     __device__ __forceinline__ void start(int users, int fillers = GROUP / 32) const {
         for (int turn = 0; turn < COUNT; ++turn) {
-            filled(turn).start(fillers);
-            used(turn).start(users);
+            filled(turn).start_for_warps(fillers);
+            used(turn).start_for_warps(users);
         }
     }
     __device__ __forceinline__ void await_filled(u32 turn) const { filled(turn).await(parity(turn)); }
     // By a warp whose products have read the tile.
     __device__ __forceinline__ void release(u32 turn) const {
-        if (threadIdx.x % 32 == 0) used(turn).arrive();
+        used(turn).arrive_for_warp();
     }
 };
 
@@ -100,7 +100,7 @@ struct Filler {
         await_all_but<LATER>();
         show_to_products();
         __syncwarp();
-        if (threadIdx.x % 32 == 0) Barrier{pending}.arrive();
+        Barrier{pending}.arrive_for_warp();
     }
     __device__ __forceinline__ void finish() {
         if (pending != 0) tell<0>();
@@ -142,8 +142,8 @@ struct Pieces {
         if (threadIdx.x % 32 == 0) {
             index = atomicAdd(counter, 1u);
             asm volatile("st.shared.u32 [%0], %1;" : : "r"(ring.tile(round)), "r"(index) : "memory");
-            ring.filled(round).arrive();
         }
+        ring.filled(round).arrive_for_warp();
         return __shfl_sync(0xffffffffu, index, 0);
     }
     __device__ __forceinline__ int take(u32 round) const {

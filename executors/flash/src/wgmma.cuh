@@ -95,15 +95,26 @@ PRODUCTS(24, 192, 96, 97, 98, 99, 100, 101, 102, "f16", f16)
 PRODUCTS(32, 256, 128, 129, 130, 131, 132, 133, 134, "bf16", bf16)
 PRODUCTS(32, 256, 128, 129, 130, 131, 132, 133, 134, "f16", f16)
 
-// A barrier in shared memory: `arrivals` warps arrive in each of its phases, which are counted by their parity.
+// Threads of a warp that arrive at a barrier for it: the first, after all have met, by `__syncwarp` or by another
+// instruction of the whole warp; or all, where racecheck watches, which takes what a thread did before it arrived for
+// ordered and no other thread's (`tests/device.sh sanitize`). It does not see then whether they met.
+constexpr int ARRIVING = 1;
+
+// A barrier in shared memory: so many threads, or warps, arrive in each of its phases, which are counted by their
+// parity.
 struct Barrier {
     u32 at;
 
-    __device__ __forceinline__ void start(int arrivals) const {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(at), "r"(arrivals) : "memory");
+    __device__ __forceinline__ void start(int threads) const {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(at), "r"(threads) : "memory");
     }
+    __device__ __forceinline__ void start_for_warps(int warps) const { start(warps * ARRIVING); }
     __device__ __forceinline__ void arrive() const {
         asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(at) : "memory");
+    }
+    // For a warp, whose threads have met.
+    __device__ __forceinline__ void arrive_for_warp() const {
+        if (ARRIVING == 32 || threadIdx.x % 32 == 0) arrive();
     }
     __device__ __forceinline__ bool passed(u32 parity) const {
         u32 passed;
