@@ -83,7 +83,7 @@ Examples:
   fulgurite convert runs/nano/checkpoint.safetensors nano.bin
   fulgurite tokenize --out shards/
   fulgurite fuzz --minutes 10
-  fulgurite tune gpt2 --size nano -o gpt2.choices
+  fulgurite tune gpt2 --size nano --from 0 -o gpt2.choices
   fulgurite profile gpt2 --size nano --plot step.svg
   fulgurite bench --quick
   fulgurite doctor

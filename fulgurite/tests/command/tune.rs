@@ -54,6 +54,23 @@ fn what_is_measured_is_written_and_followed() {
     let show = [&["trace", "show"], &STEP[..], &["--explain"]].concat();
     assert!(!run_in(folder, &show).ok().contains("choice of"));
 
+    // Who trains by records of other calls, or of none, is told.
+    std::fs::write(folder.join("empty.choices"), "{\"fulgurite_choices\":1}\n").unwrap();
+    let train = |batch: &str, choices: &str| {
+        let size = ["train", "gpt2", "--size", "nano", "--batch", batch, "--steps", "1"];
+        let files = ["--out", &format!("{batch}-{choices}"), "--choices", choices];
+        run_in(folder, &[&size[..], &files[..]].concat()).err
+    };
+    let said = train("8", "step.choices");
+    assert!(
+        said.contains(&format!("none of its {records} record")) && said.contains("has a record of it for"),
+        "{said}"
+    );
+    let said = train("4", "step.choices");
+    assert!(!said.contains("record"), "{said}");
+    let said = train("4", "empty.choices");
+    assert!(said.contains("empty.choices: no records; the list decides"), "{said}");
+
     let doctor = run_in(folder, &["doctor"]).ok();
     assert!(doctor.contains(&format!("choices      {records} of ")) && doctor.contains("(cpu; none)"), "{doctor}");
     let report = json(&run_in(folder, &["doctor", "--json"]).ok());

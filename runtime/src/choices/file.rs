@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::call::Call;
 use super::entry::Entry;
 use super::machine::{Machine, VERSION};
-use super::ranking::{Choices, Found, Question};
+use super::ranking::{Choices, Found, Question, Told};
 use super::text::parse;
 use crate::error::{Error, Result};
 
@@ -22,6 +22,8 @@ pub struct ChoicesFile {
     /// Of the device that programs run on; `None` where there is none, as in `trace show` on another machine.
     machine: Option<Machine>,
     warned: AtomicBool,
+    /// Whether any record was followed.
+    followed: AtomicBool,
 }
 
 impl ChoicesFile {
@@ -37,7 +39,7 @@ impl ChoicesFile {
         for entry in parse(&text).map_err(|error| refused(error.to_string()))? {
             entries.entry(entry.call.clone()).or_default().push(Arc::new(entry));
         }
-        Ok(ChoicesFile { path: path.to_owned(), entries, machine, warned: AtomicBool::new(false) })
+        Ok(ChoicesFile { path: path.to_owned(), entries, machine, warned: false.into(), followed: false.into() })
     }
 
     /// The number of records.
@@ -50,12 +52,15 @@ impl ChoicesFile {
         self.entries.is_empty()
     }
 
-    /// What is said of a call without a record, if there is one of the operator for other arguments.
-    fn of_other_arguments(&self, call: &Call) -> Option<String> {
-        let like = |other: &&Call| {
-            (&other.operator, other.purpose, other.precisions) == (&call.operator, call.purpose, call.precisions)
-        };
-        let first = self.entries.keys().filter(like).min()?;
+    /// What is said of a call without a record, if there is one of the operator for the same purpose.
+    fn of_something_else(&self, call: &Call) -> Option<String> {
+        let like = |other: &&Call| (&other.operator, other.purpose) == (&call.operator, call.purpose);
+        let differs = |other: &Call| other.precisions != call.precisions;
+        let first = self.entries.keys().filter(like).min_by_key(|other| (differs(other), *other))?;
+        if differs(first) {
+            let (of, here) = (first.precisions, call.precisions);
+            return Some(format!("the file has a record of it with precision {of}, here it is {here}"));
+        }
         let of =
             |is_program| if is_program { "as a program of its own" } else { "as one of several calls of a program" };
         Some(match first.arguments == call.arguments {
@@ -88,10 +93,13 @@ impl Choices for ChoicesFile {
         // What is known of the call in other programs is better than nothing.
         let elsewhere = self.entries.get(&call.elsewhere());
         let Some(entries) = own.filter(good).or(elsewhere.filter(good)).or(own).or(elsewhere) else {
-            return self.of_other_arguments(&call).map_or(Found::Nothing, Found::Ignored);
+            return self.of_something_else(&call).map_or(Found::Nothing, Found::Ignored);
         };
         match entries.iter().find(|entry| self.foreign(entry, &target).is_none()) {
-            Some(entry) => Found::Entry(entry.clone()),
+            Some(entry) => {
+                self.followed.store(true, Ordering::Relaxed);
+                Found::Entry(entry.clone())
+            }
             None => {
                 let reason = entries.first().and_then(|entry| self.foreign(entry, &target)).unwrap_or_default();
                 // Once: the others are of the same device as a rule.
@@ -100,6 +108,19 @@ impl Choices for ChoicesFile {
                 }
                 Found::Ignored(reason)
             }
+        }
+    }
+
+    fn compiled(&self, told: &[Told]) {
+        let none = self.machine.is_some() && !self.followed.load(Ordering::Relaxed);
+        if none && !self.warned.swap(true, Ordering::Relaxed) {
+            let (path, count) = (self.path.display(), self.len());
+            if count == 0 {
+                return tracing::warn!("{path}: no records; the list decides");
+            }
+            let why = told.iter().find(|told| told.outcome.is_err()).map(|told| format!(" ({told})"));
+            let why = why.unwrap_or_default();
+            tracing::warn!("{path}: none of its {count} records is of a call of this program{why}; the list decides");
         }
     }
 }

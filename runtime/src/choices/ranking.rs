@@ -109,6 +109,11 @@ pub trait Choices: Send + Sync + fmt::Debug {
     fn measure(&self, wanted: &[Wanted], peak: Option<u64>) {
         let _ = (wanted, peak);
     }
+
+    /// A program was compiled that is to be run; `told` is what was found for its calls.
+    fn compiled(&self, told: &[Told]) {
+        let _ = told;
+    }
 }
 
 /// What a ranking found out, for people.

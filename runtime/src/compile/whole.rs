@@ -67,6 +67,10 @@ pub fn gradients_stage(trace: Trace, wrt: &[usize], options: &Options) -> Result
 fn compiled(trace: Trace, options: &Options, foreign: bool) -> Result<(Program, Vec<Stage>)> {
     let _pinned = registered::pin();
     let stages = all(reached(trace, options, foreign))?;
+    if let Some(choices) = &options.choices {
+        let told: Vec<_> = stages.iter().flat_map(|stage| stage.choices.iter().cloned()).collect();
+        choices.compiled(&told);
+    }
     let program = program_of(&stages, options)?;
     Ok((program, stages))
 }

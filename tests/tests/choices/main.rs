@@ -329,6 +329,11 @@ fn records_of_other_shapes_are_ignored_with_a_reason() {
     let reason = "the file has a record of it for input: f32[4, 8]";
     let line = format!("no choice of choices::doubled(input: f32[8, 4]), forward, a program of its own: {reason}");
     assert!(explain(&stages).contains(&line), "{}", explain(&stages));
+    let mut of_other_precision = entry(DECOMPOSED, Purpose::Forward);
+    of_other_precision.call.precisions = Precision::Tf32.into();
+    let stages = staged(&program(&[4, 8]), &[of_other_precision]);
+    let reason = "the file has a record of it with precision tf32, here it is exact";
+    assert!(explain(&stages).contains(reason), "{}", explain(&stages));
     // One of the gradient says nothing of the call alone.
     let stages = staged(&program(&[8, 4]), &[entry(DECOMPOSED, Purpose::Differentiated)]);
     assert!(!explain(&stages).contains("no choice of"), "{}", explain(&stages));
