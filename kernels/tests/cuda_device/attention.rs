@@ -3,6 +3,7 @@
 use fulgurite_kernels::DType;
 use fulgurite_kernels::cuda::cudnn::{AttentionOperands, AttentionPlan, Cudnn, Pass, Problem, Strides};
 use fulgurite_kernels::cuda::{CaptureMode, CudaError, DeviceMemory, Version, probe};
+use fulgurite_kernels::launch::DeviceAddress;
 use half::{bf16, f16};
 
 use crate::fixture::{Device, device, numbers, random};
@@ -211,8 +212,11 @@ fn worst(found: &[f64], expected: &[f64]) -> f64 {
 struct Run {
     forward: AttentionPlan,
     backward: AttentionPlan,
+    /// Forward without sums.
+    alone: AttentionPlan,
     inputs: [Tensor; 4],
-    results: [Tensor; 4],
+    /// out, d_query, d_key, d_value, and out without sums.
+    results: [Tensor; 5],
     log_sums: DeviceMemory,
     row_sums: DeviceMemory,
     workspace: DeviceMemory,
@@ -222,32 +226,30 @@ impl Run {
     fn new(device: &Device, library: &Cudnn, case: &Case) -> Result<Run, CudaError> {
         let forward = AttentionPlan::new(library, &case.problem(Pass::Forward))?;
         let backward = AttentionPlan::new(library, &case.problem(Pass::Backward))?;
+        let alone = AttentionPlan::new(library, &case.problem(Pass::Alone))?;
         let [query, d_out] = [1, 4].map(|seed| Tensor::random(device, case, false, seed));
         let [key, value] = [2, 3].map(|seed| Tensor::random(device, case, true, seed));
         let lines = case.batch * case.heads[0] * case.rows[0];
-        let bytes = forward.workspace_bytes().max(backward.workspace_bytes()).max(16);
-        println!(
-            "{case:?}: engines {} and {}, workspace {} and {}",
-            forward.engine(),
-            backward.engine(),
-            forward.workspace_bytes(),
-            backward.workspace_bytes()
-        );
+        let plans = [&forward, &backward, &alone];
+        let needed = plans.map(AttentionPlan::workspace_bytes);
+        println!("{case:?}: engines {:?}, workspace {needed:?}", plans.map(AttentionPlan::engine));
+        let bytes = needed.into_iter().fold(16, usize::max);
         Ok(Run {
             forward,
             backward,
+            alone,
             inputs: [query, key, value, d_out],
-            results: [false, false, true, true].map(|of_keys| Tensor::new(device, case, of_keys, None)),
+            results: [false, false, true, true, false].map(|of_keys| Tensor::new(device, case, of_keys, None)),
             log_sums: device.upload(&vec![0xFF; lines * 4]),
             row_sums: device.upload(&vec![0xFF; lines * 4]),
             workspace: DeviceMemory::new(&device.context, bytes)?,
         })
     }
 
-    /// Enqueues both passes.
+    /// Enqueues all passes.
     fn enqueue(&self, device: &Device, case: &Case) -> Result<(), CudaError> {
         let [query, key, value, d_out] = self.inputs.each_ref().map(|tensor| tensor.memory.address());
-        let [out, d_query, d_key, d_value] = self.results.each_ref().map(|tensor| tensor.memory.address());
+        let [out, d_query, d_key, d_value, out_alone] = self.results.each_ref().map(|tensor| tensor.memory.address());
         let of = |heads: &[_]| AttentionOperands {
             heads: heads.to_vec(),
             log_sums: self.log_sums.address(),
@@ -259,7 +261,10 @@ impl Run {
         unsafe {
             self.forward.run(&device.stream, &of(&[query, key, value, out]), scale)?;
             let heads = [query, key, value, out, d_out, d_query, d_key, d_value];
-            self.backward.run(&device.stream, &of(&heads), scale)
+            self.backward.run(&device.stream, &of(&heads), scale)?;
+            let heads = of(&[query, key, value, out_alone]);
+            let without = AttentionOperands { log_sums: DeviceAddress::NULL, row_sums: DeviceAddress::NULL, ..heads };
+            self.alone.run(&device.stream, &without, scale)
         }
     }
 
@@ -268,7 +273,7 @@ impl Run {
     }
 }
 
-const CASES: [Case; 9] = {
+const CASES: [Case; 11] = {
     let case = Case {
         dtype: DType::BF16,
         batch: 2,
@@ -288,6 +293,8 @@ const CASES: [Case; 9] = {
         Case { heads: [4, 1], is_causal: false, layout: Heads::Adjacent, ..case },
         Case { rows: [200, 384], is_causal: false, ..case },
         Case { rows: [33, 128], layout: Heads::Adjacent, ..case },
+        Case { width: 192, rows: [130, 128], ..case },
+        Case { width: 256, dtype: DType::F16, heads: [4, 2], layout: Heads::Packed, ..case },
     ]
 };
 
@@ -316,6 +323,7 @@ fn attention_agrees_with_attention_in_f64_and_gives_equal_bits() {
             ("d_query", &found[1], &expected.d_query, 8.0),
             ("d_key", &found[2], &expected.d_key, 8.0),
             ("d_value", &found[3], &expected.d_value, 8.0),
+            ("out, alone", &found[4], &expected.out, 4.0),
         ];
         for (name, found, expected, times) in pairs {
             let error = worst(found, expected);

@@ -186,7 +186,7 @@ impl fmt::Display for Work {
                 };
                 write!(f, "{m} x {n} x {k}, {form}, {dtype}")
             }
-            Work::Affine { dtype, .. } => write!(f, "gelu(x * a + b), {dtype}"),
+            Work::Affine { elements, dtype } => write!(f, "gelu(x * a + b), {elements} elements, {dtype}"),
         }
     }
 }
