@@ -108,8 +108,8 @@ sanitize() {
     local together=${TOGETHER:-6} begun=0 work
     work=$(mktemp -d)
     touch "$work/passed"
-    # racecheck orders what a thread did before it arrived at a barrier, and nothing of the other threads that it
-    # arrives for: with these sources all arrive. Those that were asked for stand beside them.
+    # For racecheck, an arrival at a barrier orders only what the arriving thread did. With these sources all threads of
+    # a warp arrive. Sources of the caller's FULGURITE_CUDA_SOURCES are beside them.
     mkdir "$work/sources"
     [ -z "${FULGURITE_CUDA_SOURCES:-}" ] || cp -r "$FULGURITE_CUDA_SOURCES/." "$work/sources"
     find "$work/sources" -name wgmma.cuh -delete
@@ -133,7 +133,7 @@ sanitize() {
         local options=(--tool "$tool" --error-exitcode 9)
         [ "$tool" != memcheck ] || options+=(--report-api-errors no)
         compute-sanitizer "${options[@]}" "$@" --test-threads=1 >"$log" 2>&1 || passed=0
-        # Of f32 and of 16 bits an executor may have only one.
+        # An executor may have no kernels of an element type.
         if [[ $* != *::consistency::* ]] && grep -q '^test result.* 0 passed; 0 failed' "$log"; then passed=0; fi
         {
             flock 9
@@ -147,9 +147,10 @@ sanitize() {
             local dtype=${DTYPE:-f32} of=consistency::$executor
             # Kernels of bf16 are others than those of f32, or there are no others.
             case $tool-$executor in
-                # Its kernels are the library's: racecheck and initcheck report them, synccheck ends them.
+                # The kernels are the library's: racecheck and initcheck report errors in them, synccheck stops them.
                 racecheck-cudnn | initcheck-cudnn | synccheck-cudnn) continue ;;
-                # initcheck reports what products of 8 and 16 bits by the library wrote; here are none.
+                # initcheck takes results of the library's products of 8 and 16 bits for never written. These two
+                # symbols have no such products.
                 initcheck-flash)
                     watched 'attention by flash' "$tool" "$folder/generated" "flash::attention::$of::bf16"
                     watched 'its gradients' "$tool" "$folder/generated" "flash::attention_backward::$of::bf16"
@@ -162,7 +163,7 @@ sanitize() {
         done
         # Generated kernels of every kind: rows by lanes, blocks and clusters, one row over its value, stages.
         watched 'generated kernels' "$tool" "$folder/cuda_generated" rows --skip speed --skip under_load
-        # A test takes a barrier away on purpose, and one asks for what is out of bounds. Attention is the library's.
+        # A test takes a barrier away on purpose, and one asks for what is out of bounds. Attention is the library's: see above.
         local skipped=(--skip a_missing_barrier --skip faults --skip products)
         [ "$tool" = memcheck ] || skipped+=(--skip attention)
         watched 'the CUDA floor' "$tool" "$folder/cuda_device" "${skipped[@]}"

@@ -37,12 +37,12 @@ def say(**fields):
 
 
 def peer(row, who, measure, repeats=None):
-    """Measures a row, or says why it cannot be measured; `repeats` tells whose results have the same bits each time."""
+    """Measures a row, or says why it cannot be measured. `repeats` gives the names of figures with the same bits."""
     try:
         figures = measure()
         try:
             same = repeats() if repeats else None
-        except RuntimeError:  # There was no memory to look.
+        except RuntimeError:  # The figures count without this, as where memory does not suffice for it.
             same = None
         say(row=row["name"], who=who, figures=figures, repeats=same)
     except Exception as error:  # Whatever a peer cannot do is a line of the table.
@@ -265,9 +265,9 @@ def attention_row(row, device):
             return repeating(*prepared())
 
     def with_same_bits(run, backend):
-        """The same as PyTorch runs it where it is asked for the same bits in each run."""
+        """`run(backend)` with PyTorch's deterministic algorithms."""
         torch.use_deterministic_algorithms(True)
-        # Otherwise all memory is filled before it is written, which takes time and changes no result.
+        # Filling memory before it is written takes time and changes no result.
         torch.utils.deterministic.fill_uninitialized_memory = False
         try:
             return run(backend)

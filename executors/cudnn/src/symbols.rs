@@ -209,14 +209,15 @@ pub mod attention_alone {
     }
 }
 
-/// Heads and those of keys, queries and keys, width, causal.
+/// Heads of queries and of keys, rows of queries and of keys, the width of heads, whether it is causal.
 type Case = ([usize; 2], [usize; 2], usize, bool);
 
-/// Those of the forward pass: keys in any number.
+/// Cases of the forward pass, which takes any number of keys.
 fn forward_cases() -> impl Iterator<Item = Case> {
     CASES.into_iter().chain([([2, 2], [33, 40], 8, true), ([2, 1], [200, 150], 96, false)])
 }
 
+/// Cases of both passes.
 const CASES: [Case; 8] = [
     ([3, 3], [128, 128], 64, true),
     ([2, 2], [128, 128], 64, false),

@@ -95,13 +95,14 @@ PRODUCTS(24, 192, 96, 97, 98, 99, 100, 101, 102, "f16", f16)
 PRODUCTS(32, 256, 128, 129, 130, 131, 132, 133, 134, "bf16", bf16)
 PRODUCTS(32, 256, 128, 129, 130, 131, 132, 133, 134, "f16", f16)
 
-// Threads of a warp that arrive at a barrier for it: the first, after all have met, by `__syncwarp` or by another
-// instruction of the whole warp; or all, where racecheck watches, which takes what a thread did before it arrived for
-// ordered and no other thread's (`tests/device.sh sanitize`). It does not see then whether they met.
+// How many threads of a warp arrive at a barrier: 1 or 32. With 1 the first thread arrives for all, after the warp has
+// met in `__syncwarp` or in another instruction of the whole warp. racecheck does not know this order: for it, an
+// arrival orders only what the arriving thread did. `tests/device.sh sanitize` therefore compiles with 32 for
+// racecheck, which then cannot see whether the warp has met.
 constexpr int ARRIVING = 1;
 
-// A barrier in shared memory: so many threads, or warps, arrive in each of its phases, which are counted by their
-// parity.
+// A barrier in shared memory. A phase ends when as many threads have arrived as `start` says; phases are counted by
+// their parity.
 struct Barrier {
     u32 at;
 

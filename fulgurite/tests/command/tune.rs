@@ -59,11 +59,14 @@ fn what_is_measured_is_written_and_followed() {
     let train = |batch: &str, choices: &str| {
         let size = ["train", "gpt2", "--size", "nano", "--batch", batch, "--steps", "1"];
         let files = ["--out", &format!("{batch}-{choices}"), "--choices", choices];
-        run_in(folder, &[&size[..], &files[..]].concat()).err
+        let ran = run_in(folder, &[&size[..], &files[..]].concat());
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        ran.err
     };
     let said = train("8", "step.choices");
     assert!(
-        said.contains(&format!("none of its {records} record")) && said.contains("has a record of it for"),
+        said.contains(&format!("no record ({records} in all) is of a call of this program"))
+            && said.contains("has a record of it for"),
         "{said}"
     );
     let said = train("4", "step.choices");

@@ -150,8 +150,8 @@ fn results_of_16_bits_that_do_not_fit_the_caches() {
 }
 
 /// GELU whose parts are written past the caches as they are computed: one long row; rows of an input with gaps, of
-/// which several are a tile; stored twice; and over its input. Outputs do not begin at a line of the caches. The bits
-/// are those of a result that stays in the caches.
+/// which several are a tile; stored twice; over its input; and rounded to 16 bits, which is written when the tile is
+/// whole. Outputs do not begin at a line of the caches. All bits are those of results that stay in the caches.
 #[test]
 #[cfg_attr(miri, ignore = "takes hours")]
 fn gelu_that_does_not_fit_the_caches() {
@@ -168,11 +168,19 @@ fn gelu_that_does_not_fit_the_caches() {
         apply(ScalarOp::Mul, 7, 6),
     ];
     let least = streaming_threshold() / 4 + 1;
-    for (width, row_stride, times, in_place) in
-        [(least + 77, least + 77, 1, false), (100, 103, 1, false), (100, 103, 2, false), (100, 100, 1, true)]
-    {
-        let outputs = vec![(8, DType::F32); times];
-        let program = FusedProgram { input_dtypes: vec![DType::F32], nodes: nodes.clone(), outputs };
+    let long = least + 77;
+    let cases = [
+        (long, long, DType::F32, 1, false),
+        (100, 103, DType::F32, 1, false),
+        (100, 103, DType::F32, 2, false),
+        (100, 100, DType::F32, 1, true),
+        (2 * long, 2 * long, DType::BF16, 1, false),
+    ];
+    for (width, row_stride, dtype, times, in_place) in cases {
+        let program =
+            FusedProgram { input_dtypes: vec![DType::F32], nodes: nodes.clone(), outputs: vec![(8, dtype); times] };
+        let before = 5 * dtype.size();
+        // The bytes of the results, and whether they were streamed.
         let run = |x: &[f32], shape: [usize; 2]| {
             let (strides, read_strides) = (contiguous_strides(&shape), [row_stride as isize, 1]);
             let mut results = vec![vec![f32::NAN; shape[0] * shape[1] + 5]; times];
@@ -182,35 +190,42 @@ fn gelu_that_does_not_fit_the_caches() {
             let layouts = vec![OutputLayout { shape: &shape, strides: &strides }; times];
             let kernel = FusedKernel::new(&program, &shape, &[&read_strides], &layouts);
             let body = &kernel.plan.stages[0].body;
-            let stored = |steps: &[Step]| steps[0].is_long() && matches!(steps[1].operation, Operation::Store(0));
-            assert!(body.windows(2).any(stored), "parts are stored where they are computed");
-            let first = results[0][5..].as_mut_ptr();
-            let mut targets: Vec<_> =
-                results.iter_mut().map(|out| TensorMut::from_slice(&mut out[5..], &shape, &strides)).collect();
-            // SAFETY: a live slice, or that of an output, of the same form.
-            let input = unsafe {
-                let source = if in_place { first.cast_const() } else { x.as_ptr() };
-                TensorRef::overlapped(DType::F32, &shape, &read_strides, source.cast())
+            let in_parts = |steps: &[Step]| steps[0].is_long() && matches!(steps[1].operation, Operation::Store(0));
+            assert!(body.windows(2).any(in_parts) || dtype != DType::F32, "parts are stored where they are computed");
+            assert_eq!(kernel.plan.rows_per_tile > 1, row_stride > width, "rows of a tile");
+            let starts: Vec<*mut u8> = results.iter_mut().map(|out| out.as_mut_ptr().cast()).collect();
+            let source = if in_place { starts[0].wrapping_add(before).cast_const() } else { x.as_ptr().cast() };
+            // SAFETY: live slices; the input is one of them, or the output of the same form.
+            let (input, mut targets) = unsafe {
+                let target = |start: &*mut u8| TensorMut::overlapped(dtype, &shape, &strides, start.add(before));
+                let targets: Vec<_> = starts.iter().map(target).collect();
+                (TensorRef::overlapped(DType::F32, &shape, &read_strides, source), targets)
             };
             kernel.run(&[input], &mut targets).unwrap();
-            drop(targets);
-            assert!(results.iter().all(|out| out[..5].iter().all(|x| x.is_nan())));
-            (results, kernel.plan.outputs[0].streaming, kernel.plan.rows_per_tile)
+            let bytes = |out: &Vec<f32>| out.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>();
+            let whole: Vec<Vec<u8>> = results.iter().map(bytes).collect();
+            let untouched = bytes(&vec![f32::NAN; 5]);
+            assert!(whole.iter().all(|bytes| bytes[..before] == untouched[..before]));
+            let written = before..before + shape[0] * shape[1] * dtype.size();
+            let streaming = kernel.plan.outputs[0].streaming;
+            (whole.into_iter().map(|bytes| bytes[written.clone()].to_vec()).collect::<Vec<_>>(), streaming)
         };
         let rows = least.div_ceil(width);
         let x = numbers(rows * row_stride);
-        let (whole, streaming, rows_of_tile) = run(&x, [rows, width]);
-        assert!(streaming && (rows_of_tile > 1) == (row_stride > width), "{rows}x{width}: {rows_of_tile}");
-        // Rows do not depend on one another.
-        let few = rows.min(7);
-        let length = few * width.min(4000);
-        for start in [0, rows - few] {
-            let shape = [few, length / few];
-            let (part, streaming, _) = run(&x[start * row_stride..][..(few - 1) * row_stride + length / few], shape);
+        let (whole, streaming) = run(&x, [rows, width]);
+        assert!(streaming, "{rows}x{width}");
+        // Elements do not depend on one another: piece by piece, some rows or a part of the only one.
+        let (few, columns) = if rows == 1 { (1, 4000) } else { (40, width) };
+        for first in (0..rows * width).step_by(few * columns) {
+            let count = (few * columns).min(rows * width - first);
+            let (row, column) = (first / width, first % width);
+            let shape = [count.div_ceil(columns), columns.min(count)];
+            let read = (shape[0] - 1) * row_stride + shape[1];
+            let (piece, streaming) = run(&x[row * row_stride + column..][..read], shape);
             assert!(!streaming);
-            for (whole, part) in whole.iter().zip(&part) {
-                let wrong = (0..length).find(|i| whole[5 + start * width + i].to_bits() != part[5 + i].to_bits());
-                assert_eq!(wrong, None, "{rows}x{width} from row {start}");
+            for (whole, piece) in whole.iter().zip(&piece) {
+                let range = first * dtype.size()..(first + count) * dtype.size();
+                assert!(whole[range] == piece[..], "{rows}x{width} of {dtype}, from row {row}, column {column}");
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use crate::machine::last_level_cache;
 
 /// Outputs of at least this many bytes are streamed: three quarters of the last-level cache, as the C library's
-/// `memcpy` does. In the unit tests of this crate they are as many on every machine.
+/// `memcpy` does. In the unit tests of this crate the limit is the same on every machine.
 pub(crate) fn streaming_threshold() -> usize {
     if cfg!(test) {
         return 1 << 20;

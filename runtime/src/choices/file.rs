@@ -120,7 +120,7 @@ impl Choices for ChoicesFile {
             }
             let why = told.iter().find(|told| told.outcome.is_err()).map(|told| format!(" ({told})"));
             let why = why.unwrap_or_default();
-            tracing::warn!("{path}: none of its {count} records is of a call of this program{why}; the list decides");
+            tracing::warn!("{path}: no record ({count} in all) is of a call of this program{why}; the list decides");
         }
     }
 }

@@ -110,7 +110,8 @@ pub trait Choices: Send + Sync + fmt::Debug {
         let _ = (wanted, peak);
     }
 
-    /// A program was compiled that is to be run; `told` is what was found for its calls.
+    /// Called when a program, or one with its vector-Jacobian product, was compiled to be run; `told` is what was found
+    /// for its calls.
     fn compiled(&self, told: &[Told]) {
         let _ = told;
     }

@@ -34,7 +34,16 @@ pub(crate) fn compile_traced(trace: Trace, options: &Options) -> Result<(Program
 /// As [`split_stages`], of programs that are to be run.
 pub(crate) fn compile_split(trace: Trace, wrt: &[usize], of: &[usize], options: &Options) -> Result<Programs> {
     let options = with_records(options, &trace.target);
-    split_stages(trace, wrt, of, &options)
+    let programs = split_stages(trace, wrt, of, &options)?;
+    tell_choices(&options, [&programs.joint, &programs.forward, &programs.backward].into_iter().flatten());
+    Ok(programs)
+}
+
+/// Tells where recorded winners come from what was found for the calls of a program that is to be run.
+fn tell_choices<'a>(options: &Options, stages: impl Iterator<Item = &'a Stage>) {
+    if let Some(choices) = &options.choices {
+        choices.compiled(&stages.flat_map(|stage| stage.choices.iter().cloned()).collect::<Vec<_>>());
+    }
 }
 
 /// A program with its vector-Jacobian product for the inputs `wrt`, as [`vjp_by`] makes it. The rules are those of the
@@ -67,10 +76,7 @@ pub fn gradients_stage(trace: Trace, wrt: &[usize], options: &Options) -> Result
 fn compiled(trace: Trace, options: &Options, foreign: bool) -> Result<(Program, Vec<Stage>)> {
     let _pinned = registered::pin();
     let stages = all(reached(trace, options, foreign))?;
-    if let Some(choices) = &options.choices {
-        let told: Vec<_> = stages.iter().flat_map(|stage| stage.choices.iter().cloned()).collect();
-        choices.compiled(&told);
-    }
+    tell_choices(options, stages.iter());
     let program = program_of(&stages, options)?;
     Ok((program, stages))
 }

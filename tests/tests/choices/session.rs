@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fulgurite_ops::prelude::*;
-use fulgurite_runtime::choices::{Choices, Found, Question, Records, Wanted};
-use fulgurite_runtime::compile::{Choose, Options, explain, split_stages, stages};
+use fulgurite_runtime::choices::{Choices, Found, Question, Records, Told, Wanted};
+use fulgurite_runtime::compile::{Choose, Options, compile, explain, split_stages, stages};
 use fulgurite_runtime::jit::{Names, trace};
 use fulgurite_runtime::trace::Trace;
 use fulgurite_runtime::{Array, DType, Device, Target, TensorMeta, jit};
@@ -39,6 +39,40 @@ impl Choices for Asked {
         self.peaks.lock().unwrap().push(peak);
         self.records.measure_for(wanted, peak, self.most, &mut |_| {});
     }
+}
+
+/// Has no records, and keeps what it is told where programs are compiled to be run.
+#[derive(Debug, Default)]
+struct Heard(Mutex<Vec<Vec<String>>>);
+
+impl Choices for Heard {
+    fn find(&self, _: &Question<'_>) -> Found {
+        Found::Ignored("nothing is known".into())
+    }
+
+    fn compiled(&self, told: &[Told]) {
+        self.0.lock().unwrap().push(told.iter().map(ToString::to_string).collect());
+    }
+}
+
+#[test]
+fn who_keeps_records_is_told_what_was_found_where_programs_are_compiled_to_be_run() {
+    let heard = Arc::new(Heard::default());
+    let options =
+        Options { executors: Some(list(&["listed", "cpu"])), choices: Some(heard.clone()), ..Options::default() };
+    let told = || std::mem::take(&mut *heard.0.lock().unwrap());
+    stages(program(300), &options).unwrap();
+    assert!(told().is_empty(), "stages are looked at");
+    compile(program(300), &options).unwrap();
+    let all = told();
+    let said = "no choice of choices::next(input: f32[300]), forward, a program of its own: nothing is known";
+    assert!(all.len() == 1 && all[0].iter().any(|told| told == said), "{all:?}");
+    // Forward and backward are told of at once.
+    let twice = jit(|x: Tensor| super::doubled(super::doubled(x))).arguments(["x"]).results(["y"]).options(options);
+    twice.vjp().call(Array::zeros([20, 100], DType::F32).unwrap()).unwrap();
+    let all = told();
+    let said = "no choice of choices::doubled(input: f32[20, 100]), forward and backward: nothing is known";
+    assert!(all.len() == 1 && all[0].iter().any(|told| told == said), "{all:?}");
 }
 
 fn explained(trace: Trace, choices: &Arc<Asked>) -> String {

@@ -65,7 +65,7 @@ pub struct Peer {
     /// Why there are none.
     #[serde(default)]
     pub failed: Option<String>,
-    /// The names of the figures whose work gives the same bits in each run, where that was looked at.
+    /// The names of the figures whose results have the same bits in each run; `None` if bits were not compared.
     #[serde(default)]
     pub repeats: Option<Vec<String>>,
 }
@@ -97,8 +97,8 @@ impl Measured {
         self.best_of(figure, |_| true)
     }
 
-    /// The best of those that give the same bits in each run, as every row of ours does, where the best of all was
-    /// looked at and does not.
+    /// The best of the peers whose results have the same bits in each run, as ours have. `None` if the best of all is
+    /// one of them, or if its bits were not compared.
     pub fn best_that_repeats(&self, figure: &Figure) -> Option<(&str, f64)> {
         let repeats = |peer: &Peer| peer.repeats.as_ref().map(|names| names.contains(&figure.name));
         let best = self.best_peer(figure)?.0;

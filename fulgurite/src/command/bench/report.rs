@@ -102,8 +102,7 @@ impl Report {
         }
         text += "\nMedians; in parentheses the quartiles. A share of `copy` or `products` is that of the measured rate; on the host, of a copy beside the row.\n";
         if self.peers.is_some() && self.rows.iter().flat_map(|row| &row.peers).any(|peer| peer.repeats.is_some()) {
-            text +=
-                "Where the best peer gives other bits in each run, the best that gives the same stands behind it.\n";
+            text += "If the results of the best peer differ from run to run, the best peer whose results do not follows it.\n";
         }
         for heading in Group::ALL.map(Group::heading) {
             let rows: Vec<&Measured> = self.rows.iter().filter(|row| row.group == heading).collect();

@@ -108,7 +108,7 @@ impl Writer<'_> {
         let sums = self.graph.inner(DataType::F32, self.rows())?;
         self.graph.reduction(ReductionOperator::Add, exponentials, sums)?;
         let logarithms = self.graph.mapped(Pointwise::of(PointwiseMode::Log, sums), DataType::F32)?;
-        // The engines know the sums whether anybody reads them or not.
+        // The engines recognize the graph only with the sums in it. Where nobody reads them, they are not stored.
         let log_sums = match self.problem.pass.has_log_sums() {
             true => self.graph.stored(ids::LOG_SUMS, DataType::F32, self.rows())?,
             false => self.graph.inner(DataType::F32, self.rows())?,

@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Pass {
     /// Tensors of heads: query, key, value; out is written, and `log_sums`.
     Forward,
-    /// Forward where nothing is differentiated: without `log_sums`, which the library's kernels gain by.
+    /// Forward where nothing is differentiated. `log_sums` is not written, which makes the library's kernels faster.
     Alone,
     /// Tensors of heads: query, key, value, out, and the gradient of out; the gradients of query, key and value are
     /// written. `log_sums` is read.
@@ -99,7 +99,8 @@ pub struct Problem {
 /// What the address of every operand is a multiple of, in bytes, and strides of more than one element.
 pub const ALIGNMENT: usize = 16;
 
-/// The widest heads, in elements; above 128 the library has engines for sm_90 and newer.
+/// The widest heads, in elements. Not every architecture has engines for heads above 128; sm_90 has them for all
+/// passes.
 pub const WIDEST: usize = 256;
 
 /// Workspace of any engine, in bytes.
