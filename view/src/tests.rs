@@ -23,12 +23,12 @@ fn subject(texts: &[&str]) -> Subject {
 
 /// The planned training steps of GPT-2 that the suite stores: for the host and for CUDA.
 fn planned() -> Vec<Trace> {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tests/snapshots");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tests/models/snapshots");
     let mut found = Vec::new();
     for entry in std::fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if name.starts_with("gpt2_traces__") && name.contains("planned") && name.ends_with(".snap") {
+        if name.starts_with("models__gpt2_traces__") && name.contains("planned") && name.ends_with(".snap") {
             let text = std::fs::read_to_string(&path).unwrap();
             found.push(parse(&text[text.find("# fulgurite trace").unwrap()..]).unwrap());
         }

@@ -22,7 +22,7 @@ mod erf_by_sim {
 
 #[test]
 fn a_kernel_moves_the_line_of_its_operator_alone() {
-    let stored = include_str!("snapshots/fallback__fallback.snap");
+    let stored = include_str!("simulated/snapshots/simulated__fallback__fallback.snap");
     // Below the header that insta writes.
     let before = stored.split_once("\n---\n").unwrap().1;
     let after = function::claimed();

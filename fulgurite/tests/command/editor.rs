@@ -32,7 +32,7 @@ fn repository() -> PathBuf {
 /// The stored programs of operators and of models.
 pub fn snapshots() -> Vec<(String, String)> {
     let mut found = Vec::new();
-    for folder in ["tests/snapshots", "tests/tests/snapshots"] {
+    for folder in ["tests/snapshots", "tests/tests/models/snapshots", "tests/tests/programs/snapshots"] {
         for entry in std::fs::read_dir(repository().join(folder)).unwrap() {
             let path = entry.unwrap().path();
             let text = std::fs::read_to_string(&path).unwrap();

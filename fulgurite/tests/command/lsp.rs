@@ -47,7 +47,7 @@ fn definitions_references_and_highlights() {
 
 #[test]
 fn hover_says_type_executor_refusals_memory_and_life() {
-    let planned = |(name, _): &(String, String)| name == "gpt2_traces__gpt2_train_step_planned.snap";
+    let planned = |(name, _): &(String, String)| name == "models__gpt2_traces__gpt2_train_step_planned.snap";
     let (_, text) = snapshots().into_iter().find(planned).unwrap();
     let mut client = Client::open(URI, &text);
     let found = client.hover(URI, &position_of(&text, "h.0.attn.c_attn.linear.matmul: ", 9));

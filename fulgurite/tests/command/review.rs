@@ -6,8 +6,8 @@ use std::process::Command;
 use crate::browser::Browser;
 use crate::{Ran, run_in};
 
-const STEP: &str = "tests/tests/snapshots/gpt2_traces__gpt2_train_step_cuda_planned.snap";
-const HOST_STEP: &str = "tests/tests/snapshots/gpt2_traces__gpt2_train_step_planned.snap";
+const STEP: &str = "tests/tests/models/snapshots/models__gpt2_traces__gpt2_train_step_cuda_planned.snap";
+const HOST_STEP: &str = "tests/tests/models/snapshots/models__gpt2_traces__gpt2_train_step_planned.snap";
 pub const NORM: &str = "tests/snapshots/rms_norm.snap";
 
 /// A stored text of this repository.

@@ -1,0 +1,11 @@
+//! Kernels of the host: through views, with extents that do not fit, in random fused programs.
+
+#[path = "../generated/cases/mod.rs"]
+mod cases;
+#[path = "../generated/operands.rs"]
+#[allow(dead_code)]
+mod operands;
+
+mod fused_random;
+mod views;
+mod wrong_extents;

@@ -1,0 +1,4 @@
+//! What declarations expand to, and how much of it.
+
+mod expansions;
+mod size;

@@ -1,0 +1,12 @@
+//! Operators, rewrites and executors that tests declare, in compiled programs.
+
+#[path = "../device/mod.rs"]
+mod device;
+
+mod autocast;
+mod derivatives;
+mod device_runs;
+mod effects;
+mod fuzz;
+mod rewriting;
+mod vjp_calls;

@@ -1,0 +1,32 @@
+//! What no single declaration says: compiled programs of several operators, their transforms, plans and calls.
+
+#[path = "../device/mod.rs"]
+mod device;
+
+mod absurd;
+mod batch;
+mod batch_norm;
+mod checkpoint;
+mod chunked_logits;
+mod column_sums;
+mod concurrent_calls;
+mod copies;
+mod costs;
+mod device_ordinals;
+mod dlpack;
+mod early_reads;
+mod hand_written_traces;
+mod joins;
+mod lists;
+mod memory_plan;
+mod mutated_plans;
+mod padding;
+mod pipeline;
+mod recompute;
+mod registration;
+mod rounded_division;
+mod run_time_errors;
+mod softmax;
+mod streams;
+mod strided_results;
+mod turned_operands;

@@ -1,0 +1,5 @@
+//! The sources of the repository: layers, facts, prose.
+
+mod facts;
+mod imports;
+mod prose;
