@@ -159,7 +159,11 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
         Ok(())
     }));
     let causes = Arc::new(Causes::default());
-    trials.extend(tests.into_iter().map(|test| trial(test, &causes)));
+    let on_request = settings.on_request.unwrap_or(|_| false);
+    trials.extend(tests.into_iter().map(|test| {
+        let ignored = test.skip.is_some() || on_request(&test);
+        trial(test, &causes).with_ignored_flag(ignored)
+    }));
     for (kind, reason) in absent_devices() {
         eprintln!("the tests of {kind} executors are skipped: {reason}");
         // Skipped, unless the environment says that this machine has to have one.
@@ -234,7 +238,7 @@ fn asked_for(filter: &str, unlisted: &[(PathBuf, usize, usize)]) -> Option<Strin
 }
 
 fn trial(test: GeneratedTest, causes: &Arc<Causes>) -> Trial {
-    let GeneratedTest { name, operator, template, skip, run, .. } = test;
+    let GeneratedTest { name, operator, template, run, .. } = test;
     let (causes, own) = (causes.clone(), name.clone());
     Trial::test(name, move || match run() {
         Ok(Outcome::Passed | Outcome::Nothing(_)) => Ok(()),
@@ -245,7 +249,6 @@ fn trial(test: GeneratedTest, causes: &Arc<Causes>) -> Trial {
             Err(Failed::without_message())
         }
     })
-    .with_ignored_flag(skip.is_some())
 }
 
 #[cfg(test)]

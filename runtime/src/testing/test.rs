@@ -26,6 +26,8 @@ pub struct Settings {
     /// Tests of the first executor have the directives of the second: whether tolerances that one is allowed catch
     /// what another does wrong.
     pub directives_of: Option<[&'static str; 2]>,
+    /// Selects tests that are ignored unless `-- --include-ignored` asks for them: those that another suite repeats.
+    pub on_request: Option<fn(&GeneratedTest) -> bool>,
 }
 
 impl Default for Settings {
@@ -45,6 +47,7 @@ impl Default for Settings {
             sources: vec![root.join("src")],
             command: format!("cargo test{package}{target} -- --exact"),
             directives_of: None,
+            on_request: None,
         }
     }
 }
