@@ -85,9 +85,18 @@ impl List {
         Ok(retarget(trace, &Target::of(Device::new(self.device(), 0))?))
     }
 
-    /// Compiles a trace of the host's for the device that the list runs on.
+    /// Compiles a trace of the host's for the device that the list runs on. The first and the last stage are verified;
+    /// `round_trip` verifies the stages between them, and so does a compilation whose last stage is wrong, to name the
+    /// transform.
     pub fn compile(&self, trace: &Trace) -> Result<Program> {
-        Ok(compile(self.placed(trace)?, &self.options())?.0)
+        let placed = self.placed(trace)?;
+        placed.verify()?;
+        let verified = compile(placed.clone(), &Options { verify: false, ..self.options() })
+            .and_then(|(program, _)| program.trace().verify().map(|()| program));
+        match verified {
+            Ok(program) => Ok(program),
+            Err(_) => Ok(compile(placed, &self.options())?.0),
+        }
     }
 
     pub fn options(&self) -> Options {

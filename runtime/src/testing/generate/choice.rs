@@ -100,14 +100,9 @@ pub(super) fn wanted(template: Template, dtype: DType, first: DType, device: boo
         Template::Consistency if device => true,
         Template::CotangentLinearity => dtype == DType::F64,
         _ if device => dtype == first,
-        Template::Meta
-        | Template::Consistency
-        | Template::Bounds
-        | Template::Checker
-        | Template::Decomposition
-        | Template::Bits => true,
+        Template::Meta | Template::Consistency | Template::Bounds | Template::Checker | Template::Decomposition => true,
         // One of each way to do arithmetic.
-        Template::Layout | Template::Determinism | Template::Effects | Template::InPlace => {
+        Template::Bits | Template::Layout | Template::Determinism | Template::Effects | Template::InPlace => {
             matches!(dtype, DType::F32 | DType::BF16 | DType::I64 | DType::Bool) || dtype == first
         }
         Template::Gradient => dtype.is_floating(),
