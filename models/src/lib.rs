@@ -7,12 +7,14 @@
 // Naming the crate links the executors into every program that has models.
 use fulgurite_executors as _;
 
+pub mod activation;
 mod argument_error;
 pub mod batches;
 pub mod blocks;
 pub mod cache;
 pub mod checkpoint;
 pub mod config;
+mod config_fields;
 pub mod corpus;
 pub mod debug;
 pub mod decode;
@@ -20,8 +22,10 @@ pub mod decoder;
 pub mod documents;
 pub mod dropout;
 pub mod durable;
+mod foreign_file;
 pub mod generate;
 pub mod gpt2;
+mod gpt2_config_file;
 pub mod head;
 mod held;
 pub mod host_tensor;
@@ -43,10 +47,12 @@ pub mod run_file;
 pub mod sampling;
 pub mod schedule;
 pub mod step;
+mod stories;
 pub mod streaming;
 mod tensor_bytes;
 pub mod tensor_file;
 pub mod tokenizer;
+pub mod tokenizer_copy;
 pub mod tokenizer_error;
 pub mod tokenizer_file;
 pub mod tokens;

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::config::DecoderConfig;
 use super::files::{DecoderFilesError, folder_of, json_of, write_beside, write_failed, write_text};
-use super::hugging_face_config::{Kind, from_json, kind_of, to_json};
+use super::hugging_face_config::{Kind, fault_of_type, from_json, kind_of, to_json};
 use crate::durable;
 use crate::host_tensor::HostTensor;
 use crate::model::Model;
@@ -32,6 +32,14 @@ fn configuration(folder: &Path) -> Result<(Kind, DecoderConfig), DecoderFilesErr
 /// Whether tensors have the names of a decoder's.
 pub(crate) fn is_one(tensors: &BTreeMap<String, HostTensor>) -> bool {
     tensors.keys().any(|name| name.starts_with("model.") || name.starts_with("gpt_neox."))
+}
+
+/// What is wrong with tensors that are not a decoder's, where the `config.json` of their folder says that they are of
+/// another model than a GPT-2. Other faults of that file are told by its reader.
+pub(crate) fn other_type(folder: &Path) -> Option<DecoderFilesError> {
+    let path = folder.join(CONFIG);
+    let message = fault_of_type(&json_of(&path).ok()?)?;
+    Some(DecoderFilesError::File { path, message })
 }
 
 /// The decoder of these tensors, with the configuration of the `config.json` in `folder`.
@@ -153,7 +161,11 @@ fn their_tensors(
             start = end;
         }
     }
-    let same = |old: &str| serde_json::from_str::<Value>(old).is_ok_and(|old| old == file);
+    // It may have fields more that change nothing, such as ids of tokens.
+    let same = |old: &str| {
+        let old = serde_json::from_str::<Value>(old).ok().filter(|old| kind_of(old) == Ok(kind));
+        old.is_some_and(|old| from_json(kind, &old).is_ok_and(|old| from_json(kind, &file) == Ok(old)))
+    };
     write_beside(&beside, &format!("{file:#}\n"), same)?;
     Ok(tensors)
 }

@@ -11,7 +11,8 @@ use safetensors::SafeTensors;
 
 use crate::device;
 
-const CONFIG: GptConfig = GptConfig { vocabulary: 131, context: 16, layers: 2, heads: 2, channels: 32, dropout: 0.0 };
+const CONFIG: GptConfig =
+    GptConfig { vocabulary: 131, context: 16, layers: 2, heads: 2, channels: 32, ..GptConfig::GPT2 };
 const ROWS: usize = 4;
 
 fn floats(file: &SafeTensors<'_>, name: &str) -> Vec<f64> {
