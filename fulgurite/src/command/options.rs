@@ -148,7 +148,7 @@ impl Compile {
     /// Devices say themselves what they lack.
     pub fn options_to_run(&self, target: &Target) -> Result<Options, Failed> {
         let kind = target.kind();
-        let memory_limit = fulgurite_kernels::machine::memory_limit().filter(|_| kind == Device::CPU.kind());
+        let memory_limit = fulgurite_kernels::machine::available_memory().filter(|_| kind == Device::CPU.kind());
         let mut options = Options { memory_limit, ..self.options(target)? };
         options.choose = match &*self.choose {
             "always" => Choose::Always,
