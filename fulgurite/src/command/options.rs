@@ -144,7 +144,7 @@ impl Compile {
     }
 
     /// As the compiler takes them, for programs that are run on a device of this target's kind. Where that is the CPU,
-    /// a program that needs more memory than the machine has is refused: it would take the whole process with it.
+    /// a program that needs more memory than is available is refused: it would take the whole process with it.
     /// Devices say themselves what they lack.
     pub fn options_to_run(&self, target: &Target) -> Result<Options, Failed> {
         let kind = target.kind();
