@@ -1,13 +1,15 @@
 //! Folders that processes, and users, keep files in together: each file is there as a whole or not at all, readable by
 //! whoever may read the folder, and the oldest are removed when there are too many.
 
-use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use tempfile::{Builder, NamedTempFile};
+
+use crate::regular_file;
 
 /// A process checks the size of a folder at its first file and then after this number of files.
 const PRUNE_EVERY: usize = 256;
@@ -49,16 +51,17 @@ impl Folder {
     }
 
     /// The content of a file; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// Those of [`regular_file::open`] and [`regular_file::content`].
     pub fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        let path = self.path.join(name);
-        match fs::read(&path) {
-            Ok(content) => {
-                mark_used(&path);
-                Ok(Some(content))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        let file = match regular_file::open(&self.path.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        let content = regular_file::content(&file)?;
+        mark_used(&file);
+        Ok(Some(content))
     }
 
     /// Keeps a file, in the place of another of its name. A folder that cannot be written is a warning, once a process.
@@ -102,13 +105,7 @@ impl Folder {
     /// [`io::ErrorKind::TimedOut`] if another process holds it for longer than [`Folder`] waits: one that was
     /// stopped, or one on another machine whose lock a network file system did not release.
     fn turn(&self) -> io::Result<File> {
-        let path = self.path.join(LOCK);
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o666);
-        // Another user's may be held all the same.
-        let file = options.open(&path).or_else(|error| File::open(&path).map_err(|_| error))?;
+        let file = regular_file::open_lock(&self.path.join(LOCK))?;
         let start = Instant::now();
         loop {
             match file.try_lock() {
@@ -206,12 +203,10 @@ fn is_kept(name: &str) -> bool {
 }
 
 /// Has a file that is used outlive others. It may be another user's: then its age is that of its content.
-fn mark_used(path: &Path) {
+fn mark_used(file: &File) {
     let now = SystemTime::now();
-    let used = fs::metadata(path).and_then(|metadata| metadata.modified());
-    if used.is_ok_and(|used| now.duration_since(used).is_ok_and(|age| age > DAY))
-        && let Ok(file) = OpenOptions::new().append(true).open(path)
-    {
+    let used = file.metadata().and_then(|metadata| metadata.modified());
+    if used.is_ok_and(|used| now.duration_since(used).is_ok_and(|age| age > DAY)) {
         let _ = file.set_modified(now);
     }
 }
@@ -230,7 +225,7 @@ mod tests {
     }
 
     fn age(folder: &Folder, name: &str, days: u32) {
-        let file = OpenOptions::new().append(true).open(folder.path().join(name)).unwrap();
+        let file = File::options().append(true).open(folder.path().join(name)).unwrap();
         file.set_modified(SystemTime::now() - days * DAY).unwrap();
     }
 
@@ -319,6 +314,33 @@ mod tests {
         drop(held);
         assert_eq!(folder.keep_first("record", b"x", |_| Some(())), None);
         assert_eq!(folder.read("record").unwrap().unwrap(), b"x", "once it is free all is as before");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn planted_files_are_neither_followed_nor_waited_for() {
+        let home = tempfile::tempdir().unwrap();
+        let (folder, victim) = (home.path().join("kept"), home.path().join("victim"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(&victim, b"precious").unwrap();
+        std::os::unix::fs::symlink(&victim, folder.join("link")).unwrap();
+        for name in ["pipe", LOCK] {
+            assert!(std::process::Command::new("mkfifo").arg(folder.join(name)).status().unwrap().success());
+        }
+        let (done, finished) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let folder = Folder::new(folder, 1000);
+            let read = ["link", "pipe"].map(|name| folder.read(name).map_err(|error| error.kind()));
+            assert_eq!(read, [Err(io::ErrorKind::InvalidInput), Err(io::ErrorKind::InvalidInput)]);
+            assert_eq!(folder.keep_first("a", b"x", |_| Some(())), None, "the lock is a pipe");
+            for name in ["link", "pipe"] {
+                folder.keep(name, &[b"own"]);
+                assert_eq!(folder.read(name).unwrap().unwrap(), b"own", "it takes the place of what was planted");
+            }
+            done.send(()).unwrap();
+        });
+        finished.recv_timeout(Duration::from_secs(20)).expect("nothing hangs or fails");
+        assert_eq!(fs::read(victim).unwrap(), b"precious");
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod order;
 mod parallel;
 pub mod philox;
 pub mod reduce;
+pub mod regular_file;
 pub mod row;
 pub mod scalar;
 mod tile;

@@ -1,41 +1,27 @@
 //! What the system tells of the machine.
 
-use std::fs::read_to_string;
+mod memory;
 
-/// Bytes of memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Memory {
-    /// In the machine.
-    pub total: u64,
-    /// Available without swapping.
-    pub available: u64,
-}
-
-/// The machine's memory, where `/proc/meminfo` tells.
-pub fn memory() -> Option<Memory> {
-    parse_memory(&read_to_string("/proc/meminfo").ok()?)
-}
-
-/// The memory that this process may use, where the system tells: the machine's, or less where its control group has a
-/// limit (in a container, say).
-pub fn memory_limit() -> Option<u64> {
-    let groups = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    let limits = groups.iter().filter_map(|path| parse_limit(&read_to_string(path).ok()?));
-    limits.chain(memory().map(|memory| memory.total)).min()
-}
+pub use memory::{Memory, available_memory, memory};
 
 /// Size of the last-level cache of the first processor in bytes, where the system tells; otherwise 32 MiB.
 pub fn last_level_cache() -> usize {
     if cfg!(miri) {
         return 32 << 20;
     }
-    let text = read_to_string("/sys/devices/system/cpu/cpu0/cache/index3/size").unwrap_or_default();
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index3/size").unwrap_or_default();
     parse_cache(&text).unwrap_or(32 << 20)
 }
 
 /// The processor's name, where `/proc/cpuinfo` tells.
 pub fn processor() -> Option<String> {
-    parse_processor(&read_to_string("/proc/cpuinfo").ok()?)
+    parse_processor(&std::fs::read_to_string("/proc/cpuinfo").ok()?)
+}
+
+/// The machine's name, where the system tells.
+pub fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
 /// The number of the user that this process acts for; 0 where users have no numbers.
@@ -77,20 +63,6 @@ fn parse_processor(text: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-fn parse_memory(text: &str) -> Option<Memory> {
-    let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
-        kibibytes.checked_mul(1024)
-    };
-    Some(Memory { total: field("MemTotal")?, available: field("MemAvailable")? })
-}
-
-/// `max` is no limit.
-fn parse_limit(text: &str) -> Option<u64> {
-    text.trim().parse().ok()
-}
-
 fn parse_cache(text: &str) -> Option<usize> {
     text.trim().strip_suffix('K')?.parse::<usize>().ok()?.checked_mul(1024)
 }
@@ -101,12 +73,7 @@ mod tests {
 
     #[test]
     fn what_the_system_tells_is_read() {
-        let memory = parse_memory("MemTotal:  16 kB\nMemFree: 1 kB\nMemAvailable:   8 kB\n").unwrap();
-        assert_eq!((memory.total, memory.available), (16 << 10, 8 << 10));
-        assert!(parse_memory("MemTotal: many kB").is_none());
-        assert!(parse_memory("MemTotal: 18446744073709551615 kB\nMemAvailable: 1 kB").is_none());
         assert_eq!(parse_processor("processor : 0\nmodel name : A B\n").as_deref(), Some("A B"));
-        assert_eq!(["4096\n", "max\n", ""].map(parse_limit), [Some(4096), None, None]);
         assert_eq!(["266240K\n", "16M", ""].map(parse_cache), [Some(266_240 << 10), None, None]);
     }
 }

@@ -4,14 +4,16 @@
 //! step. Partial files of killed processes are removed by the next write; those of living ones hold a lock and are left
 //! alone.
 //!
-//! The folder may be shared with others. A partial file is always a new one, so a link that somebody put in its place
-//! is not followed; what is removed is a regular file, and opening it neither follows a link nor waits for a pipe. A
+//! The folder may be shared with others. A partial file is always a new one, so a link that another user put in its
+//! place is not followed; what is removed is a regular file, and opening it neither follows a link nor waits for a pipe. A
 //! path that is a symbolic link stays one: the file that it names is replaced. Only regular files are replaced.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use fulgurite_kernels::regular_file;
 
 /// How far a replacement has come; also where it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,18 +142,13 @@ impl Partial {
             // only until it has removed the file. (Where a file system has no locks, a file removed later fails to be
             // renamed, and the old content stays.)
             let _ = file.lock();
+            let is_named = regular_file::is_named(&partial, &file);
             let guard = Partial(Some(partial));
-            if guard.names(&file) {
+            if is_named {
                 return Ok((guard, file));
             }
         }
         Err(io::Error::new(io::ErrorKind::AlreadyExists, "no name for a partial file is free"))
-    }
-
-    /// Whether the path still names this open file.
-    fn names(&self, file: &File) -> bool {
-        let found = self.0.as_ref().and_then(|partial| std::fs::symlink_metadata(partial).ok());
-        found.zip(file.metadata().ok()).is_some_and(|(found, own)| same_file(&found, &own))
     }
 
     fn rename(mut self, path: &Path) -> io::Result<()> {
@@ -180,44 +177,12 @@ fn remove_leftovers(folder: &Path, prefix: &str) {
         let name = name.to_string_lossy();
         if name.starts_with(prefix)
             && name.ends_with(".partial")
-            && let Ok(file) = open_regular(&entry.path())
+            && let Ok(file) = regular_file::open(&entry.path())
             && file.try_lock().is_ok()
         {
             let _ = std::fs::remove_file(entry.path());
         }
     }
-}
-
-/// Opens a regular file to lock it: a symbolic link is not followed, and nothing is waited for.
-fn open_regular(path: &Path) -> io::Result<File> {
-    let regular = |metadata: Metadata| match metadata.is_file() {
-        true => Ok(()),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file")),
-    };
-    regular(std::fs::symlink_metadata(path)?)?;
-    let mut options = OpenOptions::new();
-    options.read(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    }
-    let file = options.open(path)?;
-    // Something else may have taken the name meanwhile.
-    regular(file.metadata()?)?;
-    Ok(file)
-}
-
-#[cfg(unix)]
-fn same_file(a: &Metadata, b: &Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    (a.dev(), a.ino()) == (b.dev(), b.ino())
-}
-
-/// Elsewhere an open file cannot be removed by somebody else.
-#[cfg(not(unix))]
-fn same_file(_: &Metadata, _: &Metadata) -> bool {
-    true
 }
 
 fn folder_of(path: &Path) -> &Path {

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::durable;
 
@@ -13,6 +14,30 @@ use crate::durable;
 pub(crate) const NEWEST: &str = "checkpoint.safetensors";
 const BEFORE: &str = "checkpoint-";
 const AFTER: &str = ".safetensors";
+
+/// What tells a checkpoint that a run knows from one that another program put in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Device and number of the file, where files have one.
+    file: (u64, u64),
+    length: u64,
+    modified: Option<SystemTime>,
+}
+
+impl Identity {
+    /// That of the file at `path`, if there is one.
+    pub(crate) fn of(path: &Path) -> Option<Identity> {
+        let metadata = std::fs::metadata(path).ok()?;
+        #[cfg(unix)]
+        let file = {
+            use std::os::unix::fs::MetadataExt;
+            (metadata.dev(), metadata.ino())
+        };
+        #[cfg(not(unix))]
+        let file = (0, 0);
+        Some(Identity { file, length: metadata.len(), modified: metadata.modified().ok() })
+    }
+}
 
 /// The newest checkpoint of a run's folder; `path` itself where it is none.
 pub(crate) fn of_run(path: &Path) -> PathBuf {

@@ -147,7 +147,11 @@ impl Tokens {
 
 impl Shards {
     fn read(&self, mut first: usize, count: usize) -> Result<Vec<u32>, TokensError> {
-        let mut tokens = Vec::with_capacity(count);
+        let mut tokens: Vec<u32> = Vec::new();
+        tokens.try_reserve_exact(count).map_err(|_| LlmcError::Memory {
+            place: format!("tokens {first} to {}", first + count),
+            bytes: 4 * count as u64,
+        })?;
         let mut index = self.ends.partition_point(|&end| end <= first);
         while tokens.len() < count {
             let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);

@@ -94,6 +94,22 @@ impl Array {
         Ok(Array::from_buffer(buffer, meta))
     }
 
+    /// An array of `dtype` on the host whose bytes `write` sets, in row-major order, little endian; their initial values
+    /// are unspecified.
+    ///
+    /// # Errors
+    /// If there is not as much memory; that of `write`.
+    pub fn written_bytes(
+        shape: impl AsRef<[usize]>,
+        dtype: DType,
+        write: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<Array> {
+        let meta = TensorMeta::new(shape, dtype, Device::CPU);
+        let mut buffer = Buffer::uninitialized(meta.bytes())?;
+        write(buffer.as_bytes_mut())?;
+        Ok(Array::from_buffer(buffer, meta))
+    }
+
     /// An array of `dtype` on the host: each value rounded to the nearest that `dtype` holds.
     pub fn from_f64(shape: impl AsRef<[usize]>, dtype: DType, values: &[f64]) -> Result<Array> {
         fn convert<T: Element>(shape: &[usize], values: &[f64]) -> Result<Array> {
@@ -168,7 +184,7 @@ impl Array {
         if strides.len() != shape.len() {
             return Err(wrong("strides", format!("are {strides:?}, expected {} for {meta}", shape.len())));
         }
-        let most = fulgurite_kernels::machine::memory_limit().unwrap_or(isize::MAX as u64);
+        let most = fulgurite_kernels::machine::available_memory().unwrap_or(isize::MAX as u64);
         let reached = reach(shape, strides);
         let len = reached.and_then(|(_, last)| last.checked_add(1)?.checked_mul(size));
         let (Some(len), Some((first, _))) = (len.filter(|len| *len as u64 <= most), reached) else {
@@ -463,7 +479,9 @@ impl Array {
     /// The values in row-major order as f64 (exact but for large i64).
     pub fn to_f64(&self) -> Result<Vec<f64>> {
         fn values<T: Element>(array: &Array) -> Result<Vec<f64>> {
-            Ok(array.gather_elements::<T>()?.into_iter().map(T::to_f64).collect())
+            let mut values = array.room()?;
+            values.extend(array.gather_elements::<T>()?.into_iter().map(T::to_f64));
+            Ok(values)
         }
         match self.dtype() {
             DType::Bool | DType::U8 => values::<u8>(self),
@@ -474,6 +492,24 @@ impl Array {
             DType::F32 => values::<f32>(self),
             DType::F64 => values::<f64>(self),
         }
+    }
+
+    /// The first elements in row-major order, `most` at most, as f64: of an array of any size, without a copy of it.
+    pub fn first_f64(&self, most: usize) -> Result<Vec<f64>> {
+        let host = self.to_host()?;
+        let data = host.buffer()?.as_bytes();
+        let (shape, strides, size) = (host.shape(), host.strides(), host.dtype().size());
+        let count = most.min(host.meta().len());
+        let mut bytes = Vec::new();
+        for number in 0..count {
+            let (mut rest, mut offset) = (number, host.0.offset as isize);
+            for (extent, stride) in shape.iter().zip(strides).rev() {
+                offset += (rest % extent) as isize * stride;
+                rest /= extent;
+            }
+            bytes.extend_from_slice(&data[offset as usize * size..][..size]);
+        }
+        Array::from_bytes([count], host.dtype(), &bytes)?.to_f64()
     }
 
     /// The only element as f64.
@@ -491,14 +527,15 @@ impl Array {
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let host = self.to_host()?;
         let data = host.buffer()?.as_bytes();
-        if self.is_contiguous() {
-            let start = self.byte_offset();
-            return Ok(data[start..start + self.0.form.meta.bytes()].to_vec());
-        }
-        let size = self.dtype().size();
         let mut bytes = Vec::new();
         let room = bytes.try_reserve_exact(self.0.form.meta.bytes());
         room.map_err(|error| wrong("array", format!("{} cannot be laid out in memory: {error}", self.0.form.meta)))?;
+        if self.is_contiguous() {
+            let start = self.byte_offset();
+            bytes.extend_from_slice(&data[start..start + self.0.form.meta.bytes()]);
+            return Ok(bytes);
+        }
+        let size = self.dtype().size();
         self.for_each_offset(|offset| bytes.extend_from_slice(&data[offset * size..(offset + 1) * size]));
         Ok(bytes)
     }
@@ -528,9 +565,8 @@ impl fmt::Debug for Array {
         if !self.device().is_cpu() {
             return write!(f, "{}", self.0.form.meta);
         }
-        let values = self.to_f64().unwrap_or_default();
-        let shown = values.len().min(8);
-        write!(f, "{}{:?}{}", self.0.form.meta, &values[..shown], if shown < values.len() { "..." } else { "" })
+        let (shown, len) = (self.first_f64(8).unwrap_or_default(), self.0.form.meta.len());
+        write!(f, "{}{shown:?}{}", self.0.form.meta, if shown.len() < len { "..." } else { "" })
     }
 }
 
@@ -575,6 +611,10 @@ mod tests {
             assert_eq!(array.strides(), strides);
             if !strides.contains(&0) && strides != [1, 1] {
                 assert_eq!(array.to_vec::<f32>().unwrap(), values, "{shape:?} {strides:?}");
+            }
+            for most in [0, 1, 5, 100] {
+                let all = array.to_f64().unwrap();
+                assert_eq!(array.first_f64(most).unwrap(), all[..most.min(all.len())], "{shape:?} {strides:?}");
             }
         }
         let wrong = |strides: &[isize]| Array::strided([2, 3], DType::F32, strides, &[0; 24]).unwrap_err().to_string();

@@ -43,13 +43,13 @@ pub fn filled(shape: &[usize], dtype: DType, [least, most]: [f64; 2], below: usi
         _ => (random.next() % below.max(1) as u64) as f64,
     };
     let numbers: Vec<f64> = (0..block).map(|_| draw()).collect();
-    let mut bytes = Array::from_f64([block], dtype, &numbers)?.to_bytes()?;
-    bytes.reserve(count * dtype.size() - bytes.len());
-    while bytes.len() < count * dtype.size() {
-        let next = bytes.len().min(count * dtype.size() - bytes.len());
-        bytes.extend_from_within(..next);
-    }
-    Array::from_bytes(shape, dtype, &bytes)
+    let drawn = Array::from_f64([block], dtype, &numbers)?.to_bytes()?;
+    Array::written_bytes(shape, dtype, |bytes| {
+        for part in bytes.chunks_mut(drawn.len().max(1)) {
+            part.copy_from_slice(&drawn[..part.len()]);
+        }
+        Ok(())
+    })
 }
 
 #[cfg(test)]

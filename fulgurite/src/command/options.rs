@@ -144,11 +144,11 @@ impl Compile {
     }
 
     /// As the compiler takes them, for programs that are run on a device of this target's kind. Where that is the CPU,
-    /// a program that needs more memory than the machine has is refused: it would take the whole process with it.
+    /// a program that needs more memory than is available is refused: it would take the whole process with it.
     /// Devices say themselves what they lack.
     pub fn options_to_run(&self, target: &Target) -> Result<Options, Failed> {
         let kind = target.kind();
-        let memory_limit = fulgurite_kernels::machine::memory_limit().filter(|_| kind == Device::CPU.kind());
+        let memory_limit = fulgurite_kernels::machine::available_memory().filter(|_| kind == Device::CPU.kind());
         let mut options = Options { memory_limit, ..self.options(target)? };
         options.choose = match &*self.choose {
             "always" => Choose::Always,

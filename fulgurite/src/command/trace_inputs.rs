@@ -23,37 +23,46 @@ pub fn given(trace: &Trace, path: &Path) -> Result<Vec<Array>, Failed> {
         if array.meta().with_device(meta.device()) != *meta {
             return Err(Failed::file(path, format!("tensor '{name}' is {}, the trace takes {meta}", array.meta())));
         }
-        Ok(array.to_bytes()?)
+        Ok(array)
     })
 }
+
+/// Numbers that are drawn at a time: an input may have as many as memory holds.
+const BLOCK: usize = 1 << 16;
 
 /// Random inputs for `trace`: numbers between 0 and 1, whose roots and logarithms are numbers; integers are 0 or 1,
 /// which are positions in most dimensions.
 pub fn random(trace: &Trace, seed: u64) -> Result<Vec<Array>, Failed> {
     let mut random = Random::new(seed);
-    collect(trace, |_, meta| {
+    collect(trace, |name, meta| {
         let dtype = meta.dtype();
         let mut draw = || match dtype.is_floating() {
             true => round_to(random.unit(), dtype),
             false => (random.next() & 1) as f64,
         };
-        let values: Vec<f64> = (0..meta.len()).map(|_| draw()).collect();
-        Ok(Array::from_f64(meta.shape(), dtype, &values)?.to_bytes()?)
+        let drawn = Array::written_bytes(meta.shape(), dtype, |bytes| {
+            for block in bytes.chunks_mut(BLOCK * dtype.size()) {
+                let values: Vec<f64> = (0..block.len() / dtype.size()).map(|_| draw()).collect();
+                block.copy_from_slice(&Array::from_f64([values.len()], dtype, &values)?.to_bytes()?);
+            }
+            Ok(())
+        });
+        drawn.map_err(|error| Failed(format!("'{name}', {meta}: {error}; --inputs takes inputs from a file")))
     })
 }
 
 fn collect(
     trace: &Trace,
-    mut values: impl FnMut(&str, &TensorMeta) -> Result<Vec<u8>, Failed>,
+    mut values: impl FnMut(&str, &TensorMeta) -> Result<Array, Failed>,
 ) -> Result<Vec<Array>, Failed> {
     let inputs = trace.block.parameters.iter().zip(&trace.inputs);
     inputs
         .map(|(id, input)| {
             let value = trace.block.value(*id);
-            let bytes = values(&value.name, &value.meta)?;
+            let dense = values(&value.name, &value.meta)?;
             match &input.strides {
-                None => Ok(Array::from_bytes(value.meta.shape(), value.meta.dtype(), &bytes)?),
-                Some(strides) => Array::strided(value.meta.shape(), value.meta.dtype(), strides, &bytes)
+                None => Ok(dense),
+                Some(strides) => Array::strided(value.meta.shape(), value.meta.dtype(), strides, &dense.to_bytes()?)
                     .map_err(|error| Failed(format!("'{}': {error}", value.name))),
             }
         })

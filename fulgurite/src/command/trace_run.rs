@@ -92,15 +92,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
 }
 
 fn describe(path: &str, array: &Array) -> Result<Output, Failed> {
-    let values = array.to_f64()?;
+    let values = array.first_f64(SHOWN)?;
     Ok(Output {
         path: path.to_owned(),
         dtype: array.dtype().name(),
         shape: array.shape().to_vec(),
-        truncated: values.len() > SHOWN,
+        truncated: array.meta().len() > SHOWN,
         values: values
             .into_iter()
-            .take(SHOWN)
             .map(|value| if value.is_finite() { value.into() } else { value.to_string().into() })
             .collect(),
     })

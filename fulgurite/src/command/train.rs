@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fulgurite::Error;
 use fulgurite::models::checkpoint::OptimizerSettings;
-use fulgurite::models::train::{OnNonFinite, TrainError, TrainOptions, train};
+use fulgurite::models::train::{OnNonFinite, RunLock, TrainError, TrainOptions, train};
 
 use super::files;
 use super::interruption::{self, INTERRUPTED};
@@ -115,6 +115,8 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
         }
     };
     if options.profile && !report.stopped {
+        // The run has released its folder.
+        let _lock = RunLock::take(&options.out)?;
         say!("time: {}", profile_page::write(&options.out)?.display())?;
     }
     if stdout().is_terminal() {

@@ -54,7 +54,7 @@ static POOL: OnceLock<Mutex<Pool>> = OnceLock::new();
 /// What the process keeps: an eighth of the memory that it may use; 512 MiB where the system does not tell.
 fn with_pool<T>(f: impl FnOnce(&mut Pool) -> T) -> T {
     let pool = POOL.get_or_init(|| {
-        let eighth = machine::memory_limit().and_then(|bytes| usize::try_from(bytes / 8).ok());
+        let eighth = machine::available_memory().and_then(|bytes| usize::try_from(bytes / 8).ok());
         Mutex::new(Pool::new(eighth.unwrap_or(512 << 20)))
     });
     f(&mut pool.lock().unwrap_or_else(PoisonError::into_inner))

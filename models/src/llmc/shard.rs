@@ -12,6 +12,8 @@ use super::stream::{self, Stream};
 /// The only version known: 16 bits a token.
 const VERSION: i32 = 1;
 const TOKEN_BYTES: u64 = 2;
+/// Bytes that are read at a time.
+const BLOCK_BYTES: usize = 1 << 14;
 
 /// An open shard, whose tokens are read on demand, so that data larger than memory can be trained on. (A mapping would
 /// end the process if another one shortened the file; reading gives an error.)
@@ -56,10 +58,16 @@ impl Shard {
             let message = format!("the shard has {} tokens", self.tokens);
             return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, message)));
         }
-        let mut bytes = vec![0; count * TOKEN_BYTES as usize];
+        let mut tokens: Vec<u16> = room(count, place).map_err(|error| error.in_file(&self.path))?;
+        let mut block = [0; BLOCK_BYTES];
         let mut file = self.file.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        file.seek(SeekFrom::Start(offset)).and_then(|_| file.read_exact(&mut bytes)).map_err(failed)?;
-        Ok(ids(&bytes))
+        file.seek(SeekFrom::Start(offset)).map_err(failed)?;
+        while tokens.len() < count {
+            let bytes = &mut block[..BLOCK_BYTES.min((count - tokens.len()) * TOKEN_BYTES as usize)];
+            file.read_exact(bytes).map_err(failed)?;
+            tokens.extend(ids(bytes));
+        }
+        Ok(tokens)
     }
 
     /// The tokens of a shard held in memory. Never panics, whatever the bytes.
@@ -68,7 +76,9 @@ impl Shard {
         let tokens = read_header(&mut stream)?;
         let bytes = stream.take(TOKEN_BYTES * tokens, || "the tokens".into())?;
         stream.finish()?;
-        Ok(ids(&bytes))
+        let mut all = room(bytes.len() / TOKEN_BYTES as usize, || "the tokens".into())?;
+        all.extend(ids(&bytes));
+        Ok(all)
     }
 
     /// The tokens of a file without a header, 32 bits each, as the first llm.c had them. Nothing in such a file says
@@ -101,7 +111,11 @@ impl Shard {
                     expected: "an id from 0 to 65535; is it a shard without a header?".into(),
                 })
             };
-            tokens.iter().enumerate().map(narrow).collect()
+            let mut all = room(tokens.len(), || "the tokens".into())?;
+            for token in tokens.iter().enumerate().map(narrow) {
+                all.push(token?);
+            }
+            Ok(all)
         };
         read().map_err(|error| error.in_file(path))
     }
@@ -154,6 +168,14 @@ fn read_header<R: Read>(stream: &mut Stream<R>) -> Result<u64, LlmcError> {
     Ok(tokens)
 }
 
-fn ids(bytes: &[u8]) -> Vec<u16> {
-    bytes.as_chunks().0.iter().map(|&bytes| u16::from_le_bytes(bytes)).collect()
+fn ids(bytes: &[u8]) -> impl Iterator<Item = u16> {
+    bytes.as_chunks().0.iter().map(|&bytes| u16::from_le_bytes(bytes))
+}
+
+/// Room for the tokens of `place`; their number is a file's.
+fn room(tokens: usize, place: impl FnOnce() -> String) -> Result<Vec<u16>, LlmcError> {
+    let mut all = Vec::new();
+    let bytes = TOKEN_BYTES * tokens as u64;
+    all.try_reserve_exact(tokens).map_err(|_| LlmcError::Memory { place: place(), bytes })?;
+    Ok(all)
 }

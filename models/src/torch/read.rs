@@ -148,20 +148,24 @@ fn tensor(described: &Described<'_>, storage: &TensorBytes) -> Result<HostTensor
             let start = range.start + *offset as usize * size;
             TensorBytes::Mapped(file.clone(), start..start + count as usize * size)
         }
-        _ => TensorBytes::Owned(gathered(bytes, *dtype, &sizes, strides, *offset as usize)),
+        _ => TensorBytes::Owned(gathered(bytes, *dtype, &sizes, strides, *offset as usize)?),
     };
     HostTensor::of(*dtype, &sizes, taken).map_err(|error| error.to_string())
 }
 
-/// Elements in row-major order.
-fn gathered(bytes: &[u8], dtype: DType, shape: &[usize], strides: &[u64], offset: usize) -> Vec<u8> {
+/// Elements in row-major order. There are no more than the storage has.
+fn gathered(bytes: &[u8], dtype: DType, shape: &[usize], strides: &[u64], offset: usize) -> Result<Vec<u8>, String> {
     let size = dtype.size();
     let mut result = Vec::new();
+    let length = shape.iter().product::<usize>() * size;
+    result.try_reserve_exact(length).map_err(|_| format!("no memory for its {length} bytes"))?;
     let mut index = vec![0; shape.len()];
     loop {
         let place = offset + index.iter().zip(strides).map(|(at, stride)| at * *stride as usize).sum::<usize>();
         result.extend_from_slice(&bytes[place * size..(place + 1) * size]);
-        let Some(dim) = (0..shape.len()).rev().find(|dim| index[*dim] + 1 < shape[*dim]) else { return result };
+        let Some(dim) = (0..shape.len()).rev().find(|dim| index[*dim] + 1 < shape[*dim]) else {
+            return Ok(result);
+        };
         index[dim] += 1;
         index[dim + 1..].fill(0);
     }

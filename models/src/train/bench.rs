@@ -13,6 +13,7 @@ use super::host::{HostParts, Turn};
 use super::log::{in_table, peak_bytes, peak_flops};
 use super::options::TrainOptions;
 use super::run::prepare;
+use super::run_lock::RunLock;
 use super::steps::Steps;
 use super::{checked, fit, settings};
 use crate::argument_error::wrong;
@@ -108,14 +109,11 @@ pub fn bench(
         ..options.clone()
     };
     let checkpoint = options.out.join(kept::NEWEST);
-    let schedule = checked(&options, &checkpoint)?;
+    let schedule = checked(&options)?;
+    let _lock = RunLock::take(&options.out)?;
     let options = &TrainOptions { steps, ..options };
     let _opening = DeviceState::open_ahead(options.device());
     let mut run = prepare(options, &checkpoint, false)?;
-    std::fs::create_dir_all(&options.out).map_err(|error| fulgurite_runtime::Error::File {
-        path: options.out.display().to_string(),
-        message: error.to_string(),
-    })?;
     super::announce(options, &run, line);
     // The figures of an earlier bench are not those of the table and the report that are begun now.
     remove_figures(&options.out.join(FILE))?;

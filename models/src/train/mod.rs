@@ -14,15 +14,14 @@ mod programs;
 mod record;
 mod resume;
 mod run;
+mod run_lock;
 mod settings;
 mod steps;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
-
+use fulgurite_runtime::Result;
 use fulgurite_runtime::device::DeviceState;
-use fulgurite_runtime::{Error, Result};
 
 pub use crate::parameters::{initial_parameters, parameters_from, zeros};
 pub use arrays::{batch_arrays, generator, step_scalars};
@@ -33,6 +32,7 @@ pub use notes::{DROPOUT_STREAMS, PRECISION};
 pub use options::{OnNonFinite, TrainOptions, TrainReport};
 pub use record::write_stages;
 pub use resume::precision_of;
+pub use run_lock::RunLock;
 
 use log::in_table;
 use record::{ceilings, write_profile};
@@ -51,6 +51,7 @@ use crate::tokenizer::Tokenizer;
 ///
 /// # Errors
 /// [`TrainError::Diverged`] where loss, gradients or weights are not finite; what is in the folder then is from before.
+/// The folder of a run that is going on is refused; it says which process that is.
 pub fn train(
     options: &TrainOptions,
     progress: bool,
@@ -59,11 +60,12 @@ pub fn train(
     let compile = options.precision.compile_options(&options.compile)?;
     let options = &TrainOptions { compile, ..options.clone() };
     let checkpoint = options.out.join(kept::NEWEST);
-    let schedule = checked(options, &checkpoint)?;
+    let schedule = checked(options)?;
+    // Before anything in the folder is read: another run may be about to write it.
+    let _lock = RunLock::take(&options.out)?;
+    resume::refuse_overwrite(options, &checkpoint)?;
     let _opening = DeviceState::open_ahead(options.device());
     let run = prepare(options, &checkpoint, true)?;
-    std::fs::create_dir_all(&options.out)
-        .map_err(|error| Error::File { path: options.out.display().to_string(), message: error.to_string() })?;
     if let Tokenizer::File(file) = &run.tokenizer {
         file.copy_to(&options.out, options.overwrite).map_err(|error| wrong("tokenizer", error))?;
     }
@@ -170,9 +172,8 @@ fn reported(
     Ok(report)
 }
 
-/// Refuses settings that no run can have, and a folder whose checkpoint is not to be replaced; the learning rates of a
-/// run otherwise.
-fn checked(options: &TrainOptions, checkpoint: &Path) -> Result<Schedule> {
+/// Refuses settings that no run can have; the learning rates of a run otherwise.
+fn checked(options: &TrainOptions) -> Result<Schedule> {
     let counts = [
         ("batch", options.batch),
         ("accumulate", options.accumulate),
@@ -187,7 +188,9 @@ fn checked(options: &TrainOptions, checkpoint: &Path) -> Result<Schedule> {
     if let Some(peak) = options.peak_flops.filter(|peak| !peak.is_finite() || *peak <= 0.0) {
         return Err(wrong("peak_flops", format!("is {peak}, expected a number above 0")));
     }
-    resume::refuse_overwrite(options, checkpoint)?;
+    if options.resume && options.overwrite {
+        return Err(wrong("overwrite", "is given with 'resume': a run continues from a checkpoint or replaces it"));
+    }
     let settings = options.optimizer.validate();
     settings.map_err(|(name, value, expected)| wrong(name, format!("is {value}, expected {expected}")))?;
     let schedule = options.schedule();

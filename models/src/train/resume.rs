@@ -27,9 +27,6 @@ pub(super) fn in_file(path: &Path, error: CheckpointError) -> Error {
 
 /// Refuses to start anew where there is a checkpoint: it may hold hours of training.
 pub(super) fn refuse_overwrite(options: &TrainOptions, checkpoint: &Path) -> Result<()> {
-    if options.resume && options.overwrite {
-        return Err(wrong("overwrite", "is given with 'resume': a run continues from a checkpoint or replaces it"));
-    }
     if options.resume || options.overwrite {
         return Ok(());
     }

@@ -46,6 +46,8 @@ pub(super) struct Run {
     pub(super) passed_over: Vec<String>,
     /// The step of the newest checkpoint in the folder, if it is one of this run.
     pub(super) saved: Option<u64>,
+    /// The newest checkpoint in the folder when the run began, or as the run saved it last.
+    pub(super) known: Option<kept::Identity>,
     /// The step that it was resumed at.
     pub(super) resumed: Option<u64>,
     /// Fields of the configuration that were given, `name=value` each.
@@ -154,6 +156,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
     let load = if options.allow_nonfinite { weight_files::load_unchecked } else { weight_files::load };
     let initial = options.init.as_deref().map(|path| load(path, None)).transpose();
     let initial = initial.map_err(|error| wrong("init", error))?;
+    let known = kept::Identity::of(checkpoint);
     let saved = options.resume.then(|| resume::newest_good(checkpoint, options.allow_nonfinite)).transpose()?;
     let stored = saved.as_ref().map(|saved| &saved.checkpoint.state);
     let tokenizer = match (&options.tokenizer, &initial, stored) {
@@ -205,6 +208,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
             changed,
             passed_over,
             saved,
+            known,
             resumed: Some(stored.step),
             fields,
             has_samples,
@@ -232,6 +236,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
         changed: Vec::new(),
         passed_over: Vec::new(),
         saved: None,
+        known,
         resumed: None,
         fields,
         has_samples,
@@ -259,7 +264,8 @@ fn state_of(
 }
 
 /// Writes the checkpoint, and keeps those before it that are to be kept. Nothing is written if a weight or a moment is
-/// not finite, or the loss of a validation batch: who resumes from there could not go on.
+/// not finite, or the loss of a validation batch: who resumes from there could not go on. Nor if the checkpoint there is
+/// not the one that the run found or saved itself.
 pub(super) fn save(
     path: &Path,
     run: &mut Run,
@@ -323,8 +329,19 @@ pub(super) fn save(
         path: path.display().to_string(),
         message: format!("the checkpoint could not be kept before it is replaced: {error}"),
     };
+    // The lock of the folder keeps other runs away; a copy, or a program that knows no lock, may have come all the same.
+    let found = kept::Identity::of(path);
+    if found.is_some() && found != run.known {
+        let since = run.saved.map_or_else(|| "this run began".into(), |step| format!("step {step} was saved"));
+        let message = format!(
+            "was written by another program since {since}: it is kept, and the checkpoint of step {} is not saved; give \
+             each run a folder of its own (--out)",
+            run.done
+        );
+        return Err(Error::File { path: path.display().to_string(), message }.into());
+    }
     let earlier = options.keep - 1;
-    match run.saved {
+    match run.saved.filter(|_| found.is_some()) {
         // Resumed, trained no step, and saved again.
         Some(step) if step == run.done => {}
         Some(step) if earlier > 0 => kept::keep(path, step).map_err(failed)?,
@@ -332,6 +349,7 @@ pub(super) fn save(
     }
     // Looked through above.
     checkpoint.save_unchecked(path).map_err(|error| resume::in_file(path, error))?;
+    run.known = kept::Identity::of(path);
     // A run that starts anew replaces those of the run before it.
     kept::prune(path, if run.saved.is_none() && !options.resume { 0 } else { run.done }, earlier);
     run.saved = Some(run.done);

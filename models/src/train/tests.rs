@@ -133,3 +133,62 @@ fn a_run_keeps_the_tokenizer_that_it_was_started_with() {
     let error = told(&TrainOptions { steps: 4, tokenizer: Some(changed), ..again }).unwrap_err();
     assert!(error.contains("the checkpoint is of another run: tokenizer is"), "{error}");
 }
+
+#[test]
+fn a_folder_is_locked_by_the_run_that_is_going_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = TrainOptions { context: Some(8), ..small(folder.path(), 2) };
+    // The second run starts while the first takes its steps.
+    let (mut second, mut bench) = (None, None);
+    let mut try_others = |line: &str| {
+        if line.starts_with("step 1:") {
+            let others = [(false, true), (true, false), (false, false)];
+            second = Some(others.map(|(resume, overwrite)| told(&TrainOptions { resume, overwrite, ..first.clone() })));
+            bench = Some(super::bench(&first, 1, false, &mut |_| {}).map(|_| ()));
+        }
+    };
+    train(&first, false, &mut try_others).unwrap();
+    for refused in second.unwrap() {
+        let error = refused.unwrap_err();
+        let own = format!("another run writes to this folder: process {}", std::process::id());
+        assert!(error.contains(&own) && error.contains("since 20"), "{error}");
+    }
+    bench.unwrap().expect("a bench has a folder of its own, in that of the run");
+    assert!(!first.out.join(".run.lock").exists(), "the lock goes with the run");
+    told(&TrainOptions { resume: true, steps: 3, ..first }).unwrap();
+}
+
+#[test]
+fn a_checkpoint_of_another_program_is_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = TrainOptions { context: Some(8), save_every: 1, log_every: 1, keep: 2, ..small(folder.path(), 3) };
+    let checkpoint = first.out.join("checkpoint.safetensors");
+    let run = |after: &str, content: Option<&str>| {
+        let mut line = |line: &str| {
+            if line.starts_with(after) {
+                match content {
+                    Some(content) => std::fs::write(&checkpoint, content).unwrap(),
+                    None => std::fs::remove_file(&checkpoint).unwrap(),
+                }
+            }
+        };
+        train(&first, false, &mut line).map(|_| ()).map_err(|error| error.to_string())
+    };
+    // Before the first is saved, and after.
+    for (after, since) in [("step 1:", "this run began"), ("step 2:", "step 1 was saved")] {
+        let error = run(after, Some("of another program")).unwrap_err();
+        assert!(error.contains("was written by another program since") && error.contains(since), "{error}");
+        assert_eq!(std::fs::read_to_string(&checkpoint).unwrap(), "of another program");
+        std::fs::remove_dir_all(&first.out).unwrap();
+    }
+    run("step 2:", None).expect("one that was removed is written again");
+    assert!(checkpoint.exists());
+}
+
+#[test]
+fn a_run_that_cannot_begin_leaves_no_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = TrainOptions { data: vec![folder.path().join("none")], ..small(&folder.path().join("a/b"), 1) };
+    told(&options).unwrap_err();
+    assert!(!folder.path().join("a").exists());
+}

@@ -8,14 +8,16 @@
 //! fault of the device, it is skipped for good. Its lines go when a record of the call is written.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fulgurite_kernels::machine::user;
+use fulgurite_kernels::regular_file;
 use serde_json::{Value, json};
+use tempfile::Builder;
 
 /// The file that who measures holds.
 const LOCK: &str = "measuring.lock";
@@ -170,7 +172,7 @@ impl Journal {
     /// If there is no lock and none can be made, or the lines cannot be read.
     pub(super) fn open(folder: &Path, patience: Duration) -> io::Result<Option<Journal>> {
         fs::create_dir_all(folder)?;
-        let lock = lock(folder)?;
+        let lock = regular_file::open_lock(&folder.join(LOCK))?;
         let start = Instant::now();
         loop {
             match lock.try_lock() {
@@ -181,10 +183,10 @@ impl Journal {
             }
         }
         let path = folder.join(name());
-        let content = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            content => content?,
-        };
+        let content = own_content(&path).unwrap_or_else(|error| {
+            tracing::warn!("{error}; candidates that ended a process are not known");
+            Vec::new()
+        });
         let mut state = State { file: None, kept: 0, lines: lines(&content), open: Vec::new(), begun: 0 };
         if let Err(error) = state.write(&path) {
             tracing::warn!("{}: what is measured cannot be written down: {error}", path.display());
@@ -194,11 +196,11 @@ impl Journal {
 
     /// The calls and candidates of the lines of ended processes, and what they say. None while a process measures.
     pub(super) fn left(folder: &Path) -> Vec<(String, String, Blame)> {
-        let held = File::open(folder.join(LOCK));
+        let held = regular_file::open(&folder.join(LOCK));
         if held.as_ref().is_ok_and(|file| file.try_lock_shared().is_err()) {
             return Vec::new();
         }
-        let lines = lines(&fs::read(folder.join(name())).unwrap_or_default());
+        let lines = lines(&own_content(&folder.join(name())).unwrap_or_default());
         let mut left: Vec<(String, String, Blame)> = Vec::new();
         for (at, line) in lines.iter().enumerate() {
             let of = |other: &&Line| other.is_of(&line.record, &line.candidate);
@@ -303,33 +305,48 @@ impl State {
         let mut text: String = self.lines.iter().map(Line::text).collect();
         let kept = text.len() as u64;
         text.extend(self.open.iter().map(|(number, line)| line.numbered(*number)));
-        if fs::read(path).ok().is_none_or(|before| before != text.as_bytes()) {
-            let whole = path.with_extension("partial");
-            fs::write(&whole, &text)?;
-            fs::rename(&whole, path)?;
-            self.file = None;
-        }
-        if self.file.is_none() {
-            self.file = Some(OpenOptions::new().append(true).open(path)?);
-        }
+        // The file that lines are appended to is always one that this process made: nobody has put another one there,
+        // or given one of this user's files a second name.
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let mut builder = Builder::new();
+        builder.prefix(PREFIX).append(true);
+        #[cfg(unix)]
+        builder.permissions(<fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o644));
+        let mut whole = builder.tempfile_in(folder)?;
+        whole.write_all(text.as_bytes())?;
+        self.file = Some(whole.persist(path)?);
         self.kept = kept;
         Ok(())
     }
 }
+
+/// What the next file is called until it is whole. One of a process that was killed is removed with the files of the
+/// folder of records.
+const PREFIX: &str = ".fulgurite-partial-";
 
 /// The name of this user's file.
 fn name() -> String {
     format!("measuring-{}.log", user())
 }
 
-/// A handle of the file that is held, which may be another user's.
-fn lock(folder: &Path) -> io::Result<File> {
-    let path = folder.join(LOCK);
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false);
+/// The content of this user's file; nothing if there is none.
+///
+/// # Errors
+/// Those of [`regular_file::open`], and that of a file of another user, who may have written anything into it.
+fn own_content(path: &Path) -> io::Result<Vec<u8>> {
+    let file = match regular_file::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        file => file?,
+    };
     #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o666);
-    options.open(&path).or_else(|error| File::open(&path).map_err(|_| error))
+    {
+        let owner = std::os::unix::fs::MetadataExt::uid(&file.metadata()?);
+        if owner != user() {
+            let message = format!("'{}' belongs to user {owner}, and is not read", path.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+        }
+    }
+    regular_file::content(&file)
 }
 
 /// The lines of a journal that were not ended. One that was not written to its end says of no candidate that it was

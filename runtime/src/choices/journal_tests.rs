@@ -159,20 +159,18 @@ fn the_oldest_lines_go() {
 
 #[cfg(unix)]
 #[test]
-fn a_file_that_says_it_already_is_not_written_and_another_is_put_in_its_place() {
-    use std::os::unix::fs::MetadataExt;
+fn another_file_is_put_in_the_place_of_the_one_before() {
     let home = tempfile::tempdir().unwrap();
-    let number = || fs::metadata(home.path().join(name())).unwrap().ino();
     ends(home.path(), "a", "broken", What::Running);
     drop(open(home.path()));
-    let before = (number(), content(home.path()));
+    let before = content(home.path());
     drop(open(home.path()));
-    assert_eq!((number(), content(home.path())), before);
+    assert_eq!(content(home.path()), before);
     // A handle of the file that was there reads what was in it.
     let handle = File::open(home.path().join(name())).unwrap();
     open(home.path()).forget("a").unwrap();
     assert_eq!(content(home.path()), "");
-    assert_eq!(io::read_to_string(handle).unwrap(), before.1);
+    assert_eq!(io::read_to_string(handle).unwrap(), before);
     let left: Vec<_> = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "{left:?}");
 }
@@ -199,4 +197,52 @@ fn a_lock_that_may_only_be_read_is_held() {
     assert!(content(home.path()).contains("broken"));
     assert_eq!(Journal::left(home.path()).len(), 1);
     assert_eq!(fs::read_to_string(home.path().join("measuring-4294967295.log")).unwrap(), "of another user");
+}
+
+/// What another user may put in a shared cache before a process measures.
+#[cfg(unix)]
+#[test]
+fn what_is_planted_is_neither_followed_nor_waited_for() {
+    use std::os::unix::fs::symlink;
+    let home = tempfile::tempdir().unwrap();
+    let (victim, copy) = (home.path().join("victim"), home.path().join("copy"));
+    fs::write(&victim, "precious").unwrap();
+    fs::write(&copy, "").unwrap();
+    let pipe = |path: PathBuf| assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+    let partial = name().replace(".log", ".partial");
+    type Plant<'a> = &'a dyn Fn(&Path);
+    let links: Plant = &|folder| {
+        // Also the name that the next file had before it was whole.
+        [name(), partial.clone()].iter().for_each(|name| symlink(&victim, folder.join(name)).unwrap());
+    };
+    let pipes: Plant = &|folder| [name(), partial.clone()].iter().for_each(|name| pipe(folder.join(name)));
+    // An empty file of this user's under a second name: lines that are appended would be in both.
+    let second_name: Plant = &|folder| fs::hard_link(&copy, folder.join(name())).unwrap();
+    for (which, plant) in [("links", links), ("pipes", pipes), ("a second name", second_name)] {
+        let folder = home.path().join(which);
+        fs::create_dir(&folder).unwrap();
+        plant(&folder);
+        let (done, finished) = std::sync::mpsc::channel();
+        let in_folder = folder.clone();
+        std::thread::spawn(move || {
+            assert!(Journal::left(&in_folder).is_empty());
+            let journal = open(&in_folder);
+            journal.begin("a", "gelu(..)", "broken", What::Running).unwrap();
+            journal.skip("b", "gelu(..)", "slow").unwrap();
+            done.send(()).unwrap();
+        });
+        finished.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| panic!("{which}: hangs or fails"));
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious", "{which}");
+        assert_eq!(fs::read_to_string(&copy).unwrap(), "", "{which}");
+        assert!(content(&folder).contains("broken"), "{which}: the journal takes its place");
+    }
+    // A lock that is none is an error, and the call is measured another time.
+    let folder = home.path().join("lock");
+    fs::create_dir(&folder).unwrap();
+    for plant in [&|path: &Path| symlink(&victim, path).unwrap(), &|path: &Path| pipe(path.to_owned())] as [Plant; 2] {
+        plant(&folder.join(LOCK));
+        let error = Journal::open(&folder, Duration::ZERO).unwrap_err().to_string();
+        assert!(error.contains("is not opened") && Journal::left(&folder).is_empty(), "{error}");
+        fs::remove_file(folder.join(LOCK)).unwrap();
+    }
 }

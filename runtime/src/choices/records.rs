@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use fulgurite_kernels::caches::caches;
 use fulgurite_kernels::folder::Folder;
+use fulgurite_kernels::regular_file;
 use rustc_hash::FxHashMap;
 
 use super::budget::Done;
@@ -178,7 +179,7 @@ impl Records {
         let mut files: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).collect();
         files.sort();
         let read = |path: PathBuf| {
-            let content = std::fs::read(&path).map_err(|error| error.to_string());
+            let content = regular_file::read(&path).map_err(|error| error.to_string());
             let entry = content.and_then(|content| one(&content));
             Kept { path, entry }
         };

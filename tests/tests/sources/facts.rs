@@ -1,5 +1,8 @@
 //! Passes, those who fuse and the generated tests read what operators declare. They know no operator by its name.
 
+#[path = "facts/openings.rs"]
+mod openings;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

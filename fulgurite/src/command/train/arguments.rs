@@ -208,7 +208,7 @@ pub(super) struct Run {
     #[arg(long, default_value = "auto", value_parser = ["whole", "chunked", "auto"], value_name = "WHAT")]
     pub(super) logits: String,
     /// The most memory that a compiled program may need: bytes, or with a unit, such as 512MiB or 7.5GiB. Larger ones
-    /// are refused before they run. On the CPU it is the machine's memory otherwise; on a device there is no limit.
+    /// are refused before they run. On the CPU it is the available memory otherwise; on a device there is no limit.
     #[arg(long, value_name = "BYTES", value_parser = options::bytes)]
     pub(super) memory_limit: Option<u64>,
     #[command(flatten)]

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use fulgurite::Error;
 use fulgurite::device::DeviceState;
-use fulgurite::models::train::{BENCH_FILE, BENCH_FOLDER, Bench, TrainError, TrainOptions, WARM_UP, bench};
+use fulgurite::models::train::{BENCH_FILE, BENCH_FOLDER, Bench, RunLock, TrainError, TrainOptions, WARM_UP, bench};
 use serde::Serialize;
 
 use super::super::doctor::{self, Library};
@@ -89,7 +89,10 @@ pub(super) fn run(options: &TrainOptions, steps: u64) -> Outcome {
     };
     let path = options.out.join(BENCH_FOLDER).join(BENCH_FILE);
     let text = serde_json::to_string_pretty(&written).map_err(|error| Failed::file(&path, error))?;
+    // The run has released its folder.
+    let lock = RunLock::take(&options.out.join(BENCH_FOLDER))?;
     write_whole(&path, format!("{text}\n").as_bytes())?;
+    drop(lock);
     let Bench { median_ms, quartiles_ms, range_ms, .. } = &bench;
     say!("device: {}", written.device)?;
     let of = if interrupted { format!("{count} of {steps} steps, interrupted,") } else { format!("{count} steps") };
