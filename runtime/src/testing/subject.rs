@@ -47,6 +47,8 @@ pub(crate) struct List {
     pub recompute: Option<u64>,
     /// Whether rewrites run.
     pub rewrites: bool,
+    /// Whether small products and sums that are alike become one.
+    pub batch: bool,
 }
 
 impl List {
@@ -59,7 +61,7 @@ impl List {
         executors.extend(&defaults[after..]);
         let fuel = if executor.name == REFERENCE { Fuel::limited(0) } else { Fuel::UNLIMITED };
         let (name, recompute) = (executor.name.to_owned(), Options::default().recompute);
-        List { name, executors, fuel, fuse: true, recompute, rewrites: true }
+        List { name, executors, fuel, fuse: true, recompute, rewrites: true, batch: true }
     }
 
     /// As [`List::of`], of the executor of that name.
@@ -95,6 +97,7 @@ impl List {
             executors: Some(self.executors.clone()),
             fuel: self.fuel,
             fuse: self.fuse,
+            batch: self.batch,
             recompute: self.recompute,
             rewrites: (!self.rewrites).then(Vec::new),
             verify: true,

@@ -50,11 +50,13 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     PASSED
 }
 
-/// Compares a program, whose joint trace is `joint`, with the same program as one checkpoint, both unfused and without
-/// rewrites. A rewrite that puts two operators into one call of a library, which rounds once, matches where nobody
-/// reads the value between them; in the forward pass of a checkpoint the backward pass does not.
+/// Compares a program, whose joint trace is `joint`, with the same program as one checkpoint, both unfused, without
+/// rewrites and without batches. A rewrite that puts two operators into one call of a library, which rounds once,
+/// matches where nobody reads the value between them; in the forward pass of a checkpoint the backward pass does not.
+/// A batch is another product of the library than its parts, with another algorithm; programs with checkpoints have
+/// none.
 fn same_in_a_checkpoint(trace: &Trace, joint: &Trace, list: &List, inputs: &[Array]) -> Check {
-    let list = List { rewrites: false, ..list.clone() };
+    let list = List { rewrites: false, batch: false, ..list.clone() };
     let (_, expected) = run(joint, &list, inputs, false, None)?;
     let whole = joint_trace(&checkpointed(&list.placed(trace)?), &list.executors)?;
     let Some(whole) = whole else { return Err("a checkpoint of it has no gradient".into()) };
