@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::directives::Tolerance;
 use super::exact::is_elementwise;
+use super::interpret::compare_rounded_below;
 use super::problem::{Check, Problem, ensure};
 use super::samples::{Random, Sample, SampleTensor, Samples, classes_fit, round_to};
 use super::tolerance::{self, Expected, relative_error};
@@ -470,7 +471,8 @@ impl Subject {
                 let error = relative_error(&plain.outputs[i].to_f64()?, &expected.values);
                 expected = expected.with_relative(tolerance::PLAIN * error);
             }
-            expected.loosened(tolerance).compare(output).map_err(|problem| problem.within(format!("result {i}")))?;
+            compare_rounded_below(self.trace()?, &self.arrays, i, &expected.loosened(tolerance), output)
+                .map_err(|problem| problem.within(format!("result {i}")))?;
         }
         Ok(true)
     }
