@@ -1,94 +1,180 @@
 #!/usr/bin/env bash
 # The tests of CUDA executors on a GPU machine that has no Rust.
-#   tests/device.sh build FOLDER    where Rust is: puts stripped test binaries and measurements into FOLDER
-#   tests/device.sh run FOLDER [EXECUTOR ...]     where the GPU is, from the root of the repository: runs them and prints a summary;
-#                                   with names, the operators by these executors alone
+#   tests/device.sh build FOLDER    where Rust is: puts stripped test binaries and the command into FOLDER
+#   tests/device.sh run FOLDER [EXECUTOR ...]     where the GPU is, from the root of the repository: runs all tests that need
+#                                   the device, or the operators' by these executors alone, for MOST seconds (540) at most,
+#                                   TOGETHER processes (8) at a time, and reports. Logs are in LOGS (FOLDER/logs). A run goes
+#                                   on where the one before it ended: runs are parts that together are all. FIRST names what
+#                                   begins, as `FIRST="cublaslt streams"`.
+#   tests/device.sh report FOLDER [EXECUTOR ...]  the same machine: what passed, failed, and was not run. Fails unless each test
+#                                   that the binaries list was run, and passed.
+#   tests/device.sh speed FOLDER    the same machine: steps of GPT-2 124M, with binaries built by `PROFILE=release`
 #   tests/device.sh sanitize FOLDER [TOOL ...]    the same machine: every operator by all its samples in f32 (flash: bf16), generated
 #                                   kernels of rows, and the CUDA floor under compute-sanitizer; DTYPE names another element
 #                                   type, FULGURITE_SAMPLE one sample, TOGETHER how many run at a time (6)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-action=${1:?build, run or sanitize} folder=${2:?the folder of the binaries}
+action=${1:?build, run, report, speed or sanitize} folder=${2:?the folder of the binaries}
+
+# What runs on a device, the slowest first: a name, the package, its test binary, a filter of the tests that need the
+# device ('-' for all of the binary), and how many threads. Of `generated` come those tests besides that are there with
+# a device and not without one, by executor and letter.
+table() {
+    cat <<'END'
+decoders    fulgurite-tests   llama_parity    cuda         4
+gpt2        fulgurite-tests   gpt2_parity     -            2
+kernels     fulgurite-kernels cuda_generated  -            2
+floor       fulgurite-kernels cuda_device     -            4
+programs    fulgurite-tests   device_runs     -            4
+plans       fulgurite-tests   mutated_plans   on_a_device  4
+streams     fulgurite-tests   streams         -            4
+eight_bits  fulgurite-tests   fp8             -            4
+wrong       fulgurite-tests   wrong_operators on_a_device  4
+columns     fulgurite-tests   column_sums     -            4
+clipping    fulgurite-tests   clipping        -            4
+padding     fulgurite-tests   padding         -            4
+rows        fulgurite-tests   adding_rows     -            4
+transposed  fulgurite-tests   turned_operands -            4
+cotangents  fulgurite-tests   vjp_calls       cotangents   4
+ordinals    fulgurite-tests   device_ordinals -            4
+END
+}
 
 build() {
     mkdir -p "$folder"
+    local profile=${PROFILE:-dev}
     # Cargo names each test binary on a line such as `  Executable tests/generated.rs (target/debug/deps/generated-0123)`.
     take() {
         local binary
-        binary=$(cargo test "${@:2}" --no-run 2>&1 | sed -n 's/.*Executable .*(\(.*\))/\1/p' | tail -1)
-        cp "$binary" "$folder/$1"
-        strip "$folder/$1"
+        binary=$(cargo test --profile "$([ "$profile" = dev ] && echo test || echo "$profile")" -p "$1" --test "$2" --no-run 2>&1 |
+            sed -n 's/.*Executable .*(\(.*\))/\1/p' | tail -1)
+        cp "$binary" "$folder/$2"
+        strip "$folder/$2"
     }
-    take generated -p fulgurite-tests --test generated
-    take device_runs -p fulgurite-tests --test device_runs
-    take device_ordinals -p fulgurite-tests --test device_ordinals
-    take vjp_calls -p fulgurite-tests --test vjp_calls
-    take mutated_plans -p fulgurite-tests --test mutated_plans
-    take wrong_operators -p fulgurite-tests --test wrong_operators
-    take streams -p fulgurite-tests --test streams
-    take llama_parity -p fulgurite-tests --test llama_parity
-    take gpt2_parity -p fulgurite-tests --test gpt2_parity
-    take clipping -p fulgurite-tests --test clipping
-    take fp8 -p fulgurite-tests --test fp8
-    take padding -p fulgurite-tests --test padding
-    take column_sums -p fulgurite-tests --test column_sums
-    take adding_rows -p fulgurite-tests --test adding_rows
-    take turned_operands -p fulgurite-tests --test turned_operands
-    take cuda_device -p fulgurite-kernels --test cuda_device
-    take cuda_generated -p fulgurite-kernels --test cuda_generated
-    cargo build --release -p fulgurite
-    cp target/release/fulgurite "$folder/fulgurite"
+    take fulgurite-tests generated
+    # Several rows may be of one binary.
+    table | awk '{ print $2, $3 }' | sort -u | while read -r package binary; do take "$package" "$binary" </dev/null; done
+    cargo build --profile "$profile" -p fulgurite
+    cp "target/$([ "$profile" = dev ] && echo debug || echo "$profile")/fulgurite" "$folder/fulgurite"
     strip "$folder/fulgurite"
+    git describe --always --dirty >"$folder/commit"
     ls -l "$folder"
 }
 
-run() {
+# The tests of a binary, by name.
+listed() {
+    "$folder/$1" --list 2>/dev/null | sed -n 's/: test$//p'
+}
+
+# What is to run: a line `JOB BINARY THREADS` for each process, the first ones first; the names of its tests are in the
+# file JOB.names of the logs.
+jobs_of() {
+    local names
+    if [ $# -eq 0 ]; then
+        table | while read -r name _ binary filter threads; do
+            listed "$binary" | { [ "$filter" = - ] && cat || grep -F -- "$filter"; } >"$logs/$name.names" || true
+            # A row without a test is a mistake of the table.
+            [ -s "$logs/$name.names" ] || echo "$name: no test of '$binary' is called '$filter'" >>"$logs/mistakes"
+            echo "$name $binary $threads"
+        done
+    fi
+    # Operator, template, executor, element type; the last two may be missing.
+    names=$(comm -23 <(listed generated | sort) <(CUDA_VISIBLE_DEVICES='' listed generated | sort))
+    rm -f "$logs"/of_*.names
+    [ -n "$names" ] || { echo 'no operator has tests on a device' >>"$logs/mistakes"; return; }
+    awk -v folder="$logs" -v wanted="$*" '
+        BEGIN { split(wanted, list, " "); for (i in list) asked[list[i]] = 1 }
+        {
+            n = split($0, part, "::"); dtype = part[n] ~ /^(f64|f32|f16|bf16|i64|i32|u8|bool)$/
+            executor = part[n - dtype]
+            if (wanted != "" && !(executor in asked)) next
+            print > (folder "/of_" executor "_" substr($0, 1, 1) ".names")
+        }' <<<"$names"
+    # Attention takes longest; then what has most tests.
+    wc -l "$logs"/of_*.names | awk '$2 != "total" { slow = $2 ~ /of_(flash|flash_tf32|cudnn|decode|fp8|tf32)_/ ? 1 : 0; print slow, $1, $2 }' |
+        sort -k1,1nr -k2,2nr | while read -r _ _ file; do
+        echo "$(basename "$file" .names) generated ${THREADS:-2}"
+    done
+}
+
+prepared() {
     folder=$(cd "$folder" && pwd)
     export FULGURITE_REQUIRE_CUDA=1 FULGURITE_REQUIRE_NVRTC=1
-    nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-    local failed=0
-    summary() {
-        local name=$1
-        shift
-        local log
-        log=$(mktemp)
-        "$@" >"$log" 2>&1 || failed=1
-        echo "== $name: $(grep -E '^test result' "$log" | tail -1)"
-        grep -E 'FAILED$' "$log" | head -40 || true
-        # What failed tests say stands before the list of their names.
-        sed -n '/^failures:/,/^failures:$/p; /^what failed, by cause:/,$p' "$log" | head -60
-        if grep -E '^test result' "$log" | tail -1 | grep -q ' 0 passed; 0 failed'; then
-            echo "no test is called so"
-            failed=1
-        fi
-        rm "$log"
-    }
+    mkdir -p "${LOGS:-$folder/logs}"
+    logs=$(cd "${LOGS:-$folder/logs}" && pwd)
+    rm -f "$logs/mistakes"
     # Paths of golden vectors and snapshots are those of the crate.
     cd tests
-    local executors=("$@")
-    if [ ${#executors[@]} -eq 0 ]; then
-        executors=(cudnn decode flash:: flash_tf32 fp8 liger llmc tf32:: optim unsloth cublaslt fusion cuda)
-        summary 'the CUDA floor' "$folder/cuda_device" --test-threads=4
-        summary 'generated kernels' "$folder/cuda_generated" --test-threads=2
-        summary 'programs on the device' "$folder/device_runs"
-        summary 'devices that are not the first' "$folder/device_ordinals"
-        summary 'cotangents on the device' "$folder/vjp_calls" cotangents
-        summary 'changed plans on the device' "$folder/mutated_plans" on_a_device
-        summary 'wrong kernels that templates catch' "$folder/wrong_operators" on_a_device
-        summary 'programs on several streams' "$folder/streams"
-        summary 'GPT-2 beside PyTorch' "$folder/gpt2_parity"
-        summary 'clipping of 16-bit gradients' "$folder/clipping"
-        summary 'products of 8 bits' "$folder/fp8"
-        summary 'padded extents' "$folder/padding"
-        summary 'sums of columns' "$folder/column_sums"
-        summary 'added rows' "$folder/adding_rows"
-        summary 'transposed operands' "$folder/turned_operands"
-        summary 'decoders beside LitGPT' "$folder/llama_parity" cuda
-    fi
-    for executor in "${executors[@]}"; do
-        summary "operators by $executor" "$folder/generated" "::$executor" --test-threads=16
+    jobs_of "$@" >"$logs/jobs"
+}
+
+run() {
+    local begun=$SECONDS most=${MOST:-540} together=${TOGETHER:-8} job binary threads left first
+    prepared "$@"
+    for first in ${FIRST:-}; do
+        { grep -F -- "$first" "$logs/jobs" || true; grep -vF -- "$first" "$logs/jobs" || true; } >"$logs/sorted"
+        mv "$logs/sorted" "$logs/jobs"
     done
-    [ $# -eq 0 ] || return $failed
+    one() {
+        # What an earlier part ran to its end is done.
+        local names
+        mapfile -t names <"$logs/$1.names"
+        timeout "$4" "$folder/$2" --exact "${names[@]}" --test-threads="$3" >"$logs/$1.running" 2>&1 && : >"$logs/$1.done" ||
+            { [ $? -ge 124 ] || : >"$logs/$1.done"; }
+        mv "$logs/$1.running" "$logs/$1.log"
+    }
+    while read -r job binary threads; do
+        [ ! -e "$logs/$job.done" ] || continue
+        while [ "$(jobs -rp | wc -l)" -ge "$together" ]; do wait -n || true; done
+        left=$((most - (SECONDS - begun)))
+        [ "$left" -gt 5 ] || break
+        one "$job" "$binary" "$threads" "$left" </dev/null &
+    done <"$logs/jobs"
+    wait
+    tell
+}
+
+# What a test printed is in a log; its result is the line `test NAME ... RESULT`.
+tell() {
+    local job failed=0
+    {
+        nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null || echo 'no card is seen'
+        echo "commit $(cat "$folder/commit" 2>/dev/null || echo unknown)"
+    } | paste -sd' ' | tee "$logs/report"
+    : >"$logs/not_run"
+    : >"$logs/failed"
+    while read -r job _; do
+        touch "$logs/$job.log"
+        sed -nE 's/^test (.*[^ ]) +\.\.\. (ok|FAILED|ignored.*)$/\1 \2/p' "$logs/$job.log" | sort -u >"$logs/results"
+        grep -vxFf <(cut -d' ' -f1 "$logs/results") "$logs/$job.names" | sed "s/^/$job /" >>"$logs/not_run" || true
+        grep ' FAILED$' "$logs/results" | sed "s/^/$job /; s/ FAILED$//" >>"$logs/failed" || true
+        echo "$job $(wc -l <"$logs/$job.names") $(grep -c ' ok$' "$logs/results") $(grep -c ' FAILED$' "$logs/results")" \
+            "$(grep -c ' ignored' "$logs/results")"
+    done <"$logs/jobs" | sed -E 's/^of_(.*)_. /operators:\1 /' | awk '
+        { if (!($1 in all)) order[++n] = $1; all[$1] += $2; ok[$1] += $3; bad[$1] += $4; skipped[$1] += $5 }
+        END { for (i = 1; i <= n; i++) { k = order[i]; a += all[k]; o += ok[k]; b += bad[k]; s += skipped[k]
+                printf "%-22s %6d tests %6d passed %4d failed %4d ignored %6d not run\n", k, all[k], ok[k], bad[k], skipped[k], all[k] - ok[k] - bad[k] - skipped[k] }
+              printf "%-22s %6d tests %6d passed %4d failed %4d ignored %6d not run\n", "all", a, o, b, s, a - o - b - s }' |
+        tee -a "$logs/report"
+    if [ -s "$logs/mistakes" ]; then failed=1; cat "$logs/mistakes"; fi
+    if [ -s "$logs/failed" ]; then
+        failed=1
+        cat "$logs/failed"
+        # What failed tests say comes before the list of their names.
+        cut -d' ' -f1 "$logs/failed" | sort -u | while read -r job; do
+            sed -n '/^failures:/,/^failures:$/p; /^what failed, by cause:/,$p' "$logs/$job.log" | head -60
+        done
+    fi
+    if [ -s "$logs/not_run" ]; then
+        failed=1
+        echo "$(wc -l <"$logs/not_run") tests were not run; $logs/not_run names them, and another run goes on with them"
+    fi
+    return $failed
+}
+
+speed() {
+    local failed=0
+    folder=$(cd "$folder" && pwd)
     for arguments in '--context 64 --precision 32-true' '--context 64 --precision tf32' '--context 64 --precision tf32 --executors llmc,optim,cublaslt,fusion,cuda' '--precision tf32 --context 1024' '--precision bf16-mixed --context 1024' '--precision bf16-mixed --context 1024 --executors llmc,optim,cublaslt,fusion,cuda'; do
         # shellcheck disable=SC2086
         "$folder/fulgurite" train gpt2 --device cuda --size 124M --tokenizer gpt2 --batch 4 --bench 20 \
@@ -178,6 +264,8 @@ sanitize() {
 case $action in
     build) build ;;
     run) run "${@:3}" ;;
+    report) prepared "${@:3}" && tell ;;
+    speed) speed ;;
     sanitize) sanitize "${@:3}" ;;
-    *) echo "build, run or sanitize, not '$action'" >&2; exit 2 ;;
+    *) echo "build, run, report, speed or sanitize, not '$action'" >&2; exit 2 ;;
 esac

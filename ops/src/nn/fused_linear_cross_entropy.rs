@@ -24,19 +24,6 @@ use crate::prims;
     autocast = low,
     autocast_keeps(ce_weight),
     waive(accum_dtype = "says what gradients are added up in, which a loss does not have"),
-    tolerance(
-        bounds,
-        dtype = bf16,
-        factor = 1024.0,
-        reason = "the loss is f32, of logits that a library rounds to 8 bits by an algorithm that alignment decides: \
-                  each, and so a row's loss, may be off by 2^-8 of it; a sum of five rows was by 6.5e-4"
-    ),
-    tolerance(
-        bounds,
-        dtype = f16,
-        factor = 128.0,
-        reason = "as bf16's, of logits that are rounded to 11 bits, so 2^-11; a row's loss was off by 1.1e-4"
-    ),
 )]
 pub mod fused_linear_cross_entropy {
     fn fused_linear_cross_entropy(

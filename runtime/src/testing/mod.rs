@@ -32,6 +32,8 @@ mod generate;
 #[cfg(feature = "testing")]
 pub mod golden;
 #[cfg(feature = "testing")]
+mod interpret;
+#[cfg(feature = "testing")]
 pub mod mutation;
 #[cfg(feature = "testing")]
 mod problem;

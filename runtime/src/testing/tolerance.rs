@@ -119,12 +119,17 @@ impl Expected {
 
     /// At least as much as the values move when each value on the way is moved by a rounding of its type, some times
     /// over: the inputs tell nothing of what cancels on the way.
-    pub fn with_moves(mut self, moves: &[&[f64]]) -> Expected {
+    pub fn with_moves(self, moves: &[&[f64]]) -> Expected {
         let step = |i: usize| {
             let steps = moves.iter().map(|moved| (moved[i] - self.values[i]).abs()).filter(|step| step.is_finite());
             steps.fold(0.0, f64::max)
         };
         let steps: Vec<f64> = (0..self.values.len()).map(step).collect();
+        self.with_steps(&steps)
+    }
+
+    /// As [`Expected::with_moves`], by how far each value moves.
+    pub fn with_steps(mut self, steps: &[f64]) -> Expected {
         let usual = root_mean_square(steps.iter().copied());
         for (allowed, step) in self.allowed.iter_mut().zip(steps) {
             *allowed = allowed.max(MOVES * (step + usual));

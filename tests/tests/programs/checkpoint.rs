@@ -1,16 +1,20 @@
 //! Checkpoints: the backward pass computes them again, with the bits of the first time and in less memory.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use fulgurite_executors as _;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::decoder::DecoderConfig;
 use fulgurite_models::traces::train_step_trace;
 use fulgurite_models::{ActivationCheckpointing, GptConfig, Model};
 use fulgurite_ops::prelude::*;
+use fulgurite_runtime::argument::map_arguments;
 use fulgurite_runtime::compile::{Options, compile, stages};
 use fulgurite_runtime::testing::samples::Random;
 use fulgurite_runtime::trace::print::{PrintOptions, print};
-use fulgurite_runtime::trace::{Callee, Pass, Trace, parse};
-use fulgurite_runtime::{Array, DType, Error, Tensor, jit};
+use fulgurite_runtime::trace::{Block, Callee, Pass, Trace, parse};
+use fulgurite_runtime::transforms::retarget::retarget;
+use fulgurite_runtime::{Array, DType, Error, Target, Tensor, jit};
 
 const ROWS: usize = 2;
 
@@ -194,6 +198,49 @@ fn the_terms_of_a_gradient_come_in_their_order() -> Result<(), Error> {
     };
     assert_eq!(step(true)?, step(false)?);
     Ok(())
+}
+
+/// For each result of a block, a number that says how it is computed: two results with the same one are the same
+/// symbols of the same executors, on operands that are the same, in the same order.
+fn expressions(block: &Block) -> Vec<u64> {
+    let mut known: Vec<u64> = vec![0; block.values.len()];
+    for (i, id) in block.parameters.iter().enumerate() {
+        known[id.index()] = i as u64 + 1;
+    }
+    for symbol in &block.symbols {
+        let mut hasher = DefaultHasher::new();
+        symbol.name().hash(&mut hasher);
+        format!("{:?}", map_arguments(&symbol.arguments, |id| known[id.index()])).hash(&mut hasher);
+        symbol.executor.hash(&mut hasher);
+        for (i, id) in symbol.results.iter().enumerate() {
+            known[id.index()] = hasher.finish().wrapping_add(i as u64);
+        }
+    }
+    block.results.iter().map(|id| known[id.index()]).collect()
+}
+
+/// What a device computes of a program is the same with a checkpoint and without, symbol by symbol and term by term,
+/// where nothing makes one call of several: no rewrite, no region, no batch. (A batch of a library's products has other
+/// bits than its parts, and there is none in a program with checkpoints.)
+#[test]
+fn a_device_computes_the_same_symbols_with_a_checkpoint() {
+    let mixture = ["mlp_class_name=LLaMAMoE", "n_expert=3", "n_expert_per_token=2", "n_layer=2"];
+    let target: Target = "cuda:sm_90a".parse().unwrap();
+    for (model, name) in [(gpt2(3), "gpt2"), (llama(&mixture), "mixture")] {
+        let made = |checkpointing, batch: bool| {
+            let options = Options { fuse: false, batch, rewrites: Some(Vec::new()), ..Options::default() };
+            stages(retarget(&step(&model, checkpointing), &target), &options).unwrap()
+        };
+        let claimed = |checkpointing| {
+            let stages = made(checkpointing, false);
+            expressions(&stages.iter().find(|stage| stage.name == "claim").unwrap().trace.block)
+        };
+        let (kept, again) = (claimed(ActivationCheckpointing::None), claimed(ActivationCheckpointing::Blocks));
+        assert_eq!(kept, again, "{name}");
+        // Without that option they differ: batches are made of the one program alone.
+        let batched = |checkpointing| made(checkpointing, true).iter().any(|stage| stage.name == "batch");
+        assert!(batched(ActivationCheckpointing::None) && !batched(ActivationCheckpointing::Blocks), "{name}");
+    }
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Outputs are fully written, and nothing around them or between their elements.
 
+use crate::testing::interpret::compare_rounded_below;
 use crate::testing::problem::{Check, Problem};
-use crate::testing::subject::{Ran, Subject};
+use crate::testing::subject::{Ran, Subject, joint_trace};
 use crate::testing::test::{Context, Outcome, PASSED};
 use crate::testing::tolerance::{Expected, same_bits, same_numbers};
+use crate::trace::Trace;
 
 /// Runs forward and backward with every value in fenced memory of its own, filled with NaN, and where the plan has it,
 /// and compares with the plain run: a kernel that leaves an integer unwritten, or that reads what it should have
@@ -14,17 +16,20 @@ use crate::testing::tolerance::{Expected, same_bits, same_numbers};
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let list = context.list()?;
     let ran = subject.forward(&list);
-    checked(context, ran.as_ref().as_ref().map_err(Problem::clone)?)?;
+    checked(context, subject.trace()?, ran.as_ref().as_ref().map_err(Problem::clone)?)?;
     if subject.differentiable()? {
         let joint = subject.joint(&list);
         if let Some(ran) = joint.as_ref().as_ref().map_err(Problem::clone)? {
-            checked(context, ran).map_err(|problem| problem.within("with its gradient"))?;
+            let trace = joint_trace(&list.placed(subject.trace()?)?, &list.executors)?;
+            let Some(trace) = trace else { return PASSED };
+            checked(context, &trace, ran).map_err(|problem| problem.within("with its gradient"))?;
         }
     }
     PASSED
 }
 
-fn checked(context: &Context, ran: &Ran) -> Check {
+/// As [`check`], of a program that `ran`, whose trace before its compilation is `trace`.
+fn checked(context: &Context, trace: &Trace, ran: &Ran) -> Check {
     let outputs = ran.program.run_checked(ran.inputs.clone())?;
     for (i, (output, expected)) in outputs.iter().zip(&ran.outputs).enumerate() {
         same_bits(output, expected).map_err(|problem| {
@@ -47,10 +52,10 @@ fn checked(context: &Context, ran: &Ran) -> Check {
         // alignment of its operands as well: each of the two may be off by what one result may, so they may differ by
         // twice that.
         let near = if program.has_library_work() {
-            Expected::rounded(expected.to_f64()?, expected.dtype())
+            let expected = Expected::rounded(expected.to_f64()?, expected.dtype())
                 .with_relative(2.0 * context.tolerance.factor * 8.0 * expected.dtype().epsilon())
-                .with_relative(2.0 * context.tolerance.scaled_of(expected.dtype()))
-                .compare(output)
+                .with_relative(2.0 * context.tolerance.scaled_of(expected.dtype()));
+            compare_rounded_below(trace, &ran.inputs, i, &expected, output)
         } else {
             Err(differing)
         };

@@ -5,10 +5,10 @@ use crate::operator::RuleSet;
 use crate::strided::LayoutRules;
 use fulgurite_kernels::DType;
 
-use super::interpret::Interpreter;
 use super::lowered::{JUMP, LOW, mixed};
 use super::programs::{RandomProgram, run, settled};
 use crate::executor::ExecutorDef;
+use crate::testing::interpret::Interpreter;
 use crate::testing::problem::{Check, ensure};
 use crate::testing::subject::{List, perturbed};
 use crate::testing::test::{Outcome, PASSED, nothing};

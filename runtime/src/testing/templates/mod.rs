@@ -13,7 +13,6 @@ pub(crate) mod errors;
 pub(crate) mod golden;
 pub(crate) mod gradient;
 pub(crate) mod in_place;
-pub(crate) mod interpret;
 pub(crate) mod layout;
 pub(crate) mod lowered;
 pub(crate) mod meta;

@@ -8,7 +8,6 @@ use std::sync::OnceLock;
 use fulgurite_kernels::DType;
 
 use super::bits::same_however;
-use super::interpret::{Interpreter, Moves};
 use super::lowered;
 use crate::argument::{Arg, Attribute, map_arguments};
 use crate::array::Array;
@@ -19,6 +18,7 @@ use crate::fuel::Fuel;
 use crate::meta::{Device, TensorMeta};
 use crate::operator::{Autocast, OperatorDef, OperatorKind};
 use crate::registry::operators;
+use crate::testing::interpret::{Interpreter, Moves};
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::samples::{Random, Sample, round_to};
 use crate::testing::subject::{

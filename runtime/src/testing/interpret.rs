@@ -1,5 +1,6 @@
 //! A program symbol by symbol, by the references in f64, with values of the range that their types have, and moved by
-//! their roundings. It tells which elements of a result say something about an executor.
+//! their roundings. It tells which elements of a result say something about an executor, and how far two computations
+//! that round some values differently may be apart.
 //!
 //! Moving the inputs alone would not: what is rounded on the way to a step (`floor` of a product in bf16) or cancels
 //! there jumps although the inputs stand far from it, and what overflows on the way (`log(exp(199))` in f32) is finite
@@ -13,11 +14,13 @@ use ndarray::{ArrayD, IxDyn};
 use rustc_hash::FxHashMap;
 
 use crate::argument::map_arguments;
+use crate::arithmetic::{Arithmetic, Elements};
 use crate::array::Array;
 use crate::reference::ReferenceTensor;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::samples::Random;
-use crate::trace::{Block, Trace, ValueId};
+use crate::testing::tolerance::Expected;
+use crate::trace::{Block, BoundSymbol, Trace, ValueId};
 use crate::transforms::decompose::decompose;
 
 /// How often values are moved, by one rounding and by several.
@@ -28,12 +31,21 @@ const FAR: f64 = 8.0;
 const STEP: f64 = 4.0 * FAR;
 
 /// A program whose composites are opened.
-pub(super) struct Interpreter {
+pub(crate) struct Interpreter {
     block: Block,
 }
 
+/// The values of a program that are moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// Each that is computed.
+    All,
+    /// Reductions, and what is computed from them: what adds in another order has other roundings from there on.
+    FromReductions,
+}
+
 /// Where the results of a program go when each value is moved by its roundings.
-pub(super) struct Moves {
+pub(crate) struct Moves {
     /// By one rounding: for each time, each result.
     pub near: Vec<Vec<Vec<f64>>>,
     far: Vec<Vec<Vec<f64>>>,
@@ -44,14 +56,15 @@ impl Interpreter {
         Interpreter { block: decompose(trace, |_| true).block }
     }
 
-    /// The results, with every computed value moved up or down by `roundings` of its type, at random.
-    fn run(&self, inputs: &[Array], roundings: f64, seed: u64) -> Check<Vec<Vec<f64>>> {
+    /// The results, with every computed value of `moved` moved up or down by `roundings` of its type, at random.
+    fn run(&self, inputs: &[Array], moved: Moved, roundings: f64, seed: u64) -> Check<Vec<Vec<f64>>> {
         let block = &self.block;
         let mut random = Random::new(seed ^ 0x0F0E);
         let mut values: FxHashMap<ValueId, ReferenceTensor> = FxHashMap::default();
         for (id, input) in block.parameters.iter().zip(inputs) {
             values.insert(*id, input.to_reference()?);
         }
+        let reduced = self.from_reductions();
         for symbol in &block.symbols {
             let Some(def) = symbol.operator() else { return Err("a program of samples has operators alone".into()) };
             let Some(rule) = TestRules::of(def).reference else {
@@ -61,7 +74,7 @@ impl Interpreter {
             ensure!(results.len() == symbol.results.len(), "{}: the reference has other results", def.name);
             for (id, result) in symbol.results.iter().zip(results) {
                 let dtype = block.meta(*id).dtype();
-                let moves = LayoutRules::of(def).view.is_none();
+                let moves = LayoutRules::of(def).view.is_none() && (moved == Moved::All || reduced[id.index()]);
                 values.insert(*id, held(result, dtype, if moves { roundings } else { 0.0 }, &mut random));
             }
         }
@@ -71,9 +84,67 @@ impl Interpreter {
     /// The results moved near and far.
     pub fn moves(&self, inputs: &[Array]) -> Check<Moves> {
         let times =
-            |roundings: f64| (0..TIMES).map(|seed| self.run(inputs, roundings, seed)).collect::<Check<Vec<_>>>();
+            |roundings: f64| (0..TIMES).map(|seed| self.run(inputs, Moved::All, roundings, seed)).collect::<Check<_>>();
         Ok(Moves { near: times(1.0)?, far: times(FAR)? })
     }
+
+    /// How far each element of each result moves when values are moved by one rounding.
+    pub fn steps(&self, inputs: &[Array], moved: Moved) -> Check<Vec<Vec<f64>>> {
+        let still = self.run(inputs, moved, 0.0, 0)?;
+        let mut steps: Vec<Vec<f64>> = still.iter().map(|values| vec![0.0; values.len()]).collect();
+        for seed in 0..TIMES {
+            for ((steps, moved), still) in steps.iter_mut().zip(self.run(inputs, moved, 1.0, seed)?).zip(&still) {
+                for ((step, moved), still) in steps.iter_mut().zip(moved).zip(still) {
+                    let own = (moved - still).abs();
+                    *step = step.max(if own.is_finite() { own } else { 0.0 });
+                }
+            }
+        }
+        Ok(steps)
+    }
+
+    /// For each value, whether it is a reduction or depends on one.
+    fn from_reductions(&self) -> Vec<bool> {
+        let reduces = |symbol: &BoundSymbol| {
+            let elements = symbol.operator().and_then(|def| Arithmetic::of(def).elements);
+            matches!(elements, Some(Elements::Sum | Elements::Max | Elements::Min))
+        };
+        let mut found = vec![false; self.block.values.len()];
+        for symbol in &self.block.symbols {
+            if reduces(symbol) || symbol.operands().any(|id| found[id.index()]) {
+                symbol.results.iter().for_each(|id| found[id.index()] = true);
+            }
+        }
+        found
+    }
+
+    /// Whether a value that is computed has fewer digits than `dtype`.
+    fn rounds_below(&self, dtype: DType) -> bool {
+        let block = &self.block;
+        let mut computed = block.symbols.iter().flat_map(|symbol| &symbol.results).map(|id| block.meta(*id).dtype());
+        dtype.is_floating() && computed.any(|own| own.is_floating() && own.epsilon() > dtype.epsilon())
+    }
+}
+
+/// Compares result `i` of a program with these inputs. A loss in f32 may be computed from logits of 16 bits: two
+/// computations that add their products in different orders round some logits differently, by a unit of 16 bits, which
+/// is far above the roundings of the loss. So where a value on the way has fewer digits than the result, the result may
+/// be off as far as it moves when each value is moved by a rounding of its own type. (If a line of the program has no
+/// reference, the bound is `expected`'s own.)
+pub(crate) fn compare_rounded_below(
+    trace: &Trace,
+    inputs: &[Array],
+    i: usize,
+    expected: &Expected,
+    output: &Array,
+) -> Check {
+    let Err(problem) = expected.compare(output) else { return Ok(()) };
+    let interpreter = Interpreter::new(trace);
+    if !interpreter.rounds_below(output.dtype()) {
+        return Err(problem);
+    }
+    let Ok(steps) = interpreter.steps(inputs, Moved::All) else { return Err(problem) };
+    expected.clone().with_steps(&steps[i]).compare(output)
 }
 
 /// What `dtype` holds of a result: nothing beyond its range, nothing below its smallest number.
