@@ -477,3 +477,24 @@ fn executors_of_other_devices_are_told() {
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert_eq!(ran.err, "warning: --executors: of no use for cpu: flash (runs on cuda)\n");
 }
+
+/// A limit on the address space stands for a machine that lacks memory: the command says so, and is not aborted.
+#[cfg(target_os = "linux")]
+#[test]
+fn random_inputs_beyond_memory_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.trace");
+    std::fs::write(&path, "# fulgurite trace 2\ntrace f for cpu (x: u8[2500000000]) {\n  return x = x\n}\n").unwrap();
+    let script = "ulimit -v 2000000; exec \"$0\" trace run \"$1\"";
+    let output = std::process::Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_fulgurite")])
+        .arg(&path)
+        .env_remove("FULGURITE_LOG")
+        .output()
+        .unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{:?}: {complaint}", output.status);
+    // The plan is refused first where less than that is available.
+    let told = complaint.contains("'x', u8[2500000000]: could not allocate 2500000000 bytes of host memory");
+    assert!(told || complaint.contains("the plan needs"), "{complaint}");
+}
