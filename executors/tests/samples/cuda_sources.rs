@@ -16,6 +16,7 @@ use fulgurite_runtime::operator::OperatorDef;
 use fulgurite_runtime::registry::{find_operator, operators};
 use fulgurite_runtime::rules::fulgurite_kernels::cuda::{Compilation, KernelCache, KernelResources, nvrtc};
 use fulgurite_runtime::rules::fulgurite_kernels::view::contiguous_strides;
+use fulgurite_runtime::testing::in_part;
 use fulgurite_runtime::{DType, Device, TensorMeta};
 
 /// Architectures, and which part of the sources each compiles: every one, or one of so many. Sources ask for no feature
@@ -227,7 +228,7 @@ fn every_plan_compiles_and_fits_its_kernels() {
     println!("{} plans, {} sources", plans.len(), sources.len());
     assert!(plans.len() > 1000, "only {} plans", plans.len());
     for (architecture, step) in ARCHITECTURES {
-        let chosen: Vec<Arc<Source>> = sources.iter().step_by(step).cloned().collect();
+        let chosen: Vec<Arc<Source>> = sources.iter().filter(|source| in_part(source)).step_by(step).cloned().collect();
         let kernels = compiled(&chosen, architecture).unwrap_or_else(|errors| panic!("{errors}"));
         let mut failures = Vec::new();
         for plan in &plans {

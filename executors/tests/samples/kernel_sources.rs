@@ -17,6 +17,7 @@ use fulgurite_runtime::operator::{OperatorDef, OperatorKind};
 use fulgurite_runtime::registry::operators;
 use fulgurite_runtime::rules::fulgurite_kernels::cuda::{Compilation, KernelCache, nvrtc};
 use fulgurite_runtime::rules::fulgurite_kernels::view::contiguous_strides;
+use fulgurite_runtime::testing::in_part;
 use fulgurite_runtime::testing::samples::Samples;
 use fulgurite_runtime::{DType, Device, TensorMeta};
 
@@ -122,12 +123,7 @@ fn problems_of(source: &Source, launches: &[Launch], architecture: &str) -> Vec<
     spilling.chain(differing).collect()
 }
 
-/// One in so many sources of a kernel file and executor is compiled beside those for Hopper; with
-/// `FULGURITE_ALL_SOURCES=1` every one is. What is true of an architecture alone, or of unaligned tensors, is true of a
-/// kernel rather than of its sizes.
-const PART: usize = 6;
-
-/// A part of the sources: of each kernel file and executor the first and the last, and one in [`PART`] between them.
+/// A part of the sources: of each kernel file and executor the first and the last, and those that [`in_part`] takes.
 fn part(sources: Vec<(Arc<Source>, Vec<Launch>)>) -> Vec<(Arc<Source>, Vec<Launch>)> {
     let mut files: BTreeMap<String, Vec<(Arc<Source>, Vec<Launch>)>> = BTreeMap::new();
     for (source, launches) in sources {
@@ -136,18 +132,18 @@ fn part(sources: Vec<(Arc<Source>, Vec<Launch>)>) -> Vec<(Arc<Source>, Vec<Launc
     }
     let of_file = |sources: Vec<(Arc<Source>, Vec<Launch>)>| {
         let last = sources.len() - 1;
-        sources.into_iter().enumerate().filter(move |(i, _)| i % PART == 0 || *i == last).map(|(_, source)| source)
+        let taken =
+            move |(i, (source, _)): &(usize, (Arc<Source>, Vec<Launch>))| *i == 0 || *i == last || in_part(source);
+        sources.into_iter().enumerate().filter(taken).map(|(_, source)| source)
     };
     files.into_values().flat_map(of_file).collect()
 }
 
-/// The problems of all sources, or of a part, which several threads compile: one source takes seconds.
-fn problems(architecture: &str, aligned: bool, all: bool) -> Vec<String> {
-    let mut sources: Vec<(Arc<Source>, Vec<Launch>)> = launches(architecture, aligned).into_values().collect();
-    let found = sources.len();
-    if !all && std::env::var("FULGURITE_ALL_SOURCES").map_or(true, |value| value != "1") {
-        sources = part(sources);
-    }
+/// The problems of the sources, which several threads compile: one source takes seconds.
+fn problems(architecture: &str, aligned: bool) -> Vec<String> {
+    let all: Vec<(Arc<Source>, Vec<Launch>)> = launches(architecture, aligned).into_values().collect();
+    let found = all.len();
+    let sources = part(all);
     println!("{architecture}: {} of {found} sources", sources.len());
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let compile = || {
@@ -169,14 +165,14 @@ fn problems(architecture: &str, aligned: bool, all: bool) -> Vec<String> {
     wrong
 }
 
-fn check(architecture: &str, aligned: bool, all: bool) {
+fn check(architecture: &str, aligned: bool) {
     if let Err(error) = nvrtc::version() {
         assert!(std::env::var(REQUIRE_NVRTC).map_or(true, |value| value != "1"), "{error}");
         println!("skipped: {error}");
         launches(architecture, aligned);
         return;
     }
-    let wrong = problems(architecture, aligned, all);
+    let wrong = problems(architecture, aligned);
     assert!(
         wrong.is_empty(),
         "{} problems, the first of them\n{}",
@@ -187,17 +183,17 @@ fn check(architecture: &str, aligned: bool, all: bool) {
 
 #[test]
 fn every_source_compiles_for_ampere() {
-    check("sm_80", true, false);
+    check("sm_80", true);
 }
 
 #[test]
 fn every_source_compiles_for_hopper() {
-    check("sm_90a", true, true);
+    check("sm_90a", true);
 }
 
 #[test]
 fn every_source_compiles_for_tensors_that_start_anywhere() {
-    check("sm_90a", false, false);
+    check("sm_90a", false);
 }
 
 /// A cache that starts anywhere is read and written in a copy, which the results are taken from.

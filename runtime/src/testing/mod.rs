@@ -57,4 +57,6 @@ pub use generate::{Filter, generated_tests, sampled_dtypes, unmatched_directives
 #[cfg(feature = "testing")]
 pub use run::{check, main, main_of, main_of_device, main_of_package, run, run_device};
 #[cfg(feature = "testing")]
+pub use templates::sources::in_part;
+#[cfg(feature = "testing")]
 pub use test::{GeneratedTest, Outcome, Settings};
