@@ -1,59 +1,33 @@
 //! The runtime of Fulgurite: traces and their text, tracing, transforms, executors and claims, the memory plan, `jit`,
 //! the registry, and the templates of the generated tests. It knows no particular operator: what it needs of the
 //! operator library (sums of cotangents, zeros) is wired by declared [roles](operator::Role).
+//!
+//! This crate is the roof over the compiler's crates, which lie beside it in this folder; each uses those below it
+//! alone. It gives their modules one root, for those that use several of them, and has no code of its own.
+//!
+//! | crate | what is in it |
+//! |---|---|
+//! | `fulgurite-base` | errors, metas, arguments, records of operators, kinds of devices, memory, arrays |
+//! | `fulgurite-ir` | traces, their text, the verifier, the tracer, the types of all rules |
+//! | `fulgurite-compile` | transforms, autodiff, rewriting, who runs a call, the stages |
+//! | `fulgurite-run` | programs, `jit`, candidates that are measured |
+//! | `fulgurite-testing` | the templates of the generated tests, random programs, changed plans |
 
-// Expansions of the macros say `::fulgurite::...`; inside this crate that is the crate itself.
-extern crate self as fulgurite;
+pub use fulgurite_compile::{registration, transforms};
+pub use fulgurite_ir::{
+    Array, DType, Device, Error, Failure, Result, Target, Tensor, TensorMeta, argument, arithmetic, array, backends,
+    comparison, cost, device, dlpack, error, executor, expansion, failure, fuel, gradient, kernel, meta, operator,
+    precision, reference, refusal, registry, rules, strided, trace, tracer, tree,
+};
+pub use fulgurite_ir::{attribute_enum, binds, refuse_unless, require, source_files};
+pub use fulgurite_run::{choices, compile, jit, program};
 
-pub mod argument;
-pub mod arithmetic;
-pub mod array;
-pub mod backends;
-pub mod choices;
-pub mod comparison;
-pub mod compile;
-pub mod cost;
-pub mod device;
-pub mod dlpack;
-mod elementwise;
-pub mod error;
-pub mod executor;
-pub mod expansion;
-mod external;
-pub mod failure;
-mod fallback;
-pub mod fuel;
-pub(crate) mod host_kernel;
-pub mod jit;
-pub mod kernel;
-pub mod meta;
-pub mod operator;
-pub mod precision;
-pub mod program;
-pub mod reference;
-pub mod refusal;
-pub(crate) mod registered;
-pub mod registration;
-pub mod registry;
-pub mod rules;
-mod stream_kind;
-pub mod strided;
-pub mod testing;
-pub mod trace;
-pub mod tracer;
-mod traffic;
-pub mod transforms;
-pub mod tree;
+#[cfg(not(feature = "testing"))]
+pub use fulgurite_ir::testing;
+#[cfg(feature = "testing")]
+pub use fulgurite_testing::{main_of_crate, testing};
 
-pub use array::Array;
-pub use error::{Error, Failure, Result};
-pub use fulgurite_kernels::DType;
-pub use jit::jit;
-pub use meta::{Device, Target, TensorMeta};
-pub use tracer::Tensor;
-
-/// What expansions need and authors do not.
 #[doc(hidden)]
-pub mod __private {
-    pub use linkme;
-}
+pub use fulgurite_ir::{
+    __arguments, __codes, __functions, __given, __gradients, __method, __operator, __private, __rule, __set, __write,
+};

@@ -1,0 +1,38 @@
+//! Why a rule refuses.
+
+use std::any::Any;
+use std::fmt;
+
+/// Why a rule (meta, checker, kernel) does not accept its arguments: a named precondition and a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The name of the precondition, e.g. `WeightShape`.
+    pub code: &'static str,
+    /// What was expected and what came, naming the argument.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure of the precondition `code`.
+    pub fn new(code: &'static str, message: impl Into<String>) -> Failure {
+        Failure { code, message: message.into() }
+    }
+
+    /// The message of a panic.
+    pub fn panicked(who: &str, panic: &(dyn Any + Send)) -> Failure {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+        Failure::new("Panicked", format!("{who} panicked: {}", text.unwrap_or("without a message")))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<fulgurite_kernels::buffer::OutOfMemory> for Failure {
+    fn from(error: fulgurite_kernels::buffer::OutOfMemory) -> Failure {
+        Failure::new("OutOfMemory", error.to_string())
+    }
+}

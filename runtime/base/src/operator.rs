@@ -1,0 +1,486 @@
+//! The record of an operator's declaration: the facts that traces, errors and printing use. Its rules are in sets, each
+//! owned by the part of the runtime that uses it; the record only contains them.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use fulgurite_kernels::DType;
+
+use crate::argument::{Arg, Attribute};
+use crate::failure::Failure;
+use crate::meta::TensorMeta;
+
+/// What kind of operation a declaration describes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OperatorKind {
+    /// Does not decompose.
+    Prim,
+    /// Has a decomposition.
+    Composite,
+    /// Owned by the named executor, opaque, backed by kernels.
+    Symbol(&'static str),
+}
+
+/// Which element types a tensor argument takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Every type.
+    Any,
+    /// f16, bf16, f32, f64.
+    Floating,
+    /// u8, i32, i64.
+    Integer,
+    /// bool alone.
+    Boolean,
+    /// Everything but bool.
+    Number,
+}
+
+impl Class {
+    /// Whether `dtype` belongs to the class.
+    pub fn accepts(self, dtype: DType) -> bool {
+        match self {
+            Class::Any => true,
+            Class::Floating => dtype.is_floating(),
+            Class::Integer => dtype.is_integer(),
+            Class::Boolean => dtype == DType::Bool,
+            Class::Number => dtype != DType::Bool,
+        }
+    }
+
+    /// In words, for messages.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Class::Any => "any dtype",
+            Class::Floating => "a floating-point dtype",
+            Class::Integer => "an integer dtype",
+            Class::Boolean => "bool",
+            Class::Number => "a number, not bool",
+        }
+    }
+}
+
+/// What an argument is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParamKind {
+    /// A tensor.
+    Tensor(Class),
+    /// An optional tensor.
+    Optional(Class),
+    /// A list of tensors.
+    List(Class),
+    /// A tensor or a number.
+    Operand(Class),
+    /// A value known when a program is traced.
+    Attribute,
+}
+
+/// The name of a parameter's type.
+pub type TypeName = &'static (dyn Fn() -> String + Send + Sync);
+/// The enum that a parameter's type is in Rust, with its variants.
+pub type RustEnum = &'static (dyn Fn() -> Option<String> + Send + Sync);
+/// Whether an attribute is of a parameter's type.
+pub type Accepts = &'static (dyn Fn(&Attribute) -> bool + Send + Sync);
+/// The default of a parameter.
+pub type DefaultRule = &'static (dyn Fn() -> Attribute + Send + Sync);
+
+/// One parameter of a signature.
+#[derive(Clone, Copy)]
+pub struct ParamDef {
+    /// Its name, PyTorch's where the operator mirrors one.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: ParamKind,
+    /// Its type in words: `tensor`, `float?`, `int[]`, ...
+    pub type_name: TypeName,
+    /// The enum that its type is in Rust, if it is one: `Reduction::{None, Mean, Sum}`.
+    pub rust_enum: RustEnum,
+    /// Whether an attribute is of its type; tensors are not asked for.
+    pub accepts: Accepts,
+    /// Its default; `None` if it must be given. Optional tensors default to `Attribute::None`.
+    pub default: Option<DefaultRule>,
+}
+
+impl std::fmt::Debug for ParamDef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.name, (self.type_name)())
+    }
+}
+
+impl ParamDef {
+    /// The argument where none is given.
+    pub fn default_argument<V>(&self) -> Arg<V> {
+        match self.kind {
+            ParamKind::Optional(_) => Arg::Optional(None),
+            ParamKind::List(_) => Arg::List(Vec::new()),
+            _ => Arg::Attribute(self.default.map_or(Attribute::None, |default| default())),
+        }
+    }
+}
+
+/// What an operator returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResultsDef {
+    /// Tensors with these names: `out` where there is one.
+    Named(&'static [&'static str]),
+    /// A list whose length follows from the arguments.
+    List,
+}
+
+impl ResultsDef {
+    /// How many there are; `None` for a list.
+    pub fn count(self) -> Option<usize> {
+        match self {
+            ResultsDef::Named(names) => Some(names.len()),
+            ResultsDef::List => None,
+        }
+    }
+
+    /// What messages call the result at `index`: `result mean`, or `result 2` of a list.
+    pub fn describe(self, index: usize) -> String {
+        match self {
+            ResultsDef::Named(names) if index < names.len() => format!("result {}", names[index]),
+            _ => format!("result {index}"),
+        }
+    }
+}
+
+/// Declared effects. Tracing, CSE, DCE, rematerialization, fusion and the verifier read these facts and no others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Effects {
+    /// Draws random numbers: two equal calls are two draws.
+    pub random: bool,
+    /// The parameter that says which numbers a random operator draws, called `generator`. The second call of a program
+    /// with one generator is given another that is made of it, and so on: see [`crate::tracer::call`].
+    pub generator: Option<usize>,
+    /// Parameters whose data the operator changes. No program with such an operator is compiled: a program's values do
+    /// not change, and an update is a result that may have the memory of an operand
+    /// ([in place](crate::kernel::KernelRules::in_place)).
+    pub mutates: &'static [usize],
+    /// Results that share memory with a parameter: (result, parameter). No program with such an operator is compiled:
+    /// what only looks at its operand's memory has a [view rule](crate::strided::LayoutRules::view).
+    pub aliases: &'static [(usize, usize)],
+    /// A collective: every process must run it, in the same order. No transform drops, merges or reorders such calls.
+    pub collective: bool,
+}
+
+impl Effects {
+    /// No effects.
+    pub const NONE: Effects = Effects { random: false, generator: None, mutates: &[], aliases: &[], collective: false };
+
+    /// Whether an unused symbol may be dropped.
+    pub fn removable(&self) -> bool {
+        self.mutates.is_empty() && !self.collective
+    }
+
+    /// Whether two equal calls may become one.
+    pub fn mergeable(&self) -> bool {
+        !self.random && self.mutates.is_empty() && !self.collective
+    }
+}
+
+/// What the runtime itself needs of the operator library. An operator takes a role by declaring `overload = Role`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// `a + b` of two operands; also how cotangents are accumulated.
+    Add,
+    /// `a - b` of two operands.
+    Sub,
+    /// `a * b` of two operands.
+    Mul,
+    /// `a / b` of two operands.
+    Div,
+    /// `-a`.
+    Neg,
+    /// A tensor filled with one number: `full(size: int[], fill_value: number, dtype: dtype, device: str)`.
+    Full,
+    /// A copy with a contiguous layout: `contiguous(input)`; inserted by the layout pass.
+    Contiguous,
+    /// The same numbers in another element type: `convert(input, dtype: dtype)`; inserted by the autocast transform.
+    Convert,
+    /// A number before and behind the elements: `pad(input, low: int[], high: int[], value: number)`; inserted, as the
+    /// following ones, by the pass [`pad`](crate::transforms::pad).
+    Pad,
+    /// A part of each dimension: `slice(input, starts: int[], ends: int[], steps: int[])`.
+    Slice,
+    /// Elements repeated along new dimensions: `broadcast(input, shape: int[], dims: int[])`.
+    Broadcast,
+    /// One of two, elementwise: `where(condition, input, other)`.
+    Where,
+    /// Whether `input < other`, elementwise.
+    Less,
+    /// Tensors one after another: `cat(tensors: tensor[], dim: int)`.
+    Cat,
+    /// The same elements in another shape: `reshape(input, shape: int[])`; inserted, as the following ones, by the pass
+    /// [`batch`](crate::transforms::batch).
+    Reshape,
+    /// The dimensions in another order: `permute(input, dims: int[])`.
+    Permute,
+    /// The product of the last two dimensions, of tensors with the same leading extents: `matmul(input, other, ...)`.
+    Matmul,
+    /// The sum over dimensions, which the result lacks: `sum(input, dims: int[])`.
+    Sum,
+    /// `start`, `start + step`, ...: `iota(length: int, start: number, step: number, dtype: dtype, device: str)`.
+    Iota,
+}
+
+/// What [autocast](crate::transforms::autocast) makes of an operator's floating-point operands. f64, integers and
+/// booleans are left alone whatever the class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Autocast {
+    /// They become the low-precision type: products.
+    Low,
+    /// f16 and bf16 become f32; if the operator has an optional `dtype`, that is set to f32 instead: sums and
+    /// exponentials.
+    Full,
+    /// They meet in the widest type among them.
+    Widest,
+    /// They stay as they are.
+    Keep,
+}
+
+impl Autocast {
+    /// Every class.
+    pub const ALL: [Autocast; 4] = [Autocast::Low, Autocast::Full, Autocast::Widest, Autocast::Keep];
+
+    /// The word in declarations: `low`, `full`, `widest`, `keep`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Autocast::Low => "low",
+            Autocast::Full => "full",
+            Autocast::Widest => "widest",
+            Autocast::Keep => "keep",
+        }
+    }
+
+    /// In words, for people.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Autocast::Low => "operands of f32 and f16 become the low-precision type",
+            Autocast::Full => {
+                "operands of bf16 and f16 become f32; or, where there is an optional dtype, the result is f32"
+            }
+            Autocast::Widest => "operands meet in the widest type among them",
+            Autocast::Keep => "operands stay as they are",
+        }
+    }
+}
+
+/// Rules of operators that one part of the runtime uses: how calls are traced, how they are differentiated, which
+/// kernels run them, how they are tested. Each part declares its set beside its code, so that the record depends on
+/// none of them.
+pub trait RuleSet: Any + Send + Sync + Sized {
+    /// The set of an operator that declares none of these rules.
+    const NONE: &'static Self;
+
+    /// The rules that `operator` declares.
+    fn of(operator: &OperatorDef) -> &'static Self {
+        operator.rules.iter().find_map(|set| set.downcast_ref()).unwrap_or(Self::NONE)
+    }
+}
+
+/// A set of rules of any kind, as a record carries it.
+pub type AnyRules = dyn Any + Send + Sync;
+
+/// A declared operator.
+pub struct OperatorDef {
+    /// Unique name: `rms_norm`, `prims::exp`, `llmc::permute`.
+    pub name: &'static str,
+    /// Prim, composite or kernel symbol.
+    pub kind: OperatorKind,
+    /// The declaration's documentation.
+    pub docs: &'static str,
+    /// The PyTorch function it mirrors, below `torch.`: `nn.functional.rms_norm`.
+    pub torch: Option<&'static str>,
+    /// Parameters in order.
+    pub params: &'static [ParamDef],
+    /// What it returns.
+    pub results: ResultsDef,
+    /// Declared effects.
+    pub effects: Effects,
+    /// The role it plays for the runtime.
+    pub overload: Option<Role>,
+    /// What autocast makes of its operands. Where nothing is declared they stay as they are, unless its decomposition
+    /// holds an operator of the class low: then autocast goes into the decomposition.
+    pub autocast: Option<Autocast>,
+    /// The operands that autocast leaves as they are, whatever the class, where the operator takes them beside the
+    /// others: what is as precise as a sum beside operands of 16 bits, such as the weights of classes.
+    pub autocast_keeps: &'static [&'static str],
+    /// The element types that its tensors may have, narrower than their classes; empty if the classes say it all. A
+    /// tensor whose class has none of these types is not restricted.
+    pub dtypes: &'static [DType],
+    /// Whether it costs about as much as reading its operands and writing its results once: it may be computed again
+    /// for the backward pass instead of being kept. (Arithmetic on elements always may.)
+    pub cheap: bool,
+    /// Whether it only moves, chooses or makes elements and rounds nothing but its result: every executor gives the
+    /// same bits. (What elementwise operators round, their arithmetic tells.)
+    pub exact: bool,
+    /// Whether the first two operands may be exchanged, while the other arguments are at their defaults: the numbers of
+    /// the result are the same.
+    pub commutes: bool,
+    /// Its rules, at most one set of each kind: ask by [`RuleSet::of`].
+    pub rules: &'static [&'static AnyRules],
+    /// The package that declares it.
+    pub package: &'static str,
+    /// Source file of the declaration.
+    pub file: &'static str,
+    /// Line of the declaration.
+    pub line: u32,
+}
+
+impl OperatorDef {
+    /// Names and metas of the parameters of a block that stands for a call: the operator's, one for each tensor.
+    pub fn rule_parameters(&self, metas: &[Arg<TensorMeta>]) -> Vec<(Arc<str>, TensorMeta)> {
+        let mut parameters: Vec<(Arc<str>, TensorMeta)> = Vec::new();
+        for (param, argument) in self.params.iter().zip(metas) {
+            match argument {
+                Arg::List(metas) => {
+                    let item = |(i, meta): (usize, &TensorMeta)| (format!("{}.{i}", param.name).into(), meta.clone());
+                    parameters.extend(metas.iter().enumerate().map(item));
+                }
+                _ => parameters.extend(argument.tensors().iter().map(|meta| (param.name.into(), meta.clone()))),
+            }
+        }
+        parameters
+    }
+
+    /// The name without its namespace: `exp` for `prims::exp`.
+    pub fn short_name(&self) -> &'static str {
+        self.name.rsplit("::").next().unwrap_or(self.name)
+    }
+
+    /// Whether a tensor argument of this class may have elements of this type.
+    pub fn takes(&self, class: Class, dtype: DType) -> bool {
+        let restricted = self.dtypes.iter().any(|own| class.accepts(*own));
+        class.accepts(dtype) && (!restricted || self.dtypes.contains(&dtype))
+    }
+
+    /// The element types of a tensor argument of this class in words, for messages.
+    fn describe_dtypes(&self, class: Class) -> String {
+        let own: Vec<&str> = self.dtypes.iter().filter(|own| class.accepts(**own)).map(|own| own.name()).collect();
+        match own.split_last() {
+            None => class.describe().to_owned(),
+            Some((last, [])) => (*last).to_owned(),
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        }
+    }
+
+    /// Position of the parameter `name`.
+    pub fn param(&self, name: &str) -> Option<usize> {
+        self.params.iter().position(|param| param.name == name)
+    }
+
+    /// The signature as text: `rms_norm(input: tensor, normalized_shape: size[], weight: tensor? = none, ...)`.
+    pub fn signature(&self) -> String {
+        let params: Vec<String> = self
+            .params
+            .iter()
+            .map(|param| {
+                let default = param.default.map(|default| format!(" = {}", default())).unwrap_or_default();
+                format!("{}: {}{default}", param.name, (param.type_name)())
+            })
+            .collect();
+        let results = match self.results {
+            ResultsDef::Named([_]) => "tensor".to_owned(),
+            ResultsDef::Named(names) => {
+                let results: Vec<String> = names.iter().map(|name| format!("{name}: tensor")).collect();
+                format!("({})", results.join(", "))
+            }
+            ResultsDef::List => "tensor[]".to_owned(),
+        };
+        format!("{}({}) -> {results}", self.name, params.join(", "))
+    }
+
+    /// Checks the arguments against the signature, their element types against the declared classes, and that all
+    /// tensors live on one device.
+    pub fn check_arguments(&self, arguments: &[Arg<TensorMeta>]) -> Result<(), Failure> {
+        if arguments.len() != self.params.len() {
+            return Err(Failure::new(
+                "ArgumentCount",
+                format!("takes {} arguments, got {}", self.params.len(), arguments.len()),
+            ));
+        }
+        let mut device = None;
+        for (param, argument) in self.params.iter().zip(arguments) {
+            let class = match (param.kind, argument) {
+                (ParamKind::Tensor(class), Arg::Tensor(_))
+                | (ParamKind::Optional(class), Arg::Optional(_))
+                | (ParamKind::List(class), Arg::List(_))
+                | (ParamKind::Operand(class), Arg::Tensor(_) | Arg::Attribute(Attribute::Scalar(_))) => class,
+                (ParamKind::Attribute, Arg::Attribute(given)) if (param.accepts)(given) => continue,
+                (ParamKind::Attribute, Arg::Attribute(given)) => {
+                    return Err(Failure::new(
+                        "AttributeType",
+                        format!("{} is {given}, expected {}", param.name, (param.type_name)()),
+                    ));
+                }
+                _ => {
+                    return Err(Failure::new(
+                        "ArgumentKind",
+                        format!("argument '{}' must be {}", param.name, (param.type_name)()),
+                    ));
+                }
+            };
+            for meta in argument.tensors() {
+                if !self.takes(class, meta.dtype()) {
+                    let expected = self.describe_dtypes(class);
+                    return Err(Failure::new(
+                        "ArgumentDType",
+                        format!("{} has dtype {}, expected {expected}", param.name, meta.dtype()),
+                    ));
+                }
+                match device {
+                    None => device = Some((param.name, meta.device())),
+                    Some((first, on)) if on != meta.device() => {
+                        return Err(Failure::new(
+                            "ArgumentDevice",
+                            format!("{} is on {}, but {first} is on {on}", param.name, meta.device()),
+                        ));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for OperatorDef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// A record is itself alone: one that is registered later by the same name is another operator.
+impl PartialEq for OperatorDef {
+    fn eq(&self, other: &OperatorDef) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+impl Eq for OperatorDef {}
+
+/// The candidate with the least edit distance from `name` (a swap of neighbours is one edit), if it is near.
+pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    candidates
+        .map(|candidate| (strsim::osa_distance(name, candidate), candidate))
+        .min()
+        .filter(|(distance, _)| *distance <= 1 + name.len() / 3)
+        .map(|(_, candidate)| candidate)
+}
+
+/// `, did you mean 'x'?` for the candidate that is near `name`, or nothing.
+pub fn did_you_mean<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> String {
+    nearest(name, candidates).map(|near| format!(", did you mean '{near}'?")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{did_you_mean, nearest};
+
+    #[test]
+    fn two_letters_in_the_other_order_are_one_mistake() {
+        assert_eq!(nearest("gleu", ["ge", "gelu", "glu2"].into_iter()), Some("gelu"));
+        assert_eq!(did_you_mean("hots", ["host", "cpu"].into_iter()), ", did you mean 'host'?");
+        assert_eq!(did_you_mean("zzz", ["host", "cpu"].into_iter()), "");
+    }
+}

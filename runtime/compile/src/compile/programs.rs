@@ -1,0 +1,100 @@
+//! Forward and backward as two compiled programs, with the values that the first saves for the second.
+
+use std::sync::Arc;
+
+use super::{Ending, Gathered, Options, Stage, Stages, Step, settled};
+use crate::error::{Error, Result};
+use crate::meta::TensorMeta;
+use crate::registered;
+use crate::trace::{InputRole, Trace};
+use crate::transforms;
+use crate::transforms::autodiff::{split_programs, vjp_of};
+
+/// The stages of a function and its derivative: up to where they are one program, and those of the two that it is split
+/// into.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    /// From the acquired trace on, by way of `vjp`, to the last stage before the split.
+    pub joint: Vec<Stage>,
+    /// From `split` to the planned program: the function's arguments in, its results and the saved values out.
+    pub forward: Vec<Stage>,
+    /// From `split` to the planned program: the saved values and cotangents in, gradients out.
+    pub backward: Vec<Stage>,
+}
+
+/// A value that the forward program saves for the backward program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Saved {
+    /// Its name in both programs.
+    pub name: Arc<str>,
+    /// Shape, element type, device.
+    pub meta: TensorMeta,
+    /// Whether it is an argument of the function, which is there in any case.
+    pub argument: bool,
+}
+
+impl Programs {
+    /// The saved values, in the order in which the backward program takes them.
+    pub fn saved(&self) -> Vec<Saved> {
+        let (Some(forward), Some(backward)) = (self.forward.first(), self.backward.first()) else { return Vec::new() };
+        let block = &backward.trace.block;
+        let inputs = block.parameters.iter().zip(&backward.trace.inputs);
+        let own = &forward.trace.block;
+        let argument = |name: &str| own.parameters.iter().any(|id| &*own.value(*id).name == name);
+        let saved = inputs.filter(|(_, input)| input.role == InputRole::Saved).map(|(id, _)| {
+            let value = block.value(*id);
+            Saved { name: value.name.clone(), meta: value.meta.clone(), argument: argument(&value.name) }
+        });
+        saved.collect()
+    }
+}
+
+/// Takes a trace and its derivative through every transform, as two programs. Gradients are those of the inputs `wrt`,
+/// cotangents those of the outputs `of`; both must be of floating-point types.
+///
+/// # Errors
+/// Those of every stage: an operator without a gradient, a symbol that no executor takes.
+pub fn split_stages(trace: Trace, wrt: &[usize], of: &[usize], options: &Options) -> Result<Programs> {
+    let _pinned = registered::pin();
+    settled(trace, options.choices.as_deref(), |trace| match split_once(trace, wrt, of, options) {
+        Ok((programs, gathered)) => (Ok(programs), gathered),
+        Err(error) => (Err(error), Gathered::default()),
+    })
+}
+
+/// As [`split_stages`], and what it would have measured.
+fn split_once(trace: Trace, wrt: &[usize], of: &[usize], options: &Options) -> Result<(Programs, Gathered)> {
+    let executors = options.executor_list(trace.target.kind());
+    let outputs = trace.block.results.len();
+    let mut joint = Stages::new(options, options.fuel);
+    let ended = |ending: Box<Ending>| ending.error;
+    if !joint.begin(trace, options).map_err(ended)? {
+        let message = "is split or claimed already, expected one that was not differentiated".to_owned();
+        return Err(Error::Argument { argument: "trace".into(), message });
+    }
+    let target = joint.last().target.clone();
+    let ranking = options.ranking(&executors, &target, joint.last());
+    let differentiate = |stages: &mut Stages| -> Step {
+        stages.make_with_rules(transforms::VJP, |trace, rules| {
+            let mut next = vjp_of(trace, wrt, of, &ranking, rules)?;
+            transforms::name_vjp(&mut next);
+            Ok(next)
+        })?;
+        stages.tell(&ranking);
+        // What the forward program saves has memory of its own, and would be copied to stand side by side.
+        stages.simplify(options, &executors, false)
+    };
+    differentiate(&mut joint).map_err(ended)?;
+    let (forward, backward) = split_programs(joint.last(), outputs);
+    let mut fuel = joint.fuel;
+    let mut gathered = joint.gathered();
+    let mut placed = |half: Trace| -> Result<Vec<Stage>> {
+        let mut stages = Stages::new(options, fuel);
+        stages.push("split", half).and_then(|()| stages.place(options, &executors)).map_err(ended)?;
+        fuel = stages.fuel;
+        gathered = std::mem::take(&mut gathered).and(stages.gathered());
+        Ok(stages.made)
+    };
+    let (forward, backward) = (placed(forward)?, placed(backward)?);
+    Ok((Programs { joint: joint.made, forward, backward }, gathered))
+}

@@ -1,0 +1,15 @@
+//! From an acquired trace to a planned one: the transforms, autodiff, rewriting, who runs a call, the order of the
+//! stages; and what a running program registers. It makes no program and runs nothing.
+
+pub mod choices;
+pub mod compile;
+pub mod registration;
+pub mod transforms;
+
+// The floors below, under the names that their own files have.
+use fulgurite_ir::{
+    argument, arithmetic, array, cost, device, elementwise, error, executor, expansion, failure, fuel, gradient, kernel,
+    meta, operator, precision, reference, refusal, registered, registry, rules, stream_kind, strided, testing, trace,
+    tracer,
+};
+use fulgurite_ir::{DType, Error, Failure, Result, Tensor, TensorMeta};

@@ -1,0 +1,82 @@
+//! Streams: every line runs on one that the device has, and begins after the lines that it depends on.
+
+use super::super::order::{Order, is_run};
+use super::super::{Block, BoundSymbol};
+use super::verifier::{Check, Verifier, name};
+use crate::device::find_kind;
+use crate::error::Result;
+use crate::stream_kind::StreamKind;
+use super::super::joins::all_parts;
+use super::super::layouts::layouts;
+
+impl Verifier<'_> {
+    /// The lines of the program; those of bodies have no streams of their own.
+    pub(super) fn streams(&self) -> Result<()> {
+        let block = &self.trace.block;
+        if block.symbols.iter().all(|symbol| symbol.schedule.is_plain()) {
+            return Ok(());
+        }
+        let layouts = layouts(self.trace);
+        let parts = all_parts(block);
+        let mut order = Order::default();
+        for (line, symbol) in block.symbols.iter().enumerate() {
+            let broken = |message: String| self.broken_by(block, symbol, message);
+            self.stream(symbol).map_err(broken)?;
+            Self::waits(block, symbol, &order).map_err(broken)?;
+            order.push(symbol);
+            if !is_run(symbol) {
+                continue;
+            }
+            for id in symbol.operands() {
+                let root = layouts[id.index()].root;
+                // A whole is written by the lines that compute its parts, and is complete with the one that joins them.
+                let of_root = parts.iter().filter(|(_, layout)| layout.root == root).map(|(part, _)| *part);
+                let mut writers = of_root.chain([root]).filter_map(|id| Some((id, order.writer(id)?)));
+                let late = writers.find(|(_, writer)| *writer != line && !order.before(*writer, line));
+                let Some((written, writer)) = late else { continue };
+                let message = format!(
+                    "reads {} on the {} stream while {} may not have been written on the {} stream; wait with 'after'",
+                    name(block, id),
+                    symbol.schedule.stream,
+                    if written == id { "it".to_owned() } else { name(block, written) },
+                    block.symbols[writer].schedule.stream,
+                );
+                return Err(broken(message));
+            }
+        }
+        Ok(())
+    }
+
+    /// That there is such a stream, and that something runs on it.
+    fn stream(&self, symbol: &BoundSymbol) -> Check {
+        if symbol.schedule.is_plain() {
+            return Ok(());
+        }
+        if !is_run(symbol) {
+            return Err("has a stream, or waits, though nothing runs for it".into());
+        }
+        let (stream, target) = (symbol.schedule.stream, self.trace.target.kind());
+        let known = match find_kind(target) {
+            Ok(kind) => kind.streams(),
+            // The host is no kind of device.
+            Err(_) => &[],
+        };
+        match stream == StreamKind::Compute || known.contains(&stream) {
+            true => Ok(()),
+            false => Err(format!("is on the {stream} stream, which '{target}' has not")),
+        }
+    }
+
+    /// That what it waits for is defined by earlier lines that run.
+    fn waits(block: &Block, symbol: &BoundSymbol, order: &Order) -> Check {
+        for id in &symbol.schedule.after {
+            let Some(writer) = order.writer(*id) else {
+                return Err(format!("waits for {}, which no earlier line computes", name(block, *id)));
+            };
+            if !is_run(&block.symbols[writer]) {
+                return Err(format!("waits for {}, for which nothing runs", name(block, *id)));
+            }
+        }
+        Ok(())
+    }
+}
