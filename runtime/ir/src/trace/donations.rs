@@ -5,10 +5,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::in_place::RegionReaders;
 use super::memory_use::last_uses;
-use crate::executor::{JOIN, VIEW};
 use super::order::{Order, is_run};
 use super::paths::{input_place, output_place};
 use super::{Block, BoundSymbol, Storage, Trace, ValueId};
+use crate::executor::{JOIN, VIEW};
 
 /// The use of a donated input.
 #[derive(Debug, Clone, PartialEq, Eq)]

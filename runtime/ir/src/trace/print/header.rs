@@ -1,6 +1,8 @@
 //! What is around the lines of a trace: version, history, inputs, outputs.
 
+use super::super::donations::{Donation, donations};
 use super::super::implied::{self, Storages, scope_of};
+use super::super::memory_use::memory_use;
 use super::super::nested::Nested;
 use super::super::trees::Trees;
 use super::super::{Input, InputRole, Trace, ValueId};
@@ -11,8 +13,6 @@ use super::printer::first_line;
 use super::printer::{Printer, value_name};
 use super::words::{below, label};
 use crate::executor::VIEW;
-use super::super::donations::{Donation, donations};
-use super::super::memory_use::memory_use;
 
 /// Input `index`, after the input `previous`.
 pub(super) fn input(trace: &Trace, style: &Style<'_>, index: usize, previous: Option<ValueId>) -> String {
