@@ -64,6 +64,11 @@ const NAMES: [(&str, Activation); 20] = [
     ("linear", Activation::Linear),
 ];
 
+/// Mean and deviation of [`Activation::Laplace`], with the decimals of `transformers`.
+#[allow(clippy::approx_constant, reason = "the constant with more digits would be another function")]
+const MEAN: f64 = 0.707_107;
+const DEVIATION: f64 = 0.282_095;
+
 impl Activation {
     /// The function of a name.
     pub fn named(name: &str) -> Option<Activation> {
@@ -97,7 +102,7 @@ impl Activation {
             Activation::Mish => x * tanh(-logsigmoid(-x)),
             Activation::Tanh => tanh(x),
             Activation::Sigmoid => sigmoid(x),
-            Activation::Laplace => (erf((x - 0.707107) / (0.282095 * std::f64::consts::SQRT_2)) + 1.0) * 0.5,
+            Activation::Laplace => (erf((x - MEAN) / (DEVIATION * std::f64::consts::SQRT_2)) + 1.0) * 0.5,
             Activation::Linear => x,
         }
     }
@@ -138,7 +143,7 @@ mod tests {
                     "mish" => x * x.exp().ln_1p().tanh(),
                     "tanh" => x.tanh(),
                     "sigmoid" => sigmoid(x),
-                    "laplace" => 0.5 * (1.0 + erf((x - 0.707_107) / (0.282_095 * std::f64::consts::SQRT_2))),
+                    "laplace" => 0.5 * (1.0 + erf((x - MEAN) / (DEVIATION * std::f64::consts::SQRT_2))),
                     "linear" => x,
                     _ => tanh_gelu(x),
                 };

@@ -144,7 +144,7 @@ impl TokenizerFile {
         &self.ends
     }
 
-    /// What is odd about the files beside it, each with the file's name.
+    /// Warnings about the files beside it, each with the file's name.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
