@@ -4,7 +4,8 @@ use crate::config::GptConfig;
 use crate::initialize::initial_values;
 
 fn state() -> TrainingState {
-    let model = GptConfig { vocabulary: 256, context: 8, layers: 1, heads: 1, channels: 4, dropout: 0.1 };
+    let model =
+        GptConfig { vocabulary: 256, context: 8, layers: 1, heads: 1, channels: 4, dropout: 0.1, ..GptConfig::GPT2 };
     let tokens: std::sync::Arc<[u32]> = (0..200).collect();
     TrainingState {
         step: 12,

@@ -2,6 +2,45 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::activation::Activation;
+
+/// A GPT-2 that may differ from OpenAI's in its functions; the fields are those of `transformers`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Variant {
+    /// Between the two layers of the feed-forward part.
+    pub activation_function: Activation,
+    /// Added to the variance in each normalization.
+    pub layer_norm_epsilon: f64,
+    /// Whether scores of attention are divided by the root of a head's channels.
+    pub scale_attn_weights: bool,
+    /// Whether scores of block `i` are divided by `i + 1`, too.
+    pub scale_attn_by_inverse_layer_idx: bool,
+    /// The inner width of the feed-forward part; 4 C if absent.
+    pub n_inner: Option<usize>,
+}
+
+impl Variant {
+    /// OpenAI's.
+    pub const OPENAI: Variant = Variant {
+        activation_function: Activation::GeluNew,
+        layer_norm_epsilon: 1e-5,
+        scale_attn_weights: true,
+        scale_attn_by_inverse_layer_idx: false,
+        n_inner: None,
+    };
+
+    fn is_openai(&self) -> bool {
+        *self == Variant::OPENAI
+    }
+}
+
+impl Default for Variant {
+    fn default() -> Self {
+        Variant::OPENAI
+    }
+}
+
 /// The shape of a GPT-2.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -18,6 +57,9 @@ pub struct GptConfig {
     pub channels: usize,
     /// Probability in [0, 1) of dropping a value after the embeddings, attention weights and residual branches.
     pub dropout: f64,
+    /// Its functions. Checkpoints name them where they are not OpenAI's.
+    #[serde(default, skip_serializing_if = "Variant::is_openai")]
+    pub variant: Variant,
 }
 
 /// A named size: everything but vocabulary and dropout.
@@ -124,6 +166,9 @@ pub enum ConfigError {
         /// H.
         heads: usize,
     },
+    /// A number that is added to variances, which must keep them above 0.
+    #[error("layer_norm_epsilon is {0}, expected a number above 0")]
+    Epsilon(f64),
     /// A decoder that cannot be.
     #[error(transparent)]
     Decoder(#[from] crate::decoder::DecoderError),
@@ -133,6 +178,17 @@ pub enum ConfigError {
 }
 
 impl GptConfig {
+    /// The published `gpt2`, whose fields other configurations take where they do not say their own.
+    pub const GPT2: GptConfig = GptConfig {
+        vocabulary: 50_257,
+        context: 1024,
+        layers: 12,
+        heads: 12,
+        channels: 768,
+        dropout: 0.0,
+        variant: Variant::OPENAI,
+    };
+
     /// A named size without dropout. `vocabulary` is the number of embedding rows: the tokenizer's, or a little more
     /// for speed (50304 for GPT-2, a multiple of 128).
     pub fn named(name: &str, vocabulary: usize) -> Result<Self, ConfigError> {
@@ -143,7 +199,7 @@ impl GptConfig {
             .find(|size| size.name.eq_ignore_ascii_case(canonical))
             .ok_or_else(|| ConfigError::UnknownSize { name: name.to_owned() })?;
         let Size { context, layers, heads, channels, .. } = *size;
-        let config = GptConfig { vocabulary, context, layers, heads, channels, dropout: 0.0 };
+        let config = GptConfig { vocabulary, context, layers, heads, channels, ..GptConfig::GPT2 };
         config.validate()?;
         Ok(config)
     }
@@ -156,6 +212,7 @@ impl GptConfig {
             ("layers", self.layers, 1 << 10),
             ("heads", self.heads, 1 << 10),
             ("channels", self.channels, 1 << 16),
+            ("n_inner", self.inner_width(), 1 << 20),
         ] {
             if value == 0 || value > limit {
                 return Err(ConfigError::OutOfRange { field, value, limit });
@@ -167,6 +224,10 @@ impl GptConfig {
         if !(0.0..1.0).contains(&self.dropout) {
             return Err(ConfigError::Dropout(self.dropout));
         }
+        let epsilon = self.variant.layer_norm_epsilon;
+        if !(epsilon > 0.0 && epsilon.is_finite()) {
+            return Err(ConfigError::Epsilon(epsilon));
+        }
         Ok(())
     }
 
@@ -175,13 +236,26 @@ impl GptConfig {
         self.channels / self.heads
     }
 
+    /// Inner width of the feed-forward part.
+    pub fn inner_width(&self) -> usize {
+        self.variant.n_inner.unwrap_or(self.channels.saturating_mul(4))
+    }
+
+    /// The factor of the scores of attention of block `layer`, where it is not `1 / √D`.
+    pub(crate) fn score_scale(&self, layer: usize) -> Option<f64> {
+        let Variant { scale_attn_weights, scale_attn_by_inverse_layer_idx, .. } = self.variant;
+        let of_heads = if scale_attn_weights { 1.0 / (self.head_channels() as f64).sqrt() } else { 1.0 };
+        let of_layer = if scale_attn_by_inverse_layer_idx { 1.0 / (layer + 1) as f64 } else { 1.0 };
+        (!scale_attn_weights || scale_attn_by_inverse_layer_idx).then_some(of_heads * of_layer)
+    }
+
     /// Every parameter in the order in which the model meets them. The output projection is `wte.weight` again, and not
     /// listed.
     ///
     /// As in GPT-2: matrices start normal with deviation 0.02, projections into the residual stream with 0.02 / sqrt(2
     /// L) since 2 L of them add up, biases at 0 and gains at 1.
     pub fn parameters(&self) -> Vec<Parameter> {
-        let channels = self.channels;
+        let (channels, inner) = (self.channels, self.inner_width());
         let into_residual = 0.02 / (2.0 * self.layers as f64).sqrt();
         let mut list = Vec::with_capacity(4 + 12 * self.layers);
         let mut push = |name: String, shape: Vec<usize>, initial: Initial| {
@@ -196,8 +270,8 @@ impl GptConfig {
                 ("attn.c_attn", 3 * channels, Some(channels), 0.02),
                 ("attn.c_proj", channels, Some(channels), into_residual),
                 ("ln_2", channels, None, 0.0),
-                ("mlp.c_fc", 4 * channels, Some(channels), 0.02),
-                ("mlp.c_proj", channels, Some(4 * channels), into_residual),
+                ("mlp.c_fc", inner, Some(channels), 0.02),
+                ("mlp.c_proj", channels, Some(inner), into_residual),
             ] {
                 let weight = format!("h.{layer}.{part}.weight");
                 match inputs {
@@ -214,8 +288,9 @@ impl GptConfig {
 
     /// Number of parameter values, the tied output projection counted once.
     pub fn parameter_count(&self) -> usize {
-        let c = self.channels;
-        (self.vocabulary + self.context) * c + self.layers * (12 * c * c + 13 * c) + 2 * c
+        let (c, inner) = (self.channels, self.inner_width());
+        let of_block = 4 * c * c + 9 * c + inner * (2 * c + 1);
+        (self.vocabulary + self.context) * c + self.layers * of_block + 2 * c
     }
 
     /// Floating-point operations of forward and backward for one token at full context: 6 per parameter, and 12 L C T
@@ -270,6 +345,18 @@ mod tests {
         );
         assert_eq!(list.len(), 28);
         assert_eq!(line(&list[27]), "ln_f.bias [64] false");
+    }
+
+    #[test]
+    fn scores_are_divided_as_the_variant_says() {
+        let scale = |scale_attn_weights, scale_attn_by_inverse_layer_idx, layer| {
+            let variant = Variant { scale_attn_weights, scale_attn_by_inverse_layer_idx, ..Variant::OPENAI };
+            GptConfig { channels: 64, heads: 4, variant, ..GptConfig::GPT2 }.score_scale(layer)
+        };
+        assert_eq!([scale(true, false, 0), scale(true, false, 1)], [None, None], "1 / √D is attention's own");
+        assert_eq!([scale(false, false, 0), scale(false, false, 1)], [Some(1.0), Some(1.0)]);
+        assert_eq!([scale(true, true, 0), scale(true, true, 1)], [Some(0.25), Some(0.125)]);
+        assert_eq!([scale(false, true, 0), scale(false, true, 3)], [Some(1.0), Some(0.25)]);
     }
 
     #[test]

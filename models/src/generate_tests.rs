@@ -3,7 +3,7 @@ use crate::config::GptConfig;
 use crate::train::initial_parameters;
 
 fn config() -> GptConfig {
-    GptConfig { vocabulary: 256, context: 8, layers: 1, heads: 1, channels: 8, dropout: 0.0 }
+    GptConfig { vocabulary: 256, context: 8, layers: 1, heads: 1, channels: 8, ..GptConfig::GPT2 }
 }
 
 /// Continuations by a small random model whose logits are `scale` times as large, and what was shown of each.

@@ -1,6 +1,6 @@
 //! GPT-2 in traced Rust. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; pre-norm blocks,
-//! learned positions, tied embeddings, tanh-GELU. Parameters are named as in Hugging Face's checkpoints, with the
-//! layout of `torch.nn.Linear` (out, in).
+//! learned positions, tied embeddings, tanh-GELU; models of others may compute a [`Variant`](crate::config::Variant).
+//! Parameters are named as in Hugging Face's checkpoints, with the layout of `torch.nn.Linear` (out, in).
 
 use fulgurite_ops::prelude::*;
 use fulgurite_ops::prims;
@@ -53,9 +53,9 @@ pub struct Attention<T: Leaf> {
 /// The feed-forward part.
 #[derive(Debug, Clone, Tree)]
 pub struct Mlp<T: Leaf> {
-    /// C to 4 C.
+    /// C to the inner width, 4 C if the configuration has no other.
     pub c_fc: Linear<T>,
-    /// 4 C to C.
+    /// The inner width to C.
     pub c_proj: Linear<T>,
 }
 
@@ -89,7 +89,7 @@ impl<T: Leaf> Gpt2<T> {
     /// Builds the tree for `config`; `make` gets each parameter's name and shape, in the order of
     /// [`GptConfig::parameters`].
     pub fn build<E>(config: &GptConfig, make: &mut dyn FnMut(&str, &[usize]) -> Result<T, E>) -> Result<Gpt2<T>, E> {
-        let c = config.channels;
+        let (c, inner) = (config.channels, config.inner_width());
         fn norm<T: Leaf, E>(
             path: &str,
             c: usize,
@@ -119,8 +119,8 @@ impl<T: Leaf> Gpt2<T> {
                         },
                         ln_2: norm(&format!("h.{i}.ln_2"), c, make)?,
                         mlp: Mlp {
-                            c_fc: linear(&format!("h.{i}.mlp.c_fc"), 4 * c, c, make)?,
-                            c_proj: linear(&format!("h.{i}.mlp.c_proj"), c, 4 * c, make)?,
+                            c_fc: linear(&format!("h.{i}.mlp.c_fc"), inner, c, make)?,
+                            c_proj: linear(&format!("h.{i}.mlp.c_proj"), c, inner, make)?,
                         },
                     })
                 })
@@ -140,8 +140,9 @@ impl Gpt2<Tensor> {
     }
 }
 
-fn norm(x: Tensor, parameters: &LayerNorm<Tensor>) -> Tensor {
-    layer_norm::with(x, [x.size(-1)]).weight(parameters.weight).bias(parameters.bias).call()
+fn norm(config: &GptConfig, x: Tensor, parameters: &LayerNorm<Tensor>) -> Tensor {
+    let normalized = layer_norm::with(x, [x.size(-1)]).weight(parameters.weight).bias(parameters.bias);
+    normalized.eps(config.variant.layer_norm_epsilon).call()
 }
 
 fn project(x: Tensor, parameters: &Linear<Tensor>) -> Tensor {
@@ -170,15 +171,20 @@ impl Gpt2<Tensor> {
             let width = self.wpe.weight.size(1);
             prims::slice(self.wpe.weight, [0, 0], [length, width], [1, 1])
         });
-        let attend =
-            |_: usize, [q, k, v]: [Tensor; 3]| scaled_dot_product_attention::with(q, k, v).is_causal(true).call();
+        let attend = |layer: usize, [q, k, v]: [Tensor; 3]| {
+            let attention = scaled_dot_product_attention::with(q, k, v).is_causal(true);
+            attention.scale(config.score_scale(layer)).call()
+        };
         self.layers(config, [tokens, positions], dropout, &attend)
     }
 
     /// As [`Gpt2::hidden`], of tokens that come after those in a cache.
     #[track_caller]
     fn hidden_after(&self, config: &GptConfig, tokens: Tensor, cached: &Cached) -> Tensor {
-        let attend = |layer, heads| cached.attend(layer, heads, None, &Scores { scale: None, window: None, cap: None });
+        let attend = |layer, heads| {
+            let scores = Scores { scale: config.score_scale(layer), window: None, cap: None };
+            cached.attend(layer, heads, None, &scores)
+        };
         let positions = scope("wpe", || embedding(cached.positions(), self.wpe.weight));
         self.layers(config, [tokens, positions], &Dropout::none(), &attend)
     }
@@ -198,7 +204,7 @@ impl Gpt2<Tensor> {
         for (i, layer) in self.h.iter().enumerate() {
             x = block(&format!("h.{i}"), || layer.forward(config, x, dropout, &|heads| attend(i, heads)));
         }
-        scope("ln_f", || norm(x, &self.ln_f))
+        scope("ln_f", || norm(config, x, &self.ln_f))
     }
 
     /// Token ids i64[B, T] to logits [B, T, V].
@@ -265,7 +271,7 @@ impl Block<Tensor> {
         attend: &dyn Fn([Tensor; 3]) -> Tensor,
     ) -> Tensor {
         let attended = scope("attn", || {
-            let x = scope("ln_1", || norm(x, &self.ln_1));
+            let x = scope("ln_1", || norm(config, x, &self.ln_1));
             let qkv = scope("c_attn", || project(x, &self.attn.c_attn));
             let (q, k, v) = split_heads(qkv, config.heads);
             let y = attend([q, k, v]);
@@ -274,9 +280,9 @@ impl Block<Tensor> {
         });
         let x = x + attended;
         let fed = scope("mlp", || {
-            let x = scope("ln_2", || norm(x, &self.ln_2));
+            let x = scope("ln_2", || norm(config, x, &self.ln_2));
             let x = scope("c_fc", || project(x, &self.mlp.c_fc));
-            let x = gelu::with(x).approximate(Approximate::Tanh).call();
+            let x = config.variant.activation_function.of(x);
             dropout.apply(scope("c_proj", || project(x, &self.mlp.c_proj)))
         });
         x + fed

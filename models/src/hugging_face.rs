@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use fulgurite_kernels::DType;
-use serde::Deserialize;
+use serde_json::Value;
 
-use crate::config::{ConfigError, GptConfig, Parameter, SIZES};
+use crate::config::{ConfigError, GptConfig, Parameter};
 use crate::durable;
+use crate::gpt2_config_file;
 use crate::host_tensor::HostTensor;
 use crate::tensor_file::TensorFile;
 use crate::weights::{Weights, WeightsError};
@@ -21,6 +22,8 @@ const PREFIX: &str = "transformer.";
 const LM_HEAD: &str = "lm_head.weight";
 /// The metadata's key for the number of heads, which no tensor's shape tells.
 const HEADS: &str = "n_head";
+/// The file beside the weights with the model's sizes and functions.
+const CONFIG: &str = "config.json";
 
 /// How tensors are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,14 +82,17 @@ pub enum HuggingFaceError {
     },
     /// Nothing tells the number of heads.
     #[error(
-        "the number of attention heads is not known: the metadata has no \"n_head\", there is no config.json beside \
-         the file, and no size has {layers} layers of {channels} channels; say it when converting (--heads)"
+        "the number of attention heads is not known: there is no config.json beside the file, and its metadata has no \
+         \"n_head\"; put the model's config.json beside it, or say the number when converting (--heads)"
     )]
-    UnknownHeads {
-        /// L.
-        layers: usize,
-        /// C.
-        channels: usize,
+    UnknownHeads,
+    /// Two numbers of heads.
+    #[error("metadata \"n_head\" is {metadata}, but n_head of the config.json beside the file is {config}")]
+    OtherHeads {
+        /// That of the file.
+        metadata: usize,
+        /// That of `config.json`.
+        config: usize,
     },
     /// A number of heads that is none.
     #[error("metadata \"n_head\" is {0:?}, expected a whole number")]
@@ -110,13 +116,6 @@ pub enum HuggingFaceError {
     Write(#[source] std::io::Error),
 }
 
-/// The part of `config.json` that the tensors do not tell, and one number to check that it is theirs.
-#[derive(Deserialize)]
-struct ConfigFile {
-    n_head: usize,
-    n_embd: usize,
-}
-
 /// Whether Hugging Face stores this weight transposed.
 fn transposed(name: &str) -> bool {
     [".c_attn.weight", ".c_proj.weight", ".c_fc.weight"].iter().any(|end| name.ends_with(end))
@@ -135,9 +134,10 @@ fn layer_of(name: &str) -> Option<(usize, &str)> {
     Some((number.parse().ok()?, rest))
 }
 
-/// The weights of a safetensors file, widened to f32. Its size follows from the shapes, but for the number of heads,
-/// which is: `heads` if given; `n_head` of the file's metadata; `n_head` of a `config.json` in `folder`; that of the
-/// named size with as many layers and channels. Never panics, whatever the tensors.
+/// The weights of a safetensors file, widened to f32. The sizes follow from the shapes. What is computed, and the
+/// number of heads, is said by the `config.json` in `folder`, each of whose fields is used, known to change nothing, or
+/// an error; without one it is OpenAI's, with `n_head` of the file's metadata. `heads` takes the place of the number
+/// that the files say. Never panics, whatever the tensors.
 pub fn read(file: TensorFile, heads: Option<usize>, folder: Option<&Path>) -> Result<Weights, HuggingFaceError> {
     let TensorFile { metadata, tensors } = file;
     let mut found = BTreeMap::new();
@@ -187,35 +187,26 @@ fn config_of(
     let (context, _) = matrix("wpe.weight")?;
     let last = tensors.keys().filter_map(|name| layer_of(name)).map(|(layer, _)| layer).max();
     let layers = last.map_or(0, |last| last.saturating_add(1));
-    let heads = match heads {
-        Some(heads) => heads,
-        None => heads_of(metadata, folder, layers, channels)?,
+    let of_metadata = match metadata.get(HEADS) {
+        Some(text) => Some(text.parse().map_err(|_| HuggingFaceError::Heads(text.clone()))?),
+        None => None,
     };
-    let config = GptConfig { vocabulary, context, layers, heads, channels, dropout: 0.0 };
+    let sizes = GptConfig { vocabulary, context, layers, heads: 1, channels, ..GptConfig::GPT2 };
+    let config = match folder.map(|folder| folder.join(CONFIG)).filter(|path| path.exists()) {
+        Some(path) => {
+            let wrong = |message: String| HuggingFaceError::ConfigFile { path: path.clone(), message };
+            let text = std::fs::read(&path).map_err(|error| wrong(error.to_string()))?;
+            let file: Value = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+            let said = gpt2_config_file::from_json(&file, &sizes).map_err(wrong)?;
+            match of_metadata.filter(|metadata| heads.is_none() && *metadata != said.heads) {
+                Some(metadata) => return Err(HuggingFaceError::OtherHeads { metadata, config: said.heads }),
+                None => GptConfig { heads: heads.unwrap_or(said.heads), ..said },
+            }
+        }
+        None => GptConfig { heads: heads.or(of_metadata).ok_or(HuggingFaceError::UnknownHeads)?, ..sizes },
+    };
     config.validate()?;
     Ok(config)
-}
-
-fn heads_of(
-    metadata: &BTreeMap<String, String>,
-    folder: Option<&Path>,
-    layers: usize,
-    channels: usize,
-) -> Result<usize, HuggingFaceError> {
-    if let Some(text) = metadata.get(HEADS) {
-        return text.parse().map_err(|_| HuggingFaceError::Heads(text.clone()));
-    }
-    if let Some(path) = folder.map(|folder| folder.join("config.json")).filter(|path| path.is_file()) {
-        let wrong = |message: String| HuggingFaceError::ConfigFile { path: path.clone(), message };
-        let text = std::fs::read(&path).map_err(|error| wrong(error.to_string()))?;
-        let ConfigFile { n_head, n_embd } = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
-        return match n_embd == channels {
-            true => Ok(n_head),
-            false => Err(wrong(format!("n_embd is {n_embd}, but \"wte.weight\" has {channels} channels"))),
-        };
-    }
-    let size = SIZES.iter().find(|size| (size.layers, size.channels) == (layers, channels));
-    size.map(|size| size.heads).ok_or(HuggingFaceError::UnknownHeads { layers, channels })
 }
 
 /// One stored tensor as a parameter of ours: `shape` is ours.
@@ -273,12 +264,35 @@ pub fn tensor_file(weights: &Weights, names: Names) -> TensorFile {
     }
 }
 
-/// Writes a safetensors file in place of the one at `path`, whole or not at all.
+/// Writes a safetensors file in place of the one at `path`, whole or not at all, and `config.json` beside it. One that
+/// is there and says the same stays as it is; one of another model is an error, and nothing is written.
 pub fn save(weights: &Weights, names: Names, path: &Path) -> Result<(), HuggingFaceError> {
+    save_config(weights.config(), &path.with_file_name(CONFIG))?;
     let TensorFile { metadata, tensors } = tensor_file(weights, names);
     durable::replace(path, |writer| TensorFile::write(&metadata, &tensors, writer)).map_err(|(stage, error)| {
         HuggingFaceError::Write(std::io::Error::new(error.kind(), format!("{}: {error}", stage.describe())))
     })
+}
+
+fn save_config(config: &GptConfig, path: &Path) -> Result<(), HuggingFaceError> {
+    let wrong = |message: String| HuggingFaceError::ConfigFile { path: path.to_owned(), message };
+    let write_failed = |error| HuggingFaceError::Write(error);
+    match std::fs::read(path) {
+        Ok(text) => {
+            let read =
+                serde_json::from_slice(&text).ok().and_then(|old| gpt2_config_file::from_json(&old, config).ok());
+            match read.is_some_and(|read| read == *config) {
+                true => Ok(()),
+                false => Err(wrong("is there already, and not that of what is written; choose another folder".into())),
+            }
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let text = format!("{:#}\n", gpt2_config_file::to_json(config));
+            let written = durable::replace(path, |writer| std::io::Write::write_all(writer, text.as_bytes()));
+            written.map_err(|(_, error)| write_failed(error))
+        }
+        Err(error) => Err(wrong(error.to_string())),
+    }
 }
 
 #[cfg(test)]

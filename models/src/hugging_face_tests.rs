@@ -3,7 +3,7 @@ use crate::initialize::initial_values;
 
 /// A model without a named size.
 fn weights() -> Weights {
-    let config = GptConfig { vocabulary: 11, context: 6, layers: 2, heads: 2, channels: 4, dropout: 0.0 };
+    let config = GptConfig { vocabulary: 11, context: 6, layers: 2, heads: 2, channels: 4, ..GptConfig::GPT2 };
     let tensors = config.parameters().into_iter().map(|parameter| {
         let values = initial_values(&parameter, 9);
         (parameter.name, HostTensor::from_f32(&parameter.shape, &values).unwrap())
@@ -85,26 +85,78 @@ fn faults_are_told_apart_and_named() {
 }
 
 #[test]
-fn heads_come_from_the_caller_the_metadata_the_config_or_the_size() {
+fn heads_come_from_the_caller_the_config_or_the_metadata_and_are_never_guessed() {
     let folder = tempfile::tempdir().unwrap();
-    let without = || {
+    let with = |heads: Option<&str>| {
         let mut file = tensor_file(&weights(), Names::Plain);
         file.metadata.clear();
+        file.metadata.extend(heads.map(|heads| (HEADS.to_owned(), heads.to_owned())));
         file
     };
     let heads = |file: TensorFile, given| read(file, given, Some(folder.path())).map(|weights| weights.config().heads);
-    let complain = || heads(without(), None).unwrap_err().to_string();
-    assert!(complain().contains("no size has 2 layers of 4 channels"));
-    let config = folder.path().join("config.json");
-    std::fs::write(&config, r#"{"n_head": 1, "n_embd": 4, "model_type": "gpt2"}"#).unwrap();
-    assert_eq!(heads(without(), None).unwrap(), 1);
-    assert_eq!(heads(tensor_file(&weights(), Names::Plain), None).unwrap(), 2);
-    assert_eq!(heads(tensor_file(&weights(), Names::Plain), Some(4)).unwrap(), 4);
-    assert!(heads(without(), Some(3)).unwrap_err().to_string().contains("4 channels do not divide among 3 heads"));
-    std::fs::write(&config, r#"{"n_head": 1, "n_embd": 768}"#).unwrap();
-    assert!(complain().contains("config.json' beside the file: n_embd is 768"));
-    std::fs::write(&config, "{").unwrap();
-    assert!(complain().contains("config.json' beside the file: EOF"));
-    assert_eq!(heads_of(&BTreeMap::new(), None, 12, 768).unwrap(), 12);
-    assert_eq!(heads_of(&BTreeMap::new(), None, 48, 1600).unwrap(), 25);
+    let complain = |file: TensorFile| heads(file, None).unwrap_err().to_string();
+    assert!(complain(with(None)).contains("put the model's config.json beside it, or say the number"));
+    assert_eq!(heads(with(Some("2")), None).unwrap(), 2);
+    assert_eq!(heads(with(None), Some(4)).unwrap(), 4);
+    let path = folder.path().join("config.json");
+    let write = |text: &str| std::fs::write(&path, text).unwrap();
+    write(r#"{"n_head": 1, "n_embd": 4, "model_type": "gpt2"}"#);
+    assert_eq!(heads(with(None), None).unwrap(), 1);
+    assert_eq!(heads(with(Some("1")), None).unwrap(), 1);
+    assert_eq!(heads(with(Some("2")), Some(4)).unwrap(), 4);
+    assert!(heads(with(None), Some(3)).unwrap_err().to_string().contains("4 channels do not divide among 3 heads"));
+    assert!(complain(with(Some("2"))).contains("\"n_head\" is 2, but n_head of the config.json beside the file is 1"));
+    // The file is read with the metadata, too.
+    for (text, expected) in [
+        ("{", "config.json' beside the file: EOF"),
+        (r#"{"n_head": 2}"#, "model_type is missing, expected \"gpt2\""),
+        (r#"{"n_head": 2, "model_type": "bert"}"#, "model_type is 'bert', but the tensors are those of a GPT-2"),
+        (r#"{"model_type": "gpt2"}"#, "n_head is missing"),
+        (r#"{"n_head": 2, "n_embd": 768, "model_type": "gpt2"}"#, "n_embd is 768, but \"wte.weight\" has 4 channels"),
+        (r#"{"n_head": 2, "n_layer": 3, "model_type": "gpt2"}"#, "n_layer is 3, but there are tensors of 2 layers"),
+        (
+            r#"{"n_head": 2, "model_type": "gpt2", "activation_function": "xielu"}"#,
+            "activation_function is 'xielu', which is not supported, expected one of gelu, ",
+        ),
+        (r#"{"n_head": 2, "model_type": "gpt2", "rotary_dim": 2}"#, "rotary_dim is 2, and a gpt2 has no such field"),
+    ] {
+        write(text);
+        assert!(complain(with(Some("2"))).contains(expected), "{text}: {}", complain(with(Some("2"))));
+    }
+}
+
+#[test]
+fn what_a_variant_computes_is_written_beside_it_and_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let variant = crate::config::Variant {
+        activation_function: crate::activation::Activation::Relu,
+        layer_norm_epsilon: 0.5,
+        scale_attn_weights: false,
+        scale_attn_by_inverse_layer_idx: true,
+        n_inner: Some(3),
+    };
+    let of = |variant| {
+        let config = GptConfig { variant, ..weights().config().clone() };
+        let tensors = config.parameters().into_iter().map(|parameter| {
+            let values = initial_values(&parameter, 9);
+            (parameter.name, HostTensor::from_f32(&parameter.shape, &values).unwrap())
+        });
+        Weights::new(config.clone(), tensors.collect()).unwrap()
+    };
+    save(&of(variant), Names::Plain, &path).unwrap();
+    let read = read(TensorFile::load(&path).unwrap(), None, Some(folder.path())).unwrap();
+    assert_eq!(read, of(variant));
+    let stored = serde_json::to_string(read.config()).unwrap();
+    assert!(stored.contains("\"activation_function\":\"relu\""), "{stored}");
+    assert_eq!(serde_json::from_str::<GptConfig>(&stored).unwrap(), *read.config());
+    assert!(!serde_json::to_string(weights().config()).unwrap().contains("variant"), "as before where it is OpenAI's");
+    // The file of another model is left alone, and one that says the same stays as it is.
+    let message = save(&weights(), Names::Plain, &path).unwrap_err().to_string();
+    assert!(message.contains("config.json' beside the file: is there already"), "{message}");
+    let beside = folder.path().join("config.json");
+    let text = std::fs::read_to_string(&beside).unwrap().replace('{', "{\"eos_token_id\": 7,");
+    std::fs::write(&beside, &text).unwrap();
+    save(&of(variant), Names::Plain, &path).unwrap();
+    assert_eq!(std::fs::read_to_string(&beside).unwrap(), text);
 }

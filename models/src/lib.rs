@@ -7,12 +7,14 @@
 // Naming the crate links the executors into every program that has models.
 use fulgurite_executors as _;
 
+pub mod activation;
 mod argument_error;
 pub mod batches;
 pub mod blocks;
 pub mod cache;
 pub mod checkpoint;
 pub mod config;
+mod config_fields;
 pub mod corpus;
 pub mod debug;
 pub mod decode;
@@ -22,6 +24,7 @@ pub mod dropout;
 pub mod durable;
 pub mod generate;
 pub mod gpt2;
+mod gpt2_config_file;
 pub mod head;
 mod held;
 pub mod host_tensor;

@@ -86,7 +86,8 @@ fn pytorch_parity_vectors_read_here() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/gpt2_parity.safetensors");
     let file = TensorFile::load(&path).unwrap();
     assert_eq!(file.tensors["inputs"].shape(), [10, 4, 16]);
-    let config = crate::GptConfig { vocabulary: 131, context: 16, layers: 2, heads: 2, channels: 32, dropout: 0.0 };
+    let config =
+        crate::GptConfig { vocabulary: 131, context: 16, layers: 2, heads: 2, channels: 32, ..crate::GptConfig::GPT2 };
     for parameter in config.parameters() {
         let tensor = &file.tensors[&format!("initial/{}", parameter.name)];
         assert_eq!((tensor.dtype(), tensor.shape()), (DType::F32, parameter.shape.as_slice()), "{}", parameter.name);

@@ -179,6 +179,8 @@ fn of_others(file: TensorFile, heads: Option<usize>, path: &Path) -> Result<Load
     } else if decoder::hugging_face::is_one(&file.tensors) {
         let weights = decoder::hugging_face::from_tensors(file.tensors, folder).map_err(decoder)?;
         (weights.into(), Format::HuggingFace)
+    } else if let Some(error) = decoder::hugging_face::other_type(folder) {
+        return Err(decoder(error));
     } else {
         let weights = hugging_face::read(file, heads, Some(folder));
         let weights = weights.map_err(|source| WeightFileError::HuggingFace { path: path.to_owned(), source })?;
@@ -280,3 +282,7 @@ pub fn checkpoint_of(weights: Weights<ModelConfig>, tokenizer: &Tokenizer) -> Ch
 #[cfg(test)]
 #[path = "weight_files_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "config_keys_tests.rs"]
+mod keys_tests;

@@ -6,7 +6,7 @@ use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{DType, Device};
 
 fn weights() -> Weights<ModelConfig> {
-    let config = GptConfig { vocabulary: 300, context: 6, layers: 2, heads: 2, channels: 4, dropout: 0.0 };
+    let config = GptConfig { vocabulary: 300, context: 6, layers: 2, heads: 2, channels: 4, ..GptConfig::GPT2 };
     let tensors = config.parameters().into_iter().map(|parameter| {
         let values = initial_values(&parameter, 9);
         (parameter.name, HostTensor::from_f32(&parameter.shape, &values).unwrap())
@@ -47,7 +47,7 @@ fn formats_have_names() {
 #[test]
 fn a_vocabulary_finds_its_tokenizer() {
     let of = |vocabulary: usize| {
-        let config = GptConfig { vocabulary, context: 1, layers: 1, heads: 1, channels: 1, dropout: 0.0 };
+        let config = GptConfig { vocabulary, context: 1, layers: 1, heads: 1, channels: 1, ..GptConfig::GPT2 };
         let tensors = config.parameters().into_iter().map(|parameter| {
             let zeros = vec![0.0; parameter.elements()];
             (parameter.name, HostTensor::from_f32(&parameter.shape, &zeros).unwrap())

@@ -162,7 +162,7 @@ mod tests {
     use crate::initialize::initial_values;
 
     fn weights() -> Weights {
-        let config = GptConfig { vocabulary: 300, context: 6, layers: 2, heads: 2, channels: 4, dropout: 0.0 };
+        let config = GptConfig { vocabulary: 300, context: 6, layers: 2, heads: 2, channels: 4, ..GptConfig::GPT2 };
         let tensors = config.parameters().into_iter().map(|parameter| {
             let values = initial_values(&parameter, 9);
             (parameter.name, HostTensor::from_f32(&parameter.shape, &values).unwrap())

@@ -26,7 +26,16 @@ fn seed() -> Checkpoint {
     };
     let state = TrainingState {
         step: 12,
-        model: GptConfig { vocabulary: 256, context: 8, layers: 1, heads: 2, channels: 4, dropout: 0.1 }.into(),
+        model: GptConfig {
+            vocabulary: 256,
+            context: 8,
+            layers: 1,
+            heads: 2,
+            channels: 4,
+            dropout: 0.1,
+            ..GptConfig::GPT2
+        }
+        .into(),
         tokenizer: "bytes".to_owned(),
         data,
         accumulation: 2,

@@ -27,7 +27,7 @@ fn checkpoint(step: u64) -> Checkpoint {
     };
     let state = TrainingState {
         step,
-        model: GptConfig { vocabulary: 256, context: 8, layers: 1, heads: 1, channels: 4, dropout: 0.0 }.into(),
+        model: GptConfig { vocabulary: 256, context: 8, layers: 1, heads: 1, channels: 4, ..GptConfig::GPT2 }.into(),
         tokenizer: "bytes".to_owned(),
         data,
         accumulation: 1,

@@ -46,7 +46,7 @@ static ALLOCATOR: Watched = Watched;
 const LARGEST_ALLOWED: usize = 4 << 20;
 
 fn config() -> GptConfig {
-    GptConfig { vocabulary: 5, context: 3, layers: 2, heads: 2, channels: 2, dropout: 0.0 }
+    GptConfig { vocabulary: 5, context: 3, layers: 2, heads: 2, channels: 2, ..GptConfig::GPT2 }
 }
 
 fn weights() -> Weights {

@@ -49,7 +49,7 @@ fn check_model(weights: &Weights) {
         layers: size("layers"),
         heads: size("heads"),
         channels: size("channels"),
-        dropout: 0.0,
+        ..GptConfig::GPT2
     };
     assert_eq!(weights.config(), &expected);
 }

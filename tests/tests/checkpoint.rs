@@ -19,7 +19,10 @@ type Sized = (Box<dyn Model>, usize);
 
 fn gpt2(layers: usize) -> Sized {
     let (context, heads) = (8, 2);
-    (Box::new(GptConfig { vocabulary: 61, context, layers, heads, channels: 16, dropout: 0.1 }), context)
+    (
+        Box::new(GptConfig { vocabulary: 61, context, layers, heads, channels: 16, dropout: 0.1, ..GptConfig::GPT2 }),
+        context,
+    )
 }
 
 fn llama(set: &[&str]) -> Sized {

@@ -31,8 +31,15 @@ fn models() -> Vec<(&'static str, Box<dyn Model>)> {
         config.validate().unwrap();
         Box::new(config)
     };
-    let gpt2 =
-        GptConfig { vocabulary: VOCABULARY, context: CONTEXT, layers: LAYERS, heads: 2, channels: WIDTH, dropout: 0.1 };
+    let gpt2 = GptConfig {
+        vocabulary: VOCABULARY,
+        context: CONTEXT,
+        layers: LAYERS,
+        heads: 2,
+        channels: WIDTH,
+        dropout: 0.1,
+        ..GptConfig::GPT2
+    };
     vec![
         ("gpt2", Box::new(gpt2)),
         ("llama", llama(&[])),

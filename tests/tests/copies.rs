@@ -14,7 +14,8 @@ use fulgurite_runtime::transforms::retarget::retarget;
 use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, DType, Device, Tensor, jit};
 
-const CONFIG: GptConfig = GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.1 };
+const CONFIG: GptConfig =
+    GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.1, ..GptConfig::GPT2 };
 
 fn llama() -> DecoderConfig {
     DecoderConfig { n_layer: 2, ..DecoderConfig::named("nano", 61).unwrap() }

@@ -150,7 +150,7 @@ fn follows(config: &dyn Model, dtype: DType, device: Device, tolerance: f64) {
     assert_eq!(decoding.compiles(), 2);
 }
 
-const GPT: GptConfig = GptConfig { vocabulary: 61, context: 32, layers: 2, heads: 2, channels: 16, dropout: 0.0 };
+const GPT: GptConfig = GptConfig { vocabulary: 61, context: 32, layers: 2, heads: 2, channels: 16, ..GptConfig::GPT2 };
 
 #[test]
 fn sequences_of_a_batch_are_those_that_each_is_alone() {

@@ -19,7 +19,8 @@ use fulgurite_ops_macros::{executor, implementation, operator};
 use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::{Array, DType, Device, Tensor, jit};
 
-const CONFIG: GptConfig = GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.2 };
+const CONFIG: GptConfig =
+    GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.2, ..GptConfig::GPT2 };
 const ROWS: usize = 2;
 
 type Arguments<T> = (TrainState<T>, BatchTensors<T>, StepScalars<T>);

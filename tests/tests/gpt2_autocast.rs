@@ -10,7 +10,8 @@ use fulgurite_runtime::transforms::autocast::autocast;
 use fulgurite_runtime::transforms::retarget::retarget;
 use fulgurite_runtime::{Array, DType};
 
-const CONFIG: GptConfig = GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.0 };
+const CONFIG: GptConfig =
+    GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, ..GptConfig::GPT2 };
 
 /// With this variable set to 1 a machine without NVRTC fails.
 const REQUIRE_NVRTC: &str = "FULGURITE_REQUIRE_NVRTC";

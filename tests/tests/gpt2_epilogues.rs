@@ -17,7 +17,7 @@ use fulgurite_runtime::{DType, Device, Tensor, TensorMeta};
 
 const LAYERS: usize = 2;
 const CONFIG: GptConfig =
-    GptConfig { vocabulary: 61, context: 8, layers: LAYERS, heads: 2, channels: 16, dropout: 0.0 };
+    GptConfig { vocabulary: 61, context: 8, layers: LAYERS, heads: 2, channels: 16, ..GptConfig::GPT2 };
 const DEFAULT: [&str; 4] = ["optim", "cublaslt", "fusion", "cuda"];
 const LLMC: [&str; 5] = ["llmc", "optim", "cublaslt", "fusion", "cuda"];
 const TF32: [&str; 5] = ["tf32", "optim", "cublaslt", "fusion", "cuda"];

@@ -13,7 +13,7 @@ use fulgurite_runtime::transforms::retarget::retarget;
 
 const LAYERS: usize = 2;
 const CONFIG: GptConfig =
-    GptConfig { vocabulary: 61, context: 8, layers: LAYERS, heads: 2, channels: 16, dropout: 0.0 };
+    GptConfig { vocabulary: 61, context: 8, layers: LAYERS, heads: 2, channels: 16, ..GptConfig::GPT2 };
 
 fn step() -> Trace {
     let settings = OptimizerSettings { clip: Some(1.0), ..OptimizerSettings::default() };

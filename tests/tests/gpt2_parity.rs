@@ -11,7 +11,8 @@ use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::{Array, DType, Device, Tensor, jit};
 use safetensors::SafeTensors;
 
-const CONFIG: GptConfig = GptConfig { vocabulary: 131, context: 16, layers: 2, heads: 2, channels: 32, dropout: 0.0 };
+const CONFIG: GptConfig =
+    GptConfig { vocabulary: 131, context: 16, layers: 2, heads: 2, channels: 32, ..GptConfig::GPT2 };
 const ROWS: usize = 4;
 
 fn floats(file: &SafeTensors<'_>, name: &str) -> Vec<f64> {

@@ -17,7 +17,8 @@ use fulgurite_runtime::tracer::scope;
 use fulgurite_runtime::transforms::retarget::retarget;
 use fulgurite_runtime::{Array, DType, Device, Target, Tensor, TensorMeta};
 
-const CONFIG: GptConfig = GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.0 };
+const CONFIG: GptConfig =
+    GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, ..GptConfig::GPT2 };
 
 fn inputs(trace: &Trace) -> Vec<Array> {
     let mut random = fulgurite_runtime::testing::samples::Random::new(7);

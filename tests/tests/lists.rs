@@ -169,7 +169,7 @@ fn results_lie_over_their_own_operands_alone() {
 /// GPT-2 in mixed precision: its weights in one line, with no more memory than before.
 #[test]
 fn weights_of_a_mixed_step_are_converted_in_one_line() {
-    let config = GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.0 };
+    let config = GptConfig { vocabulary: 61, context: 8, layers: 2, heads: 2, channels: 16, ..GptConfig::GPT2 };
     let step = train_step_trace(&config, &OptimizerSettings::default(), 2, 8).unwrap();
     let step = retarget(&step, &"cuda:sm_90a".parse().unwrap());
     let options = Options { autocast: Some(DType::BF16), verify: true, ..Options::default() };

@@ -19,7 +19,7 @@ use fulgurite_runtime::testing::mutation::{
 use fulgurite_runtime::testing::samples::Random;
 use fulgurite_runtime::{Array, DType};
 
-const CONFIG: GptConfig = GptConfig { vocabulary: 31, context: 4, layers: 1, heads: 2, channels: 8, dropout: 0.0 };
+const CONFIG: GptConfig = GptConfig { vocabulary: 31, context: 4, layers: 1, heads: 2, channels: 8, ..GptConfig::GPT2 };
 
 /// How many are changed in the gate.
 const IN_THE_GATE: usize = 1500;

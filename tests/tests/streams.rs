@@ -19,7 +19,8 @@ use fulgurite_runtime::transforms::retarget::retarget;
 use fulgurite_runtime::transforms::{donate, plan, schedule};
 use fulgurite_runtime::{Array, DType, Tensor, jit};
 
-const CONFIG: GptConfig = GptConfig { vocabulary: 31, context: 8, layers: 2, heads: 2, channels: 16, dropout: 0.0 };
+const CONFIG: GptConfig =
+    GptConfig { vocabulary: 31, context: 8, layers: 2, heads: 2, channels: 16, ..GptConfig::GPT2 };
 
 /// A training step of a small model, with the layout of a program for CUDA decided.
 fn laid_out() -> Trace {

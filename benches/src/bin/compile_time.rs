@@ -23,7 +23,7 @@ fn invalid(argument: &str, message: String) -> Error {
 
 /// Traces the step and takes it through every stage.
 fn compiled(layers: usize, target: &Target, options: &Options) -> Result<Vec<Stage>> {
-    let config = GptConfig { vocabulary: 50_257, context: 1024, layers, heads: 12, channels: 768, dropout: 0.0 };
+    let config = GptConfig { vocabulary: 50_257, context: 1024, layers, heads: 12, channels: 768, ..GptConfig::GPT2 };
     let trace = train_step_trace(&config, &OptimizerSettings::default(), 4, 64)?;
     let trace = if *target == Target::cpu() { trace } else { retarget(&trace, target) };
     stages(trace, options)

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::config::DecoderConfig;
 use super::files::{DecoderFilesError, folder_of, json_of, write_beside, write_failed, write_text};
-use super::hugging_face_config::{Kind, from_json, kind_of, to_json};
+use super::hugging_face_config::{Kind, fault_of_type, from_json, kind_of, to_json};
 use crate::durable;
 use crate::host_tensor::HostTensor;
 use crate::model::Model;
@@ -32,6 +32,14 @@ fn configuration(folder: &Path) -> Result<(Kind, DecoderConfig), DecoderFilesErr
 /// Whether tensors have the names of a decoder's.
 pub(crate) fn is_one(tensors: &BTreeMap<String, HostTensor>) -> bool {
     tensors.keys().any(|name| name.starts_with("model.") || name.starts_with("gpt_neox."))
+}
+
+/// The error for tensors that are not a decoder's, where the `config.json` of their folder names another model than a
+/// GPT-2. The reader of that file tells its other faults.
+pub(crate) fn other_type(folder: &Path) -> Option<DecoderFilesError> {
+    let path = folder.join(CONFIG);
+    let message = fault_of_type(&json_of(&path).ok()?)?;
+    Some(DecoderFilesError::File { path, message })
 }
 
 /// The decoder of these tensors, with the configuration of the `config.json` in `folder`.

@@ -24,25 +24,31 @@ const CONFIG: &str = "model_config.yaml";
 const PREFIX: &str = "transformer.";
 const HEAD: &str = "lm_head.weight";
 
-/// Keys of LitGPT's that say nothing of what is computed here.
-const IGNORED: [&str; 6] =
-    ["hf_config", "vocab_size", "padding_multiple", "rope_indices", "routed_scaling_factor", "name"];
+/// Keys of LitGPT's that are read by themselves, or change no result, each with the reason.
+pub(crate) const OTHERS: [(&str, &str); 4] = [
+    ("name", "tells Gemma's norms"),
+    ("hf_config", "where the model was published"),
+    ("vocab_size", "tells the rows of the embedding, where padded_vocab_size does not"),
+    ("padding_multiple", "tells the rows of the embedding, where padded_vocab_size does not"),
+];
 
 /// Keys of what is not computed here, and the values that say that a model has none of it.
-const ABSENT: [(&str, &str); 13] = [
-    ("norm_qk_type", "default"),
-    ("rope_interleave", "false"),
-    ("moe_intermediate_size", "null"),
-    ("n_shared_expert", "null"),
-    ("n_expert_groups", "null"),
-    ("n_topk_groups", "null"),
-    ("n_topk_scores_per_group", "null"),
-    ("first_k_dense_replace", "null"),
-    ("norm_topk_prob", "false"),
-    ("norm_1", "true"),
-    ("norm_2", "true"),
-    ("latent_attention", "null"),
-    ("rope_local_base_freq", "null"),
+pub(crate) const ABSENT: [(&str, &[&str]); 15] = [
+    ("norm_qk_type", &["default"]),
+    ("rope_interleave", &["false"]),
+    ("rope_indices", &["null"]),
+    ("rope_local_base_freq", &["null"]),
+    ("moe_intermediate_size", &["null"]),
+    ("n_shared_expert", &["null"]),
+    ("n_expert_groups", &["null"]),
+    ("n_topk_groups", &["null"]),
+    ("n_topk_scores_per_group", &["null"]),
+    ("first_k_dense_replace", &["null"]),
+    ("routed_scaling_factor", &["null", "1", "1.0"]),
+    ("norm_topk_prob", &["false"]),
+    ("norm_1", &["true"]),
+    ("norm_2", &["true"]),
+    ("latent_attention", &["null"]),
 ];
 
 /// Whether tensors have LitGPT's names.
@@ -61,13 +67,14 @@ pub(crate) fn configuration(text: &str) -> Result<DecoderConfig, Fault> {
     for (key, line, value) in all.entries() {
         let text = fields::json(value)?;
         if let Some((_, absent)) = ABSENT.iter().find(|(known, _)| known == key) {
-            if text != *absent {
-                let message = format!("{key} is {text}, which is not supported, expected {absent}");
+            if !absent.contains(&&*text) {
+                let expected = absent.join(" or ");
+                let message = format!("{key} is {text}, which is not supported, expected {expected}");
                 return Err((*line, message));
             }
         } else if key == "padded_vocab_size" && text == "null" {
             // It follows from two other keys.
-        } else if !IGNORED.contains(&key.as_str()) {
+        } else if !OTHERS.iter().any(|(other, _)| other == key) {
             config.set(&format!("{key}={text}")).map_err(|error| (*line, error.to_string()))?;
             rows = rows.or((key == "padded_vocab_size").then_some(config.padded_vocab_size));
         }

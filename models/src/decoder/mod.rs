@@ -5,7 +5,7 @@ mod config;
 pub(crate) mod files;
 mod forward;
 pub(crate) mod hugging_face;
-mod hugging_face_config;
+pub(crate) mod hugging_face_config;
 pub(crate) mod litgpt;
 mod parameters;
 mod registry;

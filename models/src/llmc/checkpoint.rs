@@ -7,7 +7,7 @@ use super::error::{LlmcError, save};
 use super::header::{HEADER_BYTES, Header, Kind, field};
 use super::layout::{Precision, padded_vocabulary, parameter_bytes, read_parameters, write_parameters};
 use super::stream::{self, Stream};
-use crate::config::GptConfig;
+use crate::config::{GptConfig, Variant};
 use crate::weights::Weights;
 
 /// The versions of the format.
@@ -87,7 +87,7 @@ impl LlmcCheckpoint {
             layers: header.size(4, "num_layers", 1..=1 << 10)?,
             heads: header.size(5, "num_heads", 1..=1 << 10)?,
             channels: header.size(6, "channels", 1..=1 << 16)?,
-            dropout: 0.0,
+            ..GptConfig::GPT2
         };
         if !config.channels.is_multiple_of(config.heads) {
             return Err(header.wrong(5, "num_heads", format!("a divisor of the {} channels", config.channels)));
@@ -121,7 +121,12 @@ impl LlmcCheckpoint {
     }
 
     fn fields(&self) -> Result<Vec<i32>, LlmcError> {
-        let GptConfig { vocabulary, context, layers, heads, channels, .. } = *self.weights.config();
+        let GptConfig { vocabulary, context, layers, heads, channels, variant, .. } = *self.weights.config();
+        if variant != Variant::OPENAI {
+            // llm.c's programs compute one function, whatever the weights.
+            let (what, expected) = ("what the model computes".into(), format!("{:?}", Variant::OPENAI));
+            return Err(LlmcError::Unwritable { what, found: format!("{variant:?}"), expected });
+        }
         let expected = match self.version {
             Version::F32Unpadded => (vocabulary..=vocabulary, format!("{vocabulary}, the vocabulary")),
             _ => (vocabulary..=1 << 25, format!("{vocabulary} to {}", 1 << 25)),

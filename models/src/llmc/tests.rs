@@ -8,7 +8,7 @@ use crate::tokenizer::Tokenizer;
 use crate::weights::Weights;
 
 fn weights(seed: u64) -> Weights {
-    let config = GptConfig { vocabulary: 11, context: 6, layers: 2, heads: 2, channels: 4, dropout: 0.0 };
+    let config = GptConfig { vocabulary: 11, context: 6, layers: 2, heads: 2, channels: 4, ..GptConfig::GPT2 };
     let tensors: BTreeMap<String, HostTensor> = config
         .parameters()
         .iter()

@@ -96,7 +96,15 @@ mod tests {
                 }
             }
         }
-        let config = GptConfig { vocabulary: 16, context: 4, layers: 140, heads: 1, channels: 4, dropout: 0.1 };
+        let config = GptConfig {
+            vocabulary: 16,
+            context: 4,
+            layers: 140,
+            heads: 1,
+            channels: 4,
+            dropout: 0.1,
+            ..GptConfig::GPT2
+        };
         let trace = crate::traces::train_step_trace(&config, &Default::default(), 1, 4).unwrap();
         let (mut dropouts, mut found) = (0, Vec::new());
         shifts(&trace.block, &mut dropouts, &mut found);

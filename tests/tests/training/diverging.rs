@@ -96,7 +96,7 @@ fn a_guarded_update_is_the_update_or_nothing() {
     use fulgurite_runtime::Array;
     type Arguments<T> = (TrainState<T>, Parameters<T>, T, StepScalars<T>);
 
-    let config = GptConfig { vocabulary: 256, context: 4, layers: 1, heads: 1, channels: 4, dropout: 0.0 };
+    let config = GptConfig { vocabulary: 256, context: 4, layers: 1, heads: 1, channels: 4, ..GptConfig::GPT2 };
     let cpu = fulgurite_runtime::Device::CPU;
     let state = || TrainState {
         params: initial_parameters(&config, 1).unwrap(),
