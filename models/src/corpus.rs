@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::foreign_file;
+
 /// Karpathy's tinyshakespeare: 1 115 394 bytes of Shakespeare's plays, in the public domain.
 pub const TINY_SHAKESPEARE: &str = include_str!("../data/tinyshakespeare.txt");
 
@@ -24,6 +26,22 @@ pub enum CorpusError {
         /// Where the first invalid byte stands.
         offset: usize,
     },
+    /// A file that only names another one, or is of another program.
+    #[error("'{}' {told}", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What it is, and what to do.
+        told: &'static str,
+    },
+    /// A list of objects that are no stories.
+    #[error("'{}' is no list of stories, each with its text in \"story\": {message}", path.display())]
+    Stories {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
     /// Nothing in it.
     #[error("'{}' is empty", path.display())]
     Empty {
@@ -35,6 +53,9 @@ pub enum CorpusError {
 /// The text of a file.
 pub fn read_text(path: &Path) -> Result<String, CorpusError> {
     let bytes = std::fs::read(path).map_err(|source| CorpusError::Read { path: path.to_owned(), source })?;
+    if let Some(told) = foreign_file::told(&bytes) {
+        return Err(CorpusError::Foreign { path: path.to_owned(), told });
+    }
     if bytes.is_empty() {
         return Err(CorpusError::Empty { path: path.to_owned() });
     }

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::config::{ConfigError, GptConfig, Parameter};
 use crate::durable;
+use crate::foreign_file;
 use crate::gpt2_config_file;
 use crate::host_tensor::HostTensor;
 use crate::tensor_file::TensorFile;
@@ -196,6 +197,9 @@ fn config_of(
         Some(path) => {
             let wrong = |message: String| HuggingFaceError::ConfigFile { path: path.clone(), message };
             let text = std::fs::read(&path).map_err(|error| wrong(error.to_string()))?;
+            if let Some(told) = foreign_file::told(&text) {
+                return Err(wrong(told.to_owned()));
+            }
             let file: Value = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
             let said = gpt2_config_file::from_json(&file, &sizes).map_err(wrong)?;
             match of_metadata.filter(|metadata| heads.is_none() && *metadata != said.heads) {

@@ -122,6 +122,14 @@ impl Tokenizer {
         }
     }
 
+    /// Warnings about its files.
+    pub fn warnings(&self) -> &[String] {
+        match self {
+            Tokenizer::Gpt2 | Tokenizer::Bytes => &[],
+            Tokenizer::File(file) => file.warnings(),
+        }
+    }
+
     /// Token ids of a text. Special tokens in the text, such as `<|endoftext|>`, are ordinary text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         match self {

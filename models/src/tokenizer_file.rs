@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use crate::durable;
+use crate::foreign_file;
 use crate::tokenizer_error::TokenizerError;
 
 /// The file of a tokenizer.
@@ -26,6 +27,7 @@ pub struct TokenizerFile {
     vocabulary: usize,
     begin: Vec<u32>,
     ends: Vec<u32>,
+    warnings: Vec<String>,
 }
 
 impl TokenizerFile {
@@ -37,12 +39,18 @@ impl TokenizerFile {
     /// - A text ends at each `eos_token_id` of `generation_config.json`, or else of `config.json`, or else at the
     ///   `eos_token` of `tokenizer_config.json`.
     ///
+    /// An id beyond the tokenizer's is a [warning](TokenizerFile::warnings): no text ends there, and files that others
+    /// read have such.
+    ///
     /// # Errors
     /// A file that cannot be read or is damaged, and a field of another type or with a token that the tokenizer does
     /// not have. Each names the file.
     pub fn load(path: &Path) -> Result<Self, TokenizerError> {
         let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
         let bytes = std::fs::read(&path).map_err(|error| in_file(&path, error))?;
+        if let Some(told) = foreign_file::told(&bytes) {
+            return Err(in_file(&path, told));
+        }
         let mut read = TokenizerFile::parse(&bytes).map_err(|error| in_file(&path, error))?;
         let beside = |name: &str| Neighbour::open(path.with_file_name(name));
         let [config, generation, model] = BESIDE.map(beside);
@@ -50,7 +58,9 @@ impl TokenizerFile {
         read.begin = read.beginning(&config)?;
         for neighbour in [generation?, model?] {
             if read.ends.is_empty() {
-                read.ends = neighbour.ids("eos_token_id", read.vocabulary)?;
+                let (ids, warning) = neighbour.ids("eos_token_id", read.vocabulary)?;
+                read.ends = ids;
+                read.warnings.extend(warning);
             }
         }
         if read.ends.is_empty() {
@@ -75,8 +85,15 @@ impl TokenizerFile {
             return Err("has no tokens".to_owned());
         }
         let path = PathBuf::from(FILE);
-        let mut read =
-            TokenizerFile { path, tokenizer, plain: OnceLock::new(), vocabulary, begin: Vec::new(), ends: Vec::new() };
+        let mut read = TokenizerFile {
+            path,
+            tokenizer,
+            plain: OnceLock::new(),
+            vocabulary,
+            begin: Vec::new(),
+            ends: Vec::new(),
+            warnings: Vec::new(),
+        };
         read.begin = read.processed_beginning()?;
         Ok(read)
     }
@@ -125,6 +142,11 @@ impl TokenizerFile {
     /// The tokens at which a text ends.
     pub fn ends(&self) -> &[u32] {
         &self.ends
+    }
+
+    /// Warnings about the files beside it, each with the file's name.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Token ids of a text. Special tokens in it become one token each, or plain text if `plain`; added tokens that are
@@ -208,15 +230,21 @@ impl Neighbour {
         self.get(name).map(read).transpose()
     }
 
-    /// One id or several.
-    fn ids(&self, name: &str, vocabulary: usize) -> Result<Vec<u32>, TokenizerError> {
-        let Some(value) = self.get(name) else { return Ok(Vec::new()) };
-        let id = |value: &Value| value.as_u64().filter(|id| *id < vocabulary as u64).map(|id| id as u32);
-        let ids = match value {
+    /// One id or several, without those that the tokenizer does not have, of which there is a warning.
+    fn ids(&self, name: &str, vocabulary: usize) -> Result<(Vec<u32>, Option<String>), TokenizerError> {
+        let Some(value) = self.get(name) else { return Ok((Vec::new(), None)) };
+        let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+        let ids: Option<Vec<u32>> = match value {
             Value::Array(values) => values.iter().map(id).collect(),
             value => id(value).map(|id| vec![id]),
         };
-        ids.ok_or_else(|| self.wrong(name, value, &format!("ids of the tokenizer's {vocabulary}")))
+        let ids = ids.ok_or_else(|| self.wrong(name, value, &format!("ids of the tokenizer's {vocabulary}")))?;
+        let (known, beyond): (Vec<u32>, Vec<u32>) = ids.into_iter().partition(|id| (*id as usize) < vocabulary);
+        let warning = (!beyond.is_empty()).then(|| {
+            let path = self.path.display();
+            format!("'{path}': {name} is {value}, but the tokenizer has {vocabulary} ids: no text ends at {beyond:?}")
+        });
+        Ok((known, warning))
     }
 
     /// The id of a token that is given as a text, or as an object with its text.

@@ -107,6 +107,23 @@ fn the_files_beside_it_say_how_texts_begin_and_end() {
     assert_eq!(of("metaspace", &[(FILE, &file), (config, object)]).0, [2]);
 }
 
+/// Files that others read have such ids; those that there are still end a text.
+#[test]
+fn an_end_beyond_the_tokenizer_is_a_warning() {
+    let folder = folder(
+        "metaspace",
+        &[("generation_config.json", r#"{"eos_token_id": 440}"#), ("config.json", r#"{"eos_token_id": [7, 999]}"#)],
+    );
+    let read = TokenizerFile::load(folder.path()).unwrap();
+    assert_eq!(read.ends(), [7]);
+    let [first, second] = read.warnings() else { panic!("{:?}", read.warnings()) };
+    let expected = "generation_config.json': eos_token_id is 440, but the tokenizer has 440 ids: no text ends at [440]";
+    assert!(first.ends_with(expected), "{first}");
+    assert!(
+        second.ends_with("config.json': eos_token_id is [7,999], but the tokenizer has 440 ids: no text ends at [999]")
+    );
+}
+
 #[test]
 fn faults_name_the_file_and_the_field() {
     for (name, text, expected) in [
@@ -125,7 +142,8 @@ fn faults_name_the_file_and_the_field() {
             r#"{"eos_token_id": -1}"#,
             "config.json': eos_token_id is -1, expected ids of the tokenizer's 440",
         ),
-        ("generation_config.json", r#"{"eos_token_id": [2, 440]}"#, "eos_token_id is [2,440], expected ids of"),
+        ("generation_config.json", r#"{"eos_token_id": [2, "x"]}"#, "eos_token_id is [2,\"x\"], expected ids of"),
+        (FILE, "version https://git-lfs.github.com/spec/v1\n", "tokenizer.json': is a pointer of git-lfs"),
     ] {
         let folder = folder("metaspace", &[(name, text)]);
         let message = TokenizerFile::load(folder.path()).unwrap_err().to_string();

@@ -43,6 +43,14 @@ pub enum WeightFileError {
         /// What it should be.
         expected: String,
     },
+    /// A file that only names another one, or is of another program.
+    #[error("'{}' {told}", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What it is, and what to do.
+        told: &'static str,
+    },
     /// No format has this name.
     #[error("unknown format '{0}', expected one of {names}", names = Format::ALL.map(Format::name).join(", "))]
     UnknownFormat(String),

@@ -12,6 +12,7 @@ use crate::checkpoint::{Checkpoint, FIRST_MOMENT, OptimizerSettings, SECOND_MOME
 use crate::decoder::files::{self, names_several};
 pub use crate::decoder::hugging_face::Shards;
 use crate::decoder::{self, DecoderFilesError};
+use crate::foreign_file;
 use crate::hugging_face::{self, Names};
 use crate::kept;
 use crate::llmc::{Kind, LlmcCheckpoint, Version};
@@ -70,6 +71,19 @@ impl Loaded {
         match NonFinite::among(self.weights.tensors()) {
             Some(found) => Err(WeightFileError::NonFinite { path: path.to_owned(), found }),
             None => Ok(()),
+        }
+    }
+
+    /// The folder for the files of the model's tokenizer: that of weights under the names of others, or that of the
+    /// file which a checkpoint names. `path` was loaded.
+    pub fn tokenizer_folder(&self, path: &Path) -> Option<PathBuf> {
+        match self.format {
+            Format::HuggingFace | Format::LitGpt => Some(files::folder_of(path).to_owned()),
+            Format::Checkpoint => {
+                let file = self.tokenizer.as_deref().filter(|name| Tokenizer::names_file(name))?;
+                Path::new(file).parent().map(Path::to_owned)
+            }
+            Format::Llmc(_) => None,
         }
     }
 
@@ -137,8 +151,12 @@ pub fn open(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError
         return gathered(path, heads);
     }
     let mut start = Vec::new();
-    let opened = std::fs::File::open(path).and_then(|file| file.take(8).read_to_end(&mut start));
+    let opened =
+        std::fs::File::open(path).and_then(|file| file.take(foreign_file::START as u64).read_to_end(&mut start));
     opened.map_err(|source| WeightFileError::Read { path: path.to_owned(), source })?;
+    if let Some(told) = foreign_file::told(&start) {
+        return Err(WeightFileError::Foreign { path: path.to_owned(), told });
+    }
     match Kind::of(&start) {
         Some(Kind::Checkpoint) => {}
         Some(other) => {

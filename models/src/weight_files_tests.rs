@@ -76,12 +76,50 @@ fn files_of_other_kinds_are_refused_by_name() {
     assert!(complain("zeros.bin", &[0; 2000]).contains("field 'magic' at offset 0 is 0"));
     assert!(complain("zeros.safetensors", &[0; 2000]).contains("the header at offset 8"));
     assert!(complain("stub", b"ab").contains("2 bytes are too short"));
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 548105171\n";
+    for name in ["pointer.safetensors", "pointer.bin", "pointer.pth"] {
+        assert!(
+            complain(name, pointer).contains("is a pointer of git-lfs and not the file itself: run 'git lfs pull'")
+        );
+    }
+    assert!(complain("model.gguf", b"GGUF\x03\0\0\0").contains("is a GGUF file, the format of llama.cpp"));
+    assert!(complain("pieces.model", b"\n\x0e\n\x05<unk>\x15\0").contains("is a model of SentencePiece"));
     assert!(load(&folder.path().join("absent"), None).unwrap_err().to_string().contains("absent"));
     // A checkpoint of a run must be whole.
     let mut checkpoint = checkpoint_of(weights(), &Tokenizer::bytes());
     checkpoint.tensors.remove("ln_f.bias");
     let message = complain("run.safetensors", &checkpoint.to_bytes().unwrap());
     assert!(message.contains("tensor \"ln_f.bias\" is missing"), "{message}");
+}
+
+#[test]
+fn files_of_a_folder_are_told_by_what_they_are() {
+    let complain = |files: &[(&str, &[u8])]| {
+        let folder = tempfile::tempdir().unwrap();
+        files.iter().for_each(|(name, bytes)| std::fs::write(folder.path().join(name), bytes).unwrap());
+        load(folder.path(), None).unwrap_err().to_string()
+    };
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 3\n";
+    for name in ["model.safetensors", "pytorch_model.bin", "lit_model.pth", "model.safetensors.index.json"] {
+        let message = complain(&[(name, pointer)]);
+        assert!(message.contains(name) && message.contains("'git lfs pull'"), "{message}");
+    }
+    assert!(complain(&[("llama-q4.gguf", b"GGUF")]).contains("it has 'llama-q4.gguf', a GGUF file"));
+    // A type that is not known is told before its tensors are.
+    let tensors = BTreeMap::from([(
+        "bert.embeddings.word_embeddings.weight".to_owned(),
+        HostTensor::from_f32(&[2, 2], &[0.0; 4]).unwrap(),
+    )]);
+    let mut bytes = Vec::new();
+    TensorFile::write(&BTreeMap::new(), &tensors, &mut bytes).unwrap();
+    let with = |config: &str| complain(&[("model.safetensors", &bytes), ("config.json", config.as_bytes())]);
+    let message = with("{\"model_type\": \"bert\"}");
+    assert!(
+        message.contains("config.json': model_type is 'bert', a model that is not computed here, expected one of gpt2")
+    );
+    let message = with("{\"model_type\": \"llama\"}");
+    assert!(message.contains("model_type is 'llama', but the tensors beside it are not those of such a model"));
+    assert!(complain(&[("model.safetensors", &bytes), ("config.json", pointer)]).contains("\"wte.weight\" is missing"));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use fulgurite::models::hugging_face::Names;
+use fulgurite::models::tokenizer_copy;
 use fulgurite::models::weight_files::{Format, Shards, load, load_unchecked, save, save_sharded};
 use fulgurite::models::{Family, Model, Tokenizer};
 
@@ -20,7 +21,7 @@ Formats:
   llmc         llm.c's checkpoint in f32 (version 3)
   llmc-bf16    llm.c's checkpoint in bf16 (version 5), rounded to the nearest
   llmc-v1      llm.c's checkpoint in f32 without padding (version 1)
-  huggingface  safetensors under the names of transformers' models; of a llama config.json stands beside it
+  huggingface  safetensors under the names of transformers' models, with config.json and the files of the tokenizer
   litgpt       torch.save's format under LitGPT's names, lit_model.pth, with model_config.yaml beside it; a llama alone
 
 Read are also pytorch_model.bin and other files of torch.save under the names of huggingface or litgpt. Only weights are
@@ -44,7 +45,7 @@ pub struct Arguments {
     /// The format to write; otherwise llmc for a name that ends in .bin, huggingface for .safetensors, litgpt for .pth.
     #[arg(long, value_name = "FORMAT")]
     to: Option<Format>,
-    /// Attention heads, for a huggingface file whose metadata, config.json and size do not determine them.
+    /// Attention heads, for a huggingface file without config.json whose metadata does not say them.
     #[arg(long, value_name = "COUNT")]
     heads: Option<usize>,
     /// The tokenizer that a checkpoint gets: gpt2, bytes, or a tokenizer.json; the file's own, or the largest that the
@@ -126,6 +127,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if let Some(folder) = arguments.to_file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|error| Failed::file(folder, error))?;
     }
+    // The files of the tokenizer before any weights: another one that is there is an error.
+    let beside = arguments.to_file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let of_tokenizer = loaded.tokenizer_folder(&arguments.from_file).filter(|_| to == Format::HuggingFace);
+    if let Some(folder) = &of_tokenizer {
+        tokenizer_copy::copy(folder, beside).map_err(|error| failed(&error))?;
+    }
+    let ids_copied = || match &of_tokenizer {
+        Some(folder) => tokenizer_copy::copy_ids(folder, beside).map_err(|error| failed(&error)),
+        None => Ok(()),
+    };
     let names = if arguments.prefix { Names::Prefixed } else { Names::Plain };
     if let Some(most) = arguments.max_shard_size {
         if to != Format::HuggingFace {
@@ -133,6 +144,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         }
         let Shards { index, files, oversized } =
             save_sharded(loaded.weights, most, &arguments.to_file).map_err(|error| failed(&error))?;
+        ids_copied()?;
         if let Some((name, bytes)) = oversized {
             note(&format!(
                 "'{name}' has {bytes} bytes, more than --max-shard-size, {most}: such a tensor has a file of its own"
@@ -142,6 +154,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     save(loaded.weights, to, &tokenizer, names, &arguments.to_file).map_err(|error| failed(&error))?;
+    ids_copied()?;
     say!(
         "{}: {from} to {to}, {layers} layers, {heads} heads, {channels} channels, context {context}, vocabulary \
          {vocabulary}",

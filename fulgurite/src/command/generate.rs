@@ -14,7 +14,7 @@ use fulgurite::{DType, Device};
 
 use super::options;
 use super::outcome::{Failed, Outcome};
-use super::output::{note, say, write};
+use super::output::{note, say, warn, write};
 
 /// Arguments of `generate`.
 #[derive(Args)]
@@ -104,6 +104,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         loaded.check_finite(checkpoint).map_err(|error| failed(&error))?;
     }
     let tokenizer = tokenizer(arguments, &loaded)?;
+    tokenizer.warnings().iter().for_each(|warning| warn(warning));
     let config = loaded.weights.config();
     let dtype = if arguments.dtype == "bf16" { DType::BF16 } else { DType::F32 };
     let params = loaded.weights.placed(dtype, arguments.device)?;

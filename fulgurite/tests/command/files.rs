@@ -176,3 +176,46 @@ fn debug_states_are_written_and_compared() {
     assert!(run(&["tokenize", "--headerless", "old.bin", "--out", "."]).fails(1).contains("choose another folder"));
     assert!(run(&["tokenize", "--headerless", "shards/old.bin", "--out", "x"]).fails(1).contains("20240520"));
 }
+
+#[test]
+fn what_is_converted_for_others_has_its_configuration_and_tokenizer() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/llama_files");
+    for name in ["llama", "gpt2"] {
+        std::fs::create_dir(folder.join(name)).unwrap();
+        for entry in std::fs::read_dir(golden.join(name)).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), folder.join(name).join(entry.file_name())).unwrap();
+        }
+        std::fs::copy(golden.join("tokenizer.json"), folder.join(name).join("tokenizer.json")).unwrap();
+        let to = format!("out/{name}/model.safetensors");
+        run(folder, &["convert", name, &to]).ok();
+        let read = |path: &Path| std::fs::read(path.join("tokenizer.json")).unwrap();
+        assert!(read(&folder.join(name)) == read(&folder.join("out").join(name)), "{name}");
+        let config = |path: &Path| crate::json(&std::fs::read_to_string(path.join("config.json")).unwrap());
+        let [own, written] = [folder.join(name), folder.join("out").join(name)].map(|path| config(&path));
+        assert_eq!(own["model_type"], written["model_type"]);
+        assert_eq!(own["eos_token_id"], written["eos_token_id"], "{name}");
+        let generate = |from: &str| {
+            run(folder, &["generate", from, "--prompt", "t3 t5", "--temperature", "0", "--tokens", "6"]).noted()
+        };
+        assert_eq!(generate(name), generate(&format!("out/{name}")));
+        // Once more, over what is there.
+        run(folder, &["convert", name, &to]).ok();
+    }
+    // Another model's configuration and another tokenizer are left alone.
+    let refused = run(folder, &["convert", "gpt2", "out/llama/gpt2.safetensors"]).fails(1);
+    assert!(refused.contains("config.json' beside the file: is there already"), "{refused}");
+    std::fs::write(folder.join("out/gpt2/tokenizer.json"), "{}").unwrap();
+    let refused = run(folder, &["convert", "gpt2", "out/gpt2/model.safetensors"]).fails(1);
+    assert!(refused.contains("tokenizer.json': is another one than"), "{refused}");
+    // An end that the tokenizer does not have is told, and the text is made all the same.
+    let config = std::fs::read_to_string(folder.join("llama/config.json")).unwrap();
+    let beyond = config.replace("\"eos_token_id\": 2", "\"eos_token_id\": 128009");
+    assert_ne!(beyond, config);
+    std::fs::write(folder.join("llama/config.json"), beyond).unwrap();
+    let said = run(folder, &["generate", "llama", "--prompt", "t3 t5", "--temperature", "0", "--tokens", "6"]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.err.contains("warning: ") && said.err.contains("no text ends at [128009]"), "{}", said.err);
+}

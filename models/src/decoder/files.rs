@@ -8,6 +8,7 @@ use fulgurite_kernels::DType;
 use serde_json::Value;
 
 use crate::durable;
+use crate::foreign_file;
 use crate::kept;
 use crate::tensor_file::{TensorFile, TensorFileError};
 use crate::torch::{self, TorchError};
@@ -36,6 +37,14 @@ pub enum DecoderFilesError {
         path: PathBuf,
         /// What is wrong with it.
         message: String,
+    },
+    /// A file that only names another one, or is of another program.
+    #[error("'{}' {told}", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What it is, and what to do.
+        told: &'static str,
     },
     /// A tensor that is not there.
     #[error("tensor {0:?} is missing")]
@@ -84,7 +93,8 @@ pub enum DecoderFilesError {
 impl DecoderFilesError {
     /// Whether the message names a file itself.
     pub(crate) fn names_file(&self) -> bool {
-        matches!(self, DecoderFilesError::File { .. } | DecoderFilesError::Tensors(_) | DecoderFilesError::Torch(_))
+        use DecoderFilesError::{File, Foreign};
+        matches!(self, File { .. } | Foreign { .. } | DecoderFilesError::Tensors(_) | DecoderFilesError::Torch(_))
     }
 }
 
@@ -102,7 +112,12 @@ pub(crate) fn gather(path: &Path) -> Result<TensorFile, DecoderFilesError> {
     match FILES.iter().map(|name| path.join(name)).find(|file| file.is_file()) {
         Some(file) => of_one(&file),
         None => {
-            let message = format!("has no {} of a training run, and no {}", kept::NEWEST, FILES.join(", "));
+            let gguf = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.file_name());
+            let gguf = gguf.map(|name| name.to_string_lossy().into_owned()).find(|name| name.ends_with(".gguf"));
+            let gguf = gguf.map_or(String::new(), |name| {
+                format!("; it has '{name}', a GGUF file of llama.cpp: take the safetensors that it was made of")
+            });
+            let message = format!("has no {} of a training run, and no {}{gguf}", kept::NEWEST, FILES.join(", "));
             Err(DecoderFilesError::File { path: path.to_owned(), message })
         }
     }
@@ -116,7 +131,10 @@ fn of_one(path: &Path) -> Result<TensorFile, DecoderFilesError> {
 fn of_file(path: &Path) -> Result<TensorFile, DecoderFilesError> {
     let mut start = Vec::new();
     // That there is no file is told by who reads it.
-    let _ = std::fs::File::open(path).and_then(|file| file.take(4).read_to_end(&mut start));
+    let _ = std::fs::File::open(path).and_then(|file| file.take(foreign_file::START as u64).read_to_end(&mut start));
+    if let Some(told) = foreign_file::told(&start) {
+        return Err(DecoderFilesError::Foreign { path: path.to_owned(), told });
+    }
     let named = path.extension().is_some_and(|extension| TORCH.iter().any(|torch| extension == *torch));
     if named || torch::is_archive(&start) || torch::is_old(&start) {
         return Ok(TensorFile { metadata: BTreeMap::new(), tensors: torch::load(path)? });
@@ -158,6 +176,9 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 pub(super) fn json_of(path: &Path) -> Result<Value, DecoderFilesError> {
     let wrong = |message: String| DecoderFilesError::File { path: path.to_owned(), message };
     let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    if let Some(told) = foreign_file::told(&text) {
+        return Err(DecoderFilesError::Foreign { path: path.to_owned(), told });
+    }
     serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))
 }
 

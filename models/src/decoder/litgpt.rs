@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::config::{DecoderConfig, NormClass};
 use super::files::{DecoderFilesError, folder_of, write_beside, write_failed};
 use crate::durable;
+use crate::foreign_file;
 use crate::host_tensor::HostTensor;
 use crate::model::Model;
 use crate::run_file::fields::{self, Fault, Fields, Range};
@@ -101,6 +102,9 @@ pub(crate) fn from_tensors(
     let path = folder.join(CONFIG);
     let wrong = |message: String| DecoderFilesError::File { path: path.clone(), message };
     let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
+    if let Some(told) = foreign_file::told(text.as_bytes()) {
+        return Err(DecoderFilesError::Foreign { path, told });
+    }
     let mut config = configuration(&text).map_err(|(line, message)| wrong(format!("line {line}: {message}")))?;
     let embedding = tensors.get(&format!("{PREFIX}wte.weight"));
     config.tie_embeddings = !config.lm_head_bias && tensors.get(HEAD).is_some_and(|head| Some(head) == embedding);

@@ -198,6 +198,9 @@ fn checked(options: &TrainOptions, checkpoint: &Path) -> Result<Schedule> {
 /// Says what is about to be trained, and from where on.
 fn announce(options: &TrainOptions, run: &Run, line: &mut dyn FnMut(&str)) {
     let origin = settings::origin(options, run);
+    for warning in run.tokenizer.warnings() {
+        line(&format!("warning: {warning}"));
+    }
     line(&format!(
         "{} {origin}: {} parameters, vocabulary {}, {} tokens a step, {} steps, {} batches an epoch",
         run.config.family(),
