@@ -47,6 +47,7 @@ pub mod run_file;
 pub mod sampling;
 pub mod schedule;
 pub mod step;
+mod stories;
 pub mod streaming;
 mod tensor_bytes;
 pub mod tensor_file;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::batches::split;
 use crate::corpus::{CorpusError, TINY_SHAKESPEARE, read_text};
 use crate::llmc::Kind;
+use crate::stories;
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use crate::tokens::{Tokens, TokensError};
 
@@ -35,7 +36,8 @@ pub enum DataError {
 ///
 /// `data` names texts or shards, tinyshakespeare if it is empty; so does `validation`, which if empty leaves the last
 /// tenth of the data to validate with. Several shards are one stream. Several texts are, too, with the tokenizer's end
-/// of text between them, if it has one.
+/// of text between them, if it has one. A file of TinyStories is one text a story, each of which begins with the tokens
+/// that a prompt begins with, or else with the end of text.
 pub fn open(data: &[PathBuf], validation: &[PathBuf], tokenizer: &Tokenizer) -> Result<(Tokens, Tokens), DataError> {
     let tokens = match data {
         [] => Tokens::from(tokenizer.encode(TINY_SHAKESPEARE)?),
@@ -59,6 +61,15 @@ fn tokens_of(files: &[PathBuf], tokenizer: &Tokenizer) -> Result<Tokens, DataErr
         _ => {
             let mut tokens = Vec::new();
             for (index, path) in files.iter().enumerate() {
+                if let Some(stories) = stories::read(path)? {
+                    let end: Vec<u32> = tokenizer.end_of_text().into_iter().collect();
+                    let start = if tokenizer.begin().is_empty() { &end[..] } else { tokenizer.begin() };
+                    for story in stories {
+                        tokens.extend_from_slice(start);
+                        tokens.extend(tokenizer.encode(&story)?);
+                    }
+                    continue;
+                }
                 tokens.extend(tokenizer.end_of_text().filter(|_| index > 0));
                 tokens.extend(tokenizer.encode(&read_text(path)?)?);
             }

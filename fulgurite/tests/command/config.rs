@@ -119,3 +119,82 @@ fn a_resumed_run_keeps_what_is_not_said_again() {
     let said = train("--steps 5 --out parts --resume --beta2 0.95").ok();
     assert!(said.contains("beta2 0.95, was 0.9"), "{said}");
 }
+
+/// Keys and forms as LitGPT documents them: folders of texts, nothing that says how long a sequence is.
+const TEXT_FILES: &str = "
+precision: bf16-mixed
+out_dir: out
+data:
+  class_path: litgpt.data.TextFiles
+  init_args:
+    train_data_path: texts/train
+    val_data_path: texts/val
+    num_workers: 2
+train:
+  global_batch_size: 8
+  micro_batch_size: 1
+  max_tokens: 1024
+  lr_warmup_steps: 1
+  save_interval: 10
+  log_interval: 1
+eval: {max_iters: 1, max_new_tokens: 2}
+optimizer:
+  class_path: torch.optim.AdamW
+  init_args:
+    lr: 0.0003
+    weight_decay: 0.01
+devices: 1
+logger_name: csv
+";
+
+#[test]
+fn litgpts_own_files_train() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    for name in ["texts/train/a.txt", "texts/train/b.txt", "texts/val/c.txt"] {
+        write(name, &format!("{name}: to be, or not to be. ").repeat(40));
+    }
+    let train = |text: &str, more: &[&str]| {
+        write("run.yaml", text);
+        run_in(folder.path(), &[&["train", "llama", "--config", "run.yaml"][..], more].concat())
+    };
+    // The length of a sequence is the model's own, 64 of nano, and so max_tokens are 2 steps of 8 sequences.
+    let said = train(TEXT_FILES, &["--size", "nano"]).ok();
+    assert!(said.contains("512 tokens a step, 2 steps") && said.contains("step 2: loss "), "{said}");
+    // Without texts to validate with the first file is.
+    let alone = TEXT_FILES.replace("    val_data_path: texts/val\n", "").replace("out_dir: out", "out_dir: alone");
+    let said = train(&alone, &["--size", "nano", "--set", "block_size=32"]).ok();
+    assert!(said.contains("256 tokens a step, 4 steps") && said.contains("validation loss "), "{said}");
+    let noted = std::fs::read(folder.path().join("alone/checkpoint.safetensors")).unwrap();
+    let noted = String::from_utf8_lossy(&noted[..noted.len().min(1 << 16)]).into_owned();
+    assert!(noted.contains("texts/train/a.txt") && noted.contains("texts/train/b.txt"), "the files are noted");
+    let missing = TEXT_FILES.replace("texts/val", "texts");
+    let refused = train(&missing, &["--size", "nano", "--out", "missing"]).fails(1);
+    assert!(refused.contains("'run.yaml': the folder 'texts' has no file that ends in .txt"), "{refused}");
+
+    // TinyStories from a folder, with the tokenizer of another one.
+    let stories = "
+out_dir: stories
+data:
+  class_path: litgpt.data.TinyStories
+  init_args: {path: data, num_workers: 0, seed: 42}
+train: {global_batch_size: 2, micro_batch_size: 1, max_steps: 2, max_seq_length: 8, log_interval: 1, lr_warmup_steps: 1}
+eval: {max_iters: 1, max_new_tokens: 2}
+tokenizer_dir: checkpoints/small
+logger_name: csv
+";
+    let refused = train(stories, &["--size", "nano"]).fails(1);
+    assert!(refused.contains("'run.yaml': TinyStories: 'data' has 0 files that end in .json"), "{refused}");
+    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/llama_files/tokenizer.json");
+    write("checkpoints/small/tokenizer.json", &std::fs::read_to_string(golden).unwrap());
+    for (name, word) in [("data00", "t3 t5"), ("data01", "t7 t1")] {
+        let story = format!("{{\"story\": \" {} \", \"source\": \"made\"}}", format!("{word} ").repeat(40));
+        write(&format!("data/TinyStories_all_data/{name}.json"), &format!("[{story}, {story}]"));
+    }
+    let said = train(stories, &["--size", "nano"]).ok();
+    assert!(said.contains("16 tokens a step, 2 steps") && said.contains("step 2: loss "), "{said}");
+}

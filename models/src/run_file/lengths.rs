@@ -17,19 +17,22 @@ pub struct Lengths {
 
 impl RunFile {
     /// `given`, and what the file says of the rest: `global_batch_size` and `max_tokens` are divided by what a run has
-    /// after `given`, not by what the file says.
+    /// after `given`, not by what the file says. Where neither says how long a sequence is, it has the model's own
+    /// context, `of_model`.
     ///
     /// # Errors
     /// A `global_batch_size` that is no multiple of the batch, `max_tokens` of sequences whose length is not known.
-    pub fn lengths(&self, given: Lengths) -> Result<Lengths, String> {
+    pub fn lengths(&self, given: Lengths, of_model: impl FnOnce() -> Option<usize>) -> Result<Lengths, String> {
         let (batch, accumulate) = self.batches(given.batch.or(self.micro_batch), given.accumulate)?;
         let context = given.context.or(self.context);
         let of_tokens = |tokens: f64| {
             let sequences = batch.map(|batch| batch as f64 * accumulate.unwrap_or(1) as f64);
-            let tokens_of_step = sequences.zip(context).map(|(sequences, length)| sequences * length as f64);
+            let tokens_of_step =
+                sequences.zip(context.or_else(of_model)).map(|(sequences, length)| sequences * length as f64);
             let tokens_of_step = tokens_of_step.filter(|tokens| *tokens > 0.0);
             tokens_of_step.map(|own| (tokens / own).ceil() as u64).ok_or_else(|| {
-                "max_tokens needs global_batch_size and max_seq_length beside it, or max_steps".to_owned()
+                "max_tokens needs global_batch_size beside it and a model whose context is known, or max_steps"
+                    .to_owned()
             })
         };
         let steps = match (given.steps.or(self.steps), self.max_tokens) {
@@ -73,7 +76,7 @@ mod tests {
         };
         let lengths = |batch, accumulate, context, steps| Lengths { batch, accumulate, context, steps };
         let own = lengths(Some(4), Some(16), Some(128), Some(123));
-        assert_eq!(file.lengths(Lengths::default()), Ok(own));
+        assert_eq!(file.lengths(Lengths::default(), || None), Ok(own));
         for (given, expected) in [
             // The step keeps its sequences where the batch is another, and the run its tokens.
             (lengths(Some(16), None, None, None), lengths(Some(16), Some(4), Some(128), Some(123))),
@@ -81,33 +84,36 @@ mod tests {
             (lengths(None, None, Some(32), None), lengths(Some(4), Some(16), Some(32), Some(489))),
             (lengths(Some(2), Some(2), Some(8), Some(7)), lengths(Some(2), Some(2), Some(8), Some(7))),
         ] {
-            assert_eq!(file.lengths(given), Ok(expected), "{given:?}");
+            assert_eq!(file.lengths(given, || None), Ok(expected), "{given:?}");
         }
         let whole = RunFile { global_batch: Some(64), ..RunFile::default() };
         let four = lengths(None, Some(4), None, None);
-        assert_eq!(whole.lengths(four), Ok(lengths(Some(16), Some(4), None, None)));
-        assert_eq!(whole.lengths(Lengths::default()), Ok(lengths(Some(64), Some(1), None, None)));
-        assert_eq!(RunFile::default().lengths(Lengths::default()), Ok(Lengths::default()));
+        assert_eq!(whole.lengths(four, || None), Ok(lengths(Some(16), Some(4), None, None)));
+        assert_eq!(whole.lengths(Lengths::default(), || None), Ok(lengths(Some(64), Some(1), None, None)));
+        assert_eq!(RunFile::default().lengths(Lengths::default(), || None), Ok(Lengths::default()));
     }
 
     #[test]
     fn what_does_not_divide_is_told() {
         let file = RunFile { global_batch: Some(10), micro_batch: Some(4), ..RunFile::default() };
         let message = "global_batch_size, 10, is no multiple of the sequences in a batch, 4";
-        assert_eq!(file.lengths(Lengths::default()), Err(message.to_owned()));
+        assert_eq!(file.lengths(Lengths::default(), || None), Err(message.to_owned()));
         for batch in [0, 3] {
             let given = Lengths { batch: Some(batch), ..Lengths::default() };
-            assert!(file.lengths(given).unwrap_err().contains("is no multiple"));
+            assert!(file.lengths(given, || None).unwrap_err().contains("is no multiple"));
         }
         let whole = RunFile { global_batch: Some(10), ..RunFile::default() };
         for accumulate in [0, 3] {
             let given = Lengths { accumulate: Some(accumulate), ..Lengths::default() };
-            assert!(whole.lengths(given).unwrap_err().contains("no multiple of the batches of a step"));
+            assert!(whole.lengths(given, || None).unwrap_err().contains("no multiple of the batches of a step"));
         }
         let given = Lengths { batch: Some(5), ..Lengths::default() };
-        assert_eq!(file.lengths(given).unwrap().accumulate, Some(2));
+        assert_eq!(file.lengths(given, || None).unwrap().accumulate, Some(2));
         let tokens = RunFile { max_tokens: Some(1e6), ..RunFile::default() };
-        assert!(tokens.lengths(given).unwrap_err().contains("max_tokens needs global_batch_size and max_seq_length"));
-        assert_eq!(tokens.lengths(Lengths { steps: Some(3), ..given }).unwrap().steps, Some(3));
+        assert!(tokens.lengths(given, || None).unwrap_err().contains("max_tokens needs global_batch_size beside it"));
+        assert_eq!(tokens.lengths(Lengths { steps: Some(3), ..given }, || None).unwrap().steps, Some(3));
+        // As LitGPT has it, sequences are as long as the model's context where nothing says so.
+        let lengths = tokens.lengths(given, || Some(100)).unwrap();
+        assert_eq!((lengths.steps, lengths.context), (Some(2_000), None));
     }
 }

@@ -4,10 +4,12 @@
 //! key that is `null` sets nothing. A key that LitGPT does not have is an error with the nearest key, and so is a value
 //! that nothing here implements.
 
+mod data_set;
 pub(crate) mod fields;
 mod lengths;
 pub(crate) mod yaml;
 
+pub use data_set::DataSet;
 pub use lengths::Lengths;
 
 use std::path::{Path, PathBuf};
@@ -35,10 +37,8 @@ pub struct RunFile {
     pub resume: Option<bool>,
     /// `tokenizer_dir`.
     pub tokenizer: Option<String>,
-    /// `data`: the files to train on.
-    pub data: Vec<PathBuf>,
-    /// `data`: the files to validate with.
-    pub validation: Vec<PathBuf>,
+    /// `data`: the files to train on and to validate with.
+    pub data: Option<DataSet>,
     /// `train.global_batch_size`: sequences of a step.
     pub global_batch: Option<usize>,
     /// `train.micro_batch_size`: sequences of a batch.
@@ -143,9 +143,7 @@ fn parse(text: &str) -> Result<RunFile, Fault> {
         _ => Err("expected true or false; the checkpoint is that of out_dir".into()),
     })?;
     run.tokenizer = all.text("tokenizer_dir")?;
-    if let Some(data) = all.take("data") {
-        self::data(data, &mut run)?;
-    }
+    run.data = all.take("data").map(data_set::read).transpose()?;
     if let Some(train) = all.map("train")? {
         self::train(train, &mut run)?;
     }
@@ -175,30 +173,6 @@ fn parse(text: &str) -> Result<RunFile, Fault> {
     }
     all.end()?;
     Ok(run)
-}
-
-/// `data`: a list of files, or LitGPT's `TextFiles`.
-fn data(node: &Node, run: &mut RunFile) -> Result<(), Fault> {
-    if let Value::List(_) = node.value {
-        run.data = fields::paths(node, "data")?;
-        return Ok(());
-    }
-    let Value::Map(_) = node.value else {
-        return Err((node.line, "data is a name, expected a list of files, or TextFiles with init_args".into()));
-    };
-    let class = Fields::of(node, "data")?;
-    class.one_of("class_path", |name| match name.rsplit('.').next() {
-        Some("TextFiles") => Ok(()),
-        _ => Err("expected TextFiles; shards of tokens are a list of files".into()),
-    })?;
-    if let Some(arguments) = class.map("init_args")? {
-        (run.data, run.validation) = (arguments.paths("train_data_path")?, arguments.paths("val_data_path")?);
-        // The order of the data follows from the seed of the run, and batches are read on demand.
-        let _: (Option<u64>, Option<u64>) =
-            (arguments.number("seed", Range::NotNegative)?, arguments.number("num_workers", Range::NotNegative)?);
-        arguments.end()?;
-    }
-    class.end()
 }
 
 fn train(train: Fields<'_>, run: &mut RunFile) -> Result<(), Fault> {

@@ -59,8 +59,7 @@ fn each_key_of_litgpts_sets_an_option() {
         precision: Some(Precision::Bf16True),
         resume: Some(false),
         tokenizer: Some("gpt2".into()),
-        data: files(&["texts/*.txt"]),
-        validation: files(&["a.txt", "b.txt"]),
+        data: Some(DataSet::Files { train: files(&["texts/*.txt"]), validation: files(&["a.txt", "b.txt"]) }),
         global_batch: Some(512),
         micro_batch: Some(4),
         max_tokens: Some(3e12),
@@ -79,7 +78,7 @@ fn each_key_of_litgpts_sets_an_option() {
         ..RunFile::default()
     };
     assert_eq!(parse(TINYLLAMA), Ok(expected.clone()));
-    let lengths = expected.lengths(Lengths::default()).unwrap();
+    let lengths = expected.lengths(Lengths::default(), || None).unwrap();
     let expected = (Some(4), Some(128), Some(2_861_023));
     assert_eq!((lengths.batch, lengths.accumulate, lengths.steps), expected);
     for empty in ["", "# nothing\n", "~\n"] {
@@ -89,7 +88,12 @@ fn each_key_of_litgpts_sets_an_option() {
     let set = vec!["tie_embeddings=true".to_owned()];
     assert_eq!(
         short,
-        Ok(RunFile { global_batch: Some(8), set, data: files(&["x.bin", "y.bin"]), ..RunFile::default() })
+        Ok(RunFile {
+            global_batch: Some(8),
+            set,
+            data: Some(DataSet::Files { train: files(&["x.bin", "y.bin"]), validation: Vec::new() }),
+            ..RunFile::default()
+        })
     );
     let config = parse("model_config: {n_layer: 1, rope_adjustments: {factor: 2.0}, mlp_class_name: GemmaMLP, x: ~}");
     let set = ["n_layer=1", "rope_adjustments={\"factor\": 2.0}", "mlp_class_name=GemmaMLP", "x=null"];
@@ -136,7 +140,11 @@ fn what_cannot_be_is_named_with_its_line() {
             1,
             "optimizer.init_args.betas is '1.5', expected a finite number from 0 to below 1",
         ),
-        ("data: {class_path: TextFiles, init_args: {seed: x}}", 1, "data.init_args.seed is 'x', expected a whole"),
+        (
+            "data: {class_path: TextFiles, init_args: {train_data_path: a, seed: x}}",
+            1,
+            "data.init_args.seed is 'x', expected a whole",
+        ),
         ("resume: auto", 1, "resume is 'auto': expected true or false: true continues the checkpoint of out_dir"),
         ("resume: out/step-3", 1, "resume is 'out/step-3': expected true or false"),
         ("logger_name: wandb", 1, "logger_name is 'wandb', expected csv: a run writes metrics.csv"),
@@ -147,8 +155,16 @@ fn what_cannot_be_is_named_with_its_line() {
         ("precision: 16-mixed", 1, "precision is '16-mixed': f16 needs loss scaling"),
         ("precision: bf61", 1, "there are 32-true, bf16-mixed, bf16-true, tf32"),
         ("devices: 8", 1, "devices is '8': a run is on one device"),
-        ("data: TinyStories", 1, "data is a name, expected a list of files"),
-        ("data: {class_path: litgpt.data.TinyStories}", 1, "expected TextFiles"),
+        ("data: OpenWebText", 1, "data is 'OpenWebText', expected a list of files, litgpt.data.TextFiles or"),
+        ("data: TextFiles", 1, "data is TextFiles, expected train_data_path in init_args with it"),
+        ("data: {class_path: litgpt.data.TextFiles}", 1, "expected train_data_path in init_args with it"),
+        ("data: {class_path: litgpt.data.LitData}", 1, "data.class_path is 'litgpt.data.LitData': expected a list of"),
+        ("data: {init_args: {seed: 1}}", 1, "data has no class_path, expected a list of files"),
+        (
+            "data: {class_path: TinyStories, init_args: {path: a, data_path: b}}",
+            1,
+            "data_path 'b' and path 'a', expected",
+        ),
         ("optimizer: SGD", 1, "optimizer is 'SGD', expected AdamW"),
         ("optimizer: {class_path: torch.optim.AdamW, init_args: {betas: [0.9]}}", 1, "init_args.betas are two numbers"),
         ("seed: 1\nseed: 2", 2, "the key 'seed' is there twice"),
@@ -164,6 +180,112 @@ fn what_cannot_be_is_named_with_its_line() {
     }
     let deep = "[".repeat(10_000);
     assert!(parse(&deep).is_err());
+}
+
+/// As LitGPT's users write it: folders, keys of the set, and no length of sequences.
+#[test]
+fn sets_of_data_are_litgpts() {
+    let set = |text: &str| parse(text).unwrap().data.unwrap();
+    let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+    let texts = set(
+        "data: {class_path: litgpt.data.TextFiles, init_args: {train_data_path: texts/train, num_workers: 2, seed: 3}}",
+    );
+    assert_eq!(texts, DataSet::Files { train: paths(&["texts/train"]), validation: Vec::new() });
+    for (text, folder) in [
+        ("data: TinyStories", "data/tinystories"),
+        ("data: {class_path: litgpt.data.TinyStories}", "data/tinystories"),
+        ("data: {class_path: litgpt.data.TinyStories, init_args: {path: data, num_workers: 0, seed: 42}}", "data"),
+        ("data: {class_path: litgpt.data.TinyStories, init_args: {data_path: stories}}", "stories"),
+    ] {
+        assert_eq!(set(text), DataSet::TinyStories(folder.into()), "{text}");
+    }
+}
+
+/// Every key that is read: another value of it is another run, an error, or in the list of those that change nothing.
+#[test]
+fn each_key_changes_the_run_or_is_refused() {
+    const ALL: &str = "
+model_name: nano
+out_dir: out
+precision: bf16-mixed
+initial_checkpoint_dir: init
+resume: false
+tokenizer_dir: gpt2
+seed: 1
+devices: 1
+num_nodes: 1
+logger_name: csv
+optimizer.class_path: torch.optim.AdamW
+optimizer.init_args.lr: 0.1
+optimizer.init_args.weight_decay: 0.1
+optimizer.init_args.eps: 0.1
+optimizer.init_args.betas: [0.5, 0.6]
+data.class_path: litgpt.data.TextFiles
+data.init_args.train_data_path: a
+data.init_args.val_data_path: b
+data.init_args.seed: 1
+data.init_args.num_workers: 1
+train.global_batch_size: 8
+train.micro_batch_size: 1
+train.max_seq_length: 8
+train.max_steps: 8
+train.max_tokens: 8
+train.lr_warmup_steps: 8
+train.save_interval: 8
+train.log_interval: 8
+train.max_norm: 8
+train.min_lr: 8
+train.tie_embeddings: false
+train.lr_warmup_fraction: null
+train.epochs: null
+train.max_time: null
+eval.interval: 8
+eval.max_iters: 8
+eval.max_new_tokens: 8
+eval.initial_validation: false
+eval.final_validation: true
+log.project: null
+log.run: null
+log.group: null
+";
+    let lines: Vec<(&str, &str)> = ALL.lines().filter_map(|line| line.split_once(": ")).collect();
+    // Keys with dots as maps in each other.
+    let text = |lines: &[(&str, &str)]| {
+        let mut text = String::new();
+        let mut open: Vec<&str> = Vec::new();
+        for (key, value) in lines {
+            let parts: Vec<&str> = key.split('.').collect();
+            let (last, maps) = parts.split_last().unwrap();
+            let same = open.iter().zip(maps).take_while(|(open, map)| open == map).count();
+            open.truncate(same);
+            for map in &maps[same..] {
+                text += &format!("{}{map}:\n", "  ".repeat(open.len()));
+                open.push(map);
+            }
+            text += &format!("{}{last}: {value}\n", "  ".repeat(open.len()));
+        }
+        text
+    };
+    let own = parse(&text(&lines)).unwrap();
+    let (mut changed, mut refused) = (0, 0);
+    for (at, (key, value)) in lines.iter().enumerate() {
+        for other in ["other", "0.25", "7", "true", "false", "tf32", "[0.1, 0.2]"].into_iter().filter(|o| o != value) {
+            let mut lines = lines.clone();
+            lines[at].1 = other;
+            let listed = data_set::HARMLESS.iter().any(|(name, _)| key.strip_prefix("data.init_args.") == Some(name));
+            match parse(&text(&lines)) {
+                Err(_) => refused += 1,
+                Ok(run) if run == own => assert!(listed, "{key}: {other} is read as if it said nothing"),
+                Ok(_) => changed += 1,
+            }
+        }
+        // A key that LitGPT does not have is refused in each map.
+        let mut lines = lines.clone();
+        let unknown = format!("{key}_");
+        lines[at].0 = &unknown;
+        assert!(parse(&text(&lines)).is_err(), "{unknown}");
+    }
+    assert!(changed > 50 && refused > 80, "{changed} {refused}");
 }
 
 /// Whatever the text is, it is read or refused.

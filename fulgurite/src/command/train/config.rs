@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use fulgurite::models::run_file::{Lengths, RunFile, read};
+use fulgurite::models::weight_files::open;
+use fulgurite::models::{Family, Model, ModelConfig, Tokenizer};
 
 use super::super::outcome::Failed;
 use super::arguments::Llama;
@@ -20,7 +22,22 @@ pub(super) fn apply(path: &Path, of: &mut Llama, given: &dyn Fn(&str) -> bool) -
         context: run.context,
         steps: given("steps").then_some(run.steps),
     };
-    let lengths = file.lengths(own).map_err(|message| Failed(format!("'{}': {message}", path.display())))?;
+    let in_file = |message: String| Failed(format!("'{}': {message}", path.display()));
+    let init = run.init.clone().or_else(|| file.init.clone().filter(|_| !given("size")));
+    let of_model = || match init {
+        Some(init) => open(&init, None).ok().map(|loaded| loaded.weights.config().context()),
+        None => {
+            let size = of.size.as_deref().or(file.size.as_deref()).unwrap_or(Family::Llama.usual_size());
+            let set: Vec<String> = file.set.iter().chain(&of.set).cloned().collect();
+            let config = ModelConfig::named(Family::Llama, size, &set, None, &Tokenizer::bytes());
+            config.ok().map(|config| config.context())
+        }
+    };
+    let lengths = file.lengths(own, of_model).map_err(in_file)?;
+    let (data, validation) = match file.data.as_ref().filter(|_| !given("data")) {
+        Some(set) => set.files().map_err(in_file)?,
+        None => Default::default(),
+    };
     macro_rules! set {
         ($($option:ident = $value:expr),* $(,)?) => {$(
             if let Some(value) = $value && !given(stringify!($option)) {
@@ -49,8 +66,8 @@ pub(super) fn apply(path: &Path, of: &mut Llama, given: &dyn Fn(&str) -> bool) -
         warmup = file.warmup.map(Some),
         tokenizer = file.tokenizer.map(Some),
         out = file.out.map(Some),
-        data = (!file.data.is_empty()).then_some(file.data),
-        validation = (!file.validation.is_empty()).then_some(file.validation),
+        data = (!data.is_empty()).then_some(data),
+        validation = (!validation.is_empty()).then_some(validation),
         precision = file.precision,
     }
     // A part of the peak, whoever says what that is.
