@@ -1,7 +1,9 @@
-// Whether inputs that cross on a stream of their own arrive, if the compute stream waits for an event instead of the host:
-// the driver's calls of a program's life and runs, without the rest of the runtime. docs/src/cuda.md, "Why the host waits".
-//   nvcc -std=c++17 -arch=native -cubin -o inputs_beside.cubin inputs_beside.cu && nvcc -std=c++17 -o inputs_beside inputs_beside.cu -lcuda
-//   for i in 1 2 3; do ./inputs_beside event|wait SECONDS & done; wait
+// Whether inputs that cross on a stream of their own arrive, if the compute stream waits for an event instead of the
+// host: the driver's calls of a program's life and runs, without the rest of the runtime. docs/src/cuda.md, "Why the
+// host waits".
+//   nvcc -std=c++17 -arch=native -cubin -o inputs_beside.cubin inputs_beside.cu
+//   nvcc -std=c++17 -o inputs_beside inputs_beside.cu -lcuda
+//   for i in 1 2 3; do ./inputs_beside event 30 & done; wait    # for 30 seconds; with `wait` the host waits
 #include <cuda.h>
 #include <atomic>
 #include <chrono>

@@ -64,7 +64,7 @@ impl Interpreter {
         for (id, input) in block.parameters.iter().zip(inputs) {
             values.insert(*id, input.to_reference()?);
         }
-        let reduced = self.from_reductions();
+        let reduced = self.behind_reductions();
         for symbol in &block.symbols {
             let Some(def) = symbol.operator() else { return Err("a program of samples has operators alone".into()) };
             let Some(rule) = TestRules::of(def).reference else {
@@ -104,7 +104,7 @@ impl Interpreter {
     }
 
     /// For each value, whether it is a reduction or depends on one.
-    fn from_reductions(&self) -> Vec<bool> {
+    fn behind_reductions(&self) -> Vec<bool> {
         let reduces = |symbol: &BoundSymbol| {
             let elements = symbol.operator().and_then(|def| Arithmetic::of(def).elements);
             matches!(elements, Some(Elements::Sum | Elements::Max | Elements::Min))
