@@ -78,15 +78,15 @@ jobs_of() {
             echo "$name $binary $threads"
         done
     fi
-    # Operator, template, executor, element type; the last two may be missing.
+    # Operator, template, executor, and an element type or the seed of a program; the last may be missing.
     names=$(comm -23 <(listed generated | sort) <(CUDA_VISIBLE_DEVICES='' listed generated | sort))
     rm -f "$logs"/of_*.names
     [ -n "$names" ] || { echo 'no operator has tests on a device' >>"$logs/mistakes"; return; }
     awk -v folder="$logs" -v wanted="$*" '
         BEGIN { split(wanted, list, " "); for (i in list) asked[list[i]] = 1 }
         {
-            n = split($0, part, "::"); dtype = part[n] ~ /^(f64|f32|f16|bf16|i64|i32|u8|bool)$/
-            executor = part[n - dtype]
+            n = split($0, part, "::"); last = part[n] ~ /^(f64|f32|f16|bf16|i64|i32|u8|bool|seed_[0-9]+)$/
+            executor = part[n - last]
             if (wanted != "" && !(executor in asked)) next
             print > (folder "/of_" executor "_" substr($0, 1, 1) ".names")
         }' <<<"$names"
