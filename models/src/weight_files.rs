@@ -24,6 +24,7 @@ use crate::schedule::Schedule;
 use crate::tensor_file::TensorFile;
 use crate::tokenizer::Tokenizer;
 use crate::tokenizer_file::{self, TokenizerFile};
+use crate::tokenizer_vocabulary;
 use crate::torch;
 use crate::weights::{FamilyWeights, Weights};
 
@@ -204,7 +205,7 @@ fn of_others(file: TensorFile, heads: Option<usize>, path: &Path) -> Result<Load
         let weights = weights.map_err(|source| WeightFileError::HuggingFace { path: path.to_owned(), source })?;
         (weights.into(), Format::HuggingFace)
     };
-    let tokenizer_file = Some(folder.join(tokenizer_file::FILE)).filter(|path| path.is_file());
+    let tokenizer_file = tokenizer_vocabulary::in_folder(folder);
     Ok(Loaded { weights, format, tokenizer: None, tokenizer_file })
 }
 
