@@ -35,6 +35,25 @@ sums! {
     backwards_ignored = "wrong::backwards_ignored";
 }
 
+/// `input + other`, whose reference panics on data that no sample has.
+#[operator(name = "wrong::reference_panics")]
+pub mod reference_panics {
+    fn reference_panics(input: Tensor<Floating>, other: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor, other: Tensor) -> Tensor {
+        fulgurite_ops::prims::add(input, other)
+    }
+
+    fn reference(input: &ArrayD<f64>, other: &ArrayD<f64>) -> ArrayD<f64> {
+        assert!(input.len() <= 20, "{} elements", input.len());
+        input + other
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([3, 5]), s.normal([3, 5])));
+    }
+}
+
 fn sum(input: &fulgurite_runtime::rules::TensorRef<'_>, other: &fulgurite_runtime::rules::TensorRef<'_>) -> Vec<f64> {
     use fulgurite_runtime::rules::fulgurite_kernels::access::read_f64;
     read_f64(input).iter().zip(read_f64(other)).map(|(a, b)| a + b).collect()
