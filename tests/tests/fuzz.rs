@@ -89,8 +89,7 @@ fn an_ignored_negative_stride_is_found() {
 
 #[test]
 fn a_reference_that_panics_is_a_failing_case() {
-    let settings = Settings { executors: Vec::new(), ..planted("wrong::reference_panics") };
-    let (totals, found) = search(&settings);
+    let (totals, found) = search(&planted("hasty::reference_panics"));
     assert!(totals.failing > 0, "{totals:?}");
     assert!(
         found[0].message.starts_with("reference") && found[0].message.contains(" panicked: "),
