@@ -17,7 +17,7 @@ use fulgurite::{Device, Target};
 
 use self::asked::{Listing, Measuring};
 use super::outcome::{Failed, Outcome};
-use super::output::{note, say, warn};
+use super::output::{mark_debug_build, note, say, warn};
 use super::programs::{Part, Program, named};
 use super::{files, target, trace_files};
 use crate::cases::{of_case, write_whole};
@@ -143,6 +143,7 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
         write_whole(out, print(&all).as_bytes())?;
         say!("\nwrote {}: {}", out.display(), table::count(all.len()))?;
     }
+    mark_debug_build();
     Ok(ExitCode::SUCCESS)
 }
 

@@ -58,7 +58,7 @@ pub(super) struct Compared {
 pub(super) enum Answer {
     /// What it must give.
     Gives(Oracle),
-    /// They refuse the data.
+    /// They refuse the data, or panic on it.
     Refuses(Problem),
     /// Some symbol has no reference.
     Nothing,
@@ -85,7 +85,11 @@ impl Oracle {
             Err(problem) => return Ok(Answer::Refuses(problem)),
         };
         // What is refused a rounding further says nothing.
-        let Ok(exact) = run(Noise::Exact) else { return Ok(Answer::Nothing) };
+        let exact = match run(Noise::Exact) {
+            Ok(exact) => exact,
+            Err(problem) if problem.is_panic() => return Ok(Answer::Refuses(problem)),
+            Err(_) => return Ok(Answer::Nothing),
+        };
         let runs = |noises: &[Noise]| noises.iter().map(|noise| run(*noise)).collect::<Check<Vec<_>>>();
         let far: &[Noise] = if decides(&block) { &Noise::FAR } else { &[] };
         let (Ok(moved), Ok(far)) = (runs(&Noise::NEAR), runs(far)) else {
