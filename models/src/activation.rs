@@ -1,6 +1,7 @@
 //! Activation functions by the names that `transformers` has for them.
 
 use fulgurite_ops::prelude::*;
+use fulgurite_ops::prims;
 use serde::{Deserialize, Serialize};
 
 /// An elementwise function between two linear layers.
@@ -91,12 +92,12 @@ impl Activation {
         match self {
             Activation::Gelu => gelu(x),
             Activation::GeluNew => gelu::with(x).approximate(Approximate::Tanh).call(),
-            Activation::ClippedGelu => minimum(maximum(gelu(x), -10.0), 10.0),
+            Activation::ClippedGelu => prims::minimum(prims::maximum(gelu(x), -10.0), 10.0),
             Activation::QuickGelu => x * sigmoid(x * 1.702),
             Activation::Relu => relu(x),
             Activation::ReluSquared => relu_squared(x),
-            Activation::Relu6 => minimum(relu(x), 6.0),
-            Activation::LeakyRelu => maximum(x, 0.0) + minimum(x, 0.0) * 0.01,
+            Activation::Relu6 => prims::minimum(relu(x), 6.0),
+            Activation::LeakyRelu => prims::maximum(x, 0.0) + prims::minimum(x, 0.0) * 0.01,
             Activation::Silu => silu(x),
             // The logarithm of 1 + eˣ is that of the logistic function of -x, negated.
             Activation::Mish => x * tanh(-logsigmoid(-x)),

@@ -23,7 +23,7 @@ use crate::random::fingerprint;
 use crate::schedule::Schedule;
 use crate::tensor_file::TensorFile;
 use crate::tokenizer::Tokenizer;
-use crate::tokenizer_file::{self, TokenizerFile};
+use crate::tokenizer_file::TokenizerFile;
 use crate::tokenizer_vocabulary;
 use crate::torch;
 use crate::weights::{FamilyWeights, Weights};

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use fulgurite::choices::{Call, Choices, Confirmed, Entry, Kept, Machine, Purpose, Records, VERSION, confirm, print};
+use fulgurite::choices::{
+    Call, Choices, Confirmed, Entry, Kept, Machine, Purpose, Records, VERSION, confirm, print, with_winner_of,
+};
 use fulgurite::compile::{Options, stages};
 use fulgurite::models::traces::loss_programs;
 use fulgurite::trace::Trace;
@@ -263,7 +265,7 @@ impl Tuned {
 
     /// A record that was measured now with the winner of an earlier one, if nobody is faster by more than the noise.
     fn standing(&self, entry: &Entry) -> Option<Entry> {
-        entry.with_winner_of(self.earlier(&entry.call)?)
+        with_winner_of(entry, self.earlier(&entry.call)?)
     }
 
     /// The records with those left to the list that make a whole program no faster.

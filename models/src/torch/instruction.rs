@@ -4,6 +4,7 @@ macro_rules! instructions {
     ($($name:ident = $byte:literal),* $(,)?) => {
         $(pub(super) const $name: u8 = $byte;)*
         /// Those that are run.
+        #[cfg(test)]
         pub(super) const RUN: &[u8] = &[$($name),*];
     };
 }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 
 /// What messages of panics have between who panicked and the text; messages are all that templates keep of an error.
-pub(crate) const PANICKED: &str = " panicked: ";
+pub const PANICKED: &str = " panicked: ";
 
 /// Why a rule (meta, checker, kernel) does not accept its arguments: a named precondition and a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]

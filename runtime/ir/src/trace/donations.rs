@@ -1,7 +1,7 @@
 //! Donated inputs: which outputs may take their memory, and why others may not. The memory plan asks it, and the text of
 //! a planned trace says it.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::in_place::RegionReaders;
 use super::memory_use::last_uses;

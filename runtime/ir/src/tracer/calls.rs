@@ -24,6 +24,7 @@ pub fn call_at(def: &'static OperatorDef, mut arguments: Vec<Arg<Tensor>>, place
     add_call(def, arguments, place)
 }
 
+/// A call of the operator with a role, with its defaults behind the `leading` arguments.
 #[track_caller]
 pub fn call_role(which: Role, leading: Vec<Arg<Tensor>>) -> Tensor {
     let place = Place::caller();
