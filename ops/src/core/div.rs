@@ -23,7 +23,17 @@ fulgurite_runtime::attribute_enum! {
 /// `input / other`, elementwise, with broadcasting and type promotion. Without `rounding_mode` the quotient of integers
 /// is f32; with it the type is kept, and gradients are zero. Integers that are divided by zero with rounding are an
 /// error on the CPU when the program runs, and give no defined value on a GPU.
-#[operator(torch = "div", overload = Div, accumulates(other))]
+#[operator(
+    torch = "div",
+    overload = Div,
+    accumulates(other),
+    skip(
+        consistency,
+        dtype = f16,
+        sample = 16,
+        reason = "in f32, as PyTorch divides, 1 / 0.1 is 10, which f64 of the same divisor cuts off to 9"
+    )
+)]
 pub mod div {
     fn div(input: Operand, other: Operand, #[default(None)] rounding_mode: Option<RoundingMode>) -> Tensor;
 
