@@ -118,8 +118,9 @@ pub(crate) fn rounded_numbers<V: Clone>(params: &[ParamDef], arguments: &[Arg<V>
     params.iter().zip(arguments).map(one).collect()
 }
 
-/// As [`rounded_numbers`], for a reference: beside the type of the tensor that decides it.
-pub(crate) fn as_rounded(params: &[ParamDef], arguments: &[Arg<ReferenceTensor>]) -> Vec<Arg<ReferenceTensor>> {
+/// The arguments of a reference with each number that stands for a tensor as the operator rounds it, beside the type of
+/// the first tensor. Who calls a reference rule does this first.
+pub fn as_rounded(params: &[ParamDef], arguments: &[Arg<ReferenceTensor>]) -> Vec<Arg<ReferenceTensor>> {
     let mut tensors = params.iter().zip(arguments).filter(|(param, _)| !is_mask(param));
     let deciding = tensors.find_map(|(_, argument)| argument.tensors().first().map(|tensor| tensor.dtype()));
     deciding.map_or_else(|| arguments.to_vec(), |dtype| rounded_numbers(params, arguments, dtype))
