@@ -77,6 +77,19 @@ def operands(function):
     return call
 
 
+def factors(function, commutes=False):
+    """As `operands`, of which the second, a factor or divisor, stays a number: torch does not round it to 16 bits."""
+
+    def call(input, other, **rest):
+        if commutes and not isinstance(input, torch.Tensor):
+            input, other = other, input
+        if isinstance(other, torch.Tensor):
+            return operands(function)(input, other, **rest)
+        return function(input, other, **rest)
+
+    return call
+
+
 def power(input, other=None, exponent=None):
     """Both operands may be numbers, and the second has a name of its own."""
     second = exponent if other is None else other
@@ -149,10 +162,12 @@ def scatter_add(input, dim, index, src):
     return torch.scatter_add(input, dim, index, src[tuple(slice(0, extent) for extent in index.shape)])
 
 
-BINARY = ["add", "sub", "mul", "div", "maximum", "minimum", "remainder", "logical_and", "logical_or"]
+BINARY = ["add", "sub", "maximum", "minimum", "remainder", "logical_and", "logical_or"]
 BINARY += ["eq", "ne", "lt", "le", "gt", "ge"]
 FUNCTIONS = {
     **{name: operands(getattr(torch, name)) for name in BINARY},
+    "mul": factors(torch.mul, commutes=True),
+    "div": factors(torch.div),
     **{name: without_none(getattr(torch, name)) for name in ("amax", "amin", "squeeze")},
     **{f"nn.functional.{name}": losses(getattr(torch.nn.functional, name)) for name in ("cross_entropy", "nll_loss")},
     "nn.functional.scaled_dot_product_attention": without_none(torch.nn.functional.scaled_dot_product_attention),

@@ -206,7 +206,7 @@ impl Moves {
 mod tests {
     use super::*;
     use crate::argument::Arg;
-    use crate::expansion;
+    use fulgurite_ir::expansion;
     use crate::meta::{Device, TensorMeta};
     use crate::operator::{Class, OperatorDef, OperatorKind};
     use crate::registry::{OPERATORS, find_operator};

@@ -17,6 +17,7 @@ use super::noise::{MOVES, Noise, moved_operands, nearly, run_alike};
 use super::terms::of_floats;
 use crate::argument::{Arg, map_arguments};
 use crate::array::Array;
+use crate::elementwise::as_rounded;
 use crate::reference::ReferenceTensor;
 use crate::testing::directives::Tolerance;
 use crate::testing::exact::is_exact;
@@ -271,6 +272,7 @@ fn call(
     let plain: Vec<Arg<ReferenceTensor>> = map_arguments(&symbol.arguments, |id| {
         values[id.index()].clone().unwrap_or_else(|| ReferenceTensor::scalar(f64::NAN))
     });
+    let plain = as_rounded(def.params, &plain);
     let plain = if noise.is_far() && tells_equal(block, symbol) { brought_together(&plain) } else { plain };
     let run =
         |arguments: &[Arg<ReferenceTensor>]| rule(arguments).map_err(|failure| Problem::from(failure).within(def.name));

@@ -72,7 +72,7 @@ fn add(block: &Block, symbol: &BoundSymbol, executors: &[&str], gradient: bool, 
 mod tests {
     use super::*;
     use crate::argument::Arg;
-    use crate::expansion;
+    use fulgurite_ir::expansion;
     use crate::meta::{Device, TensorMeta};
     use crate::operator::{Class, OperatorDef, OperatorKind};
     use crate::registry::{OPERATORS, find_operator};

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
     use crate::array::Array;
     use crate::error::Failure;
-    use crate::expansion;
+    use fulgurite_ir::expansion;
     use crate::operator::{Class, OperatorDef, OperatorKind, ParamDef};
     use crate::registry::{OPERATORS, find_operator};
     use crate::testing::directives::Tolerance;
