@@ -108,7 +108,7 @@ fn is_predicate(program: &ScalarProgram, node: u32) -> bool {
 }
 
 /// The arguments with each number that stands for a tensor as the operator rounds it beside tensors of `dtype`.
-pub(crate) fn rounded_numbers<V: Clone>(params: &[ParamDef], arguments: &[Arg<V>], dtype: DType) -> Vec<Arg<V>> {
+pub fn rounded_numbers<V: Clone>(params: &[ParamDef], arguments: &[Arg<V>], dtype: DType) -> Vec<Arg<V>> {
     let one = |(param, argument): (&ParamDef, &Arg<V>)| match (param.kind, argument) {
         (ParamKind::Operand(_), Arg::Attribute(Attribute::Scalar(Scalar::Float(number)))) if dtype.is_floating() => {
             Arg::Attribute(Attribute::Scalar(Scalar::Float(param.number(*number, dtype))))

@@ -7,7 +7,7 @@ pub mod testing;
 use fulgurite_compile::transforms;
 use fulgurite_ir::{Array, DType, Device, Error, Result, Tensor, TensorMeta};
 use fulgurite_ir::{
-    argument, arithmetic, array, device, error, executor, failure, fuel, kernel, meta, operator, precision, reference,
-    registry, stream_kind, strided, trace, tracer,
+    argument, arithmetic, array, device, elementwise, error, executor, failure, fuel, kernel, meta, operator,
+    precision, reference, registry, stream_kind, strided, trace, tracer,
 };
 use fulgurite_run::{choices, compile, program};

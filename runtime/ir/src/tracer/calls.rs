@@ -64,7 +64,7 @@ pub fn full_like(tensor: Tensor, value: f64) -> Tensor {
 
 /// `tensor` in `dtype`.
 #[track_caller]
-pub(crate) fn convert(tensor: Tensor, dtype: fulgurite_kernels::DType) -> Tensor {
+pub fn convert(tensor: Tensor, dtype: fulgurite_kernels::DType) -> Tensor {
     call_role(Role::Convert, vec![Arg::Tensor(tensor), Arg::Attribute(Attribute::DType(dtype))])
 }
 

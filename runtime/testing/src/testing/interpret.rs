@@ -206,13 +206,13 @@ impl Moves {
 mod tests {
     use super::*;
     use crate::argument::Arg;
-    use fulgurite_ir::expansion;
     use crate::meta::{Device, TensorMeta};
     use crate::operator::{Class, OperatorDef, OperatorKind};
     use crate::registry::{OPERATORS, find_operator};
     use crate::testing::subject::trace_of;
     use crate::tracer::rules::TracingRules;
     use crate::tracer::{Tensor, call, trace_block};
+    use fulgurite_ir::expansion;
 
     const BASE: OperatorDef = OperatorDef {
         kind: OperatorKind::Prim,
