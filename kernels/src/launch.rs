@@ -4,8 +4,7 @@
 use std::fmt;
 
 /// An address in device memory: a number that the device's backend gives for the start of an allocation. Bytes further
-/// on are found by adding. It is no pointer of the host, and owns nothing: whoever plans the memory knows what is
-/// there.
+/// on are found by adding. It is no pointer of the host, and owns nothing: the plan of the memory says what is there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct DeviceAddress(pub u64);
 

@@ -21,16 +21,16 @@ pub struct Dropped {
     pub probability: f64,
 }
 
-/// What scores and weights are computed from, and who sees whom.
+/// What scores and weights are computed from, and which queries see which keys.
 #[derive(Clone, Copy)]
 pub struct Scores<'a> {
     /// `[batch, heads, queries, width]`.
     pub query: TensorRef<'a>,
     /// `[batch, groups, keys, width]`; `groups` divides `heads`, whose first `heads / groups` read the first group.
     pub key: TensorRef<'a>,
-    /// Booleans `[batch, heads, queries, keys]` that say who is seen, or numbers of f32, bf16 or f16 that are added to
-    /// scores; every extent may be 1 instead. Of a query's numbers the largest one of a key that it sees is subtracted
-    /// first. That changes no weight, and scores keep their digits beside numbers far below 0.
+    /// Booleans `[batch, heads, queries, keys]` that say which keys are seen, or numbers of f32, bf16 or f16 that are
+    /// added to scores; every extent may be 1 instead. Of a query's numbers the largest one of a key that it sees is
+    /// subtracted first. That changes no weight, and scores keep their digits beside numbers far below 0.
     pub mask: Option<TensorRef<'a>>,
     /// How many keys each of the batch sees, integers `[batch]`.
     pub lengths: Option<TensorRef<'a>>,

@@ -50,7 +50,7 @@ impl Stream {
         Ok(Stream { context: context.clone(), raw, owned: true })
     }
 
-    /// A stream that somebody else made, by the driver's handle; 1 is the legacy default stream, 2 the one of the
+    /// A stream that another library made, by the driver's handle; 1 is the legacy default stream, 2 the one of the
     /// thread. It is not destroyed with the value.
     ///
     /// # Safety

@@ -48,7 +48,7 @@ pub fn has_eight_bits(architecture: &str) -> bool {
 /// What is done with the product before it is stored. The activation is the tanh approximation of GELU.
 ///
 /// `bias` is a vector and `aux` a matrix of [`super::MatmulOperands`]. Vectors have the type of `d`, and so has `aux`,
-/// which lies as `d` does.
+/// which has the layout of `d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Epilogue {
     /// `d = product`
@@ -210,7 +210,7 @@ impl Problem {
             alignment = alignment.min(self.bias_alignment);
         }
         if self.epilogue.has_aux() {
-            // It lies as the result does.
+            // It has the layout of the result.
             alignment = alignment.min(Operand { alignment: self.aux_alignment, ..self.d }.batch_alignment(self.batch));
         }
         alignment

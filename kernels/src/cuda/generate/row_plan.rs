@@ -1,4 +1,4 @@
-//! Who handles a row of a program that reduces rows: lanes of a warp, a block, or a cluster of blocks; and where the
+//! What handles a row of a program that reduces rows: lanes of a warp, a block, or a cluster of blocks; and where the
 //! row stays between passes.
 
 use super::passes::{Pass, Passes};
@@ -39,7 +39,7 @@ const BYTES_UNDER_WAY: usize = 32;
 /// Room for the warps' parts of each reduction.
 const BYTES_OF_PARTS: usize = 32 * 8;
 
-/// Who handles a row, and where it stays between passes.
+/// The lanes that handle a row, and where it stays between passes.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     /// Threads of a row.

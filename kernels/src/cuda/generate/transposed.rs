@@ -3,7 +3,7 @@
 //!
 //! Read in the output's order such an input costs a whole memory transaction for each element. Here a block handles a
 //! square of the two dimensions: it reads the input along the input's fastest dimension into shared memory, and goes on
-//! along the output's. Rows of the square have one element more than they hold, so that its columns lie in different
+//! along the output's. Rows of the square have one element more than they hold, so that its columns are in different
 //! banks.
 
 use crate::cuda::LaunchShape;

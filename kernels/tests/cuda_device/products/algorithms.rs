@@ -154,7 +154,7 @@ fn a_measured_choice_is_recorded_and_used_by_the_next_process() {
     };
     let files = || -> Vec<_> {
         let all = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-        // Those who write hold a lock in turn.
+        // Writers hold a lock in turn.
         all.filter(|path| path.extension().is_some_and(|extension| extension == "txt")).collect()
     };
     let first = choose();

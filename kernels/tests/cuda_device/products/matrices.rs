@@ -77,7 +77,7 @@ impl Matrix {
         self.values[self.index(matrix, row, column)]
     }
 
-    /// What the device has now, in order, without what lies between rows: that must still be poison.
+    /// What the device has now, in order, without the gaps between rows: these must still be poison.
     fn download(&self, device: &Device) -> Vec<f64> {
         let bytes = device.download(&self.memory);
         let size = self.layout.dtype.size();
