@@ -10,8 +10,8 @@ use super::error::{Category, DeviceError};
 use super::stream::DeviceStream;
 use crate::stream_kind::StreamKind;
 
-/// Size of a record in device memory: the fault code of who reports as u32, four bytes of padding, and two i64, the
-/// value found and the number that it must be below.
+/// Size of a record in device memory: the fault code of the reporting symbol as u32, four bytes of padding, and two
+/// i64, the value found and the number that it must be below.
 pub const RECORD_BYTES: usize = 24;
 
 /// What a value's address is counted from.

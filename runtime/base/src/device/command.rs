@@ -48,7 +48,7 @@ pub enum Parameter {
     Addresses(Vec<Address>),
     /// A value of these bytes.
     Value(SmallVec<[u8; 8]>),
-    /// Who the symbol is, an `unsigned`: what a kernel gives to `report_fault`.
+    /// The fault code of the symbol, an `unsigned`, that a kernel gives to `report_fault`.
     FaultCode,
 }
 

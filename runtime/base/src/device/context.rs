@@ -88,7 +88,7 @@ pub trait DeviceContext: Any + Debug + Send + Sync {
         Err(DeviceError::new(Category::Unsupported, message))
     }
 
-    /// Whether somebody else's memory at `address` is memory of this device, so that programs can use it where it is.
+    /// Whether external memory at `address` is memory of this device, so that programs can use it where it is.
     ///
     /// # Errors
     /// Where it is instead; that the backend cannot use memory that it did not allocate.

@@ -185,7 +185,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Launches a kernel of a source of its own, which stands as it is.
+    /// Launches a kernel of a source of its own, which is compiled unchanged.
     pub fn launch_from(&mut self, source: Source, kernel: &str, shape: LaunchShape, parameters: Vec<Parameter>) {
         self.commands.push(Command::Launch { source: Arc::new(source), kernel: kernel.into(), shape, parameters });
     }

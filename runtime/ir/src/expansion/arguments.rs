@@ -26,7 +26,7 @@ macro_rules! parameter {
         $(#[$doc])*
         pub mod $module {
             use super::*;
-            /// Where such an argument stands: at `INDEX`.
+            /// The place of such an argument: `INDEX`.
             pub struct At<const INDEX: usize>;
             /// The gradient of such an argument.
             pub type Gradient = $gradient;
@@ -71,7 +71,7 @@ parameter!(/// Tensors or numbers.
 /// Values known when a program is traced.
 pub mod attribute {
     use super::*;
-    /// Where such an argument stands: at `INDEX`.
+    /// The place of such an argument: `INDEX`.
     pub struct At<const INDEX: usize, T>(pub PhantomData<fn() -> T>);
     impl<const INDEX: usize, T: AttributeType> At<INDEX, T> {
         /// The place.

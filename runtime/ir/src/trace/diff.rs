@@ -35,7 +35,7 @@ pub enum LineDiff {
         /// The line.
         line: String,
     },
-    /// It stands elsewhere among the lines that stayed, or differs.
+    /// It is elsewhere among the lines that stayed, or differs.
     Changed {
         /// The line before.
         before: String,

@@ -131,11 +131,11 @@ pub struct BoundSymbol {
     pub body: Option<Arc<Block>>,
     /// The pass it belongs to. Lines of bodies belong to that of the line whose body they are, and say `Forward`.
     pub pass: Pass,
-    /// Who runs it, once claimed.
+    /// The executor that runs it, once claimed.
     pub executor: Option<&'static str>,
     /// On which stream it runs, and what it waits for there.
     pub schedule: Schedule,
-    /// Who refused to run it, and why.
+    /// The executors that refused to run it, and why.
     pub refusals: Vec<Refusal>,
     /// The author's line that made the call; not part of the text.
     pub place: Option<Place>,

@@ -1,5 +1,5 @@
-//! What was recorded stands unless something else is faster by more than the noise: who measures twice gets no other
-//! programs for two candidates that are as fast as one another.
+//! A recorded winner is kept unless another is faster by more than the noise: measuring twice gives no other programs
+//! for two candidates that are equally fast.
 
 use super::entry::{Entry, Times};
 use super::measure::{NOISE, slowest_part};
@@ -10,7 +10,7 @@ impl Entry {
     pub fn with_winner_of(&self, earlier: &Entry) -> Option<Entry> {
         let listed = self.times_of(self.listed()?)?;
         let stands = self.times_of(&earlier.winner).filter(|_| earlier.winner != self.winner)?;
-        // Who is not faster alone than the list's is not measured with neighbours: its times alone count.
+        // A candidate that is not faster alone than the list's is not measured with neighbours: its times alone count.
         let part = |times: Times| slowest_part(times, listed, 0.0);
         let is_faster = part(self.best()?) < part(stands) * (1.0 - NOISE);
         (!is_faster).then(|| Entry { winner: earlier.winner.clone(), ..self.clone() })
@@ -53,7 +53,7 @@ mod tests {
         }
     }
 
-    /// Who wins where `recorded` was the winner and `winner` is now.
+    /// The winner where `recorded` was the winner and `winner` is now.
     fn wins(recorded: &str, winner: &str, times: &[(&str, f64, Option<f64>)]) -> String {
         let new = entry(winner, times);
         let earlier = entry(recorded, &[(recorded, 1.0, None)]);

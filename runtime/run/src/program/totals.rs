@@ -12,7 +12,7 @@ use crate::stream_kind::StreamKind;
 pub struct Totals<'a> {
     /// Where they ran.
     pub stream: StreamKind,
-    /// Who ran them.
+    /// The executor that ran them.
     pub executor: &'a str,
     /// Their operator, or the executor's region.
     pub symbol: &'a str,

@@ -143,7 +143,7 @@ impl Expected {
         Expected { signs: true, ..self }
     }
 
-    /// As much again as the reference moves when its inputs move by one rounding. An element that jumps stands at a
+    /// As much again as the reference moves when its inputs move by one rounding. An element that jumps is at a
     /// discontinuity; it gets nothing.
     pub fn with_responses(mut self, responses: &[Vec<f64>]) -> Expected {
         self.responses = vec![0.0; self.values.len()];
