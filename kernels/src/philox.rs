@@ -287,7 +287,7 @@ mod tests {
                 let value = rows[i * 401 + j];
                 assert_eq!(value, columns[j * 300 + i]);
                 let value = value.to_f64();
-                assert!(low <= value && value < high, "{value} lies in [{low}, {high})");
+                assert!(low <= value && value < high, "{value} is in [{low}, {high})");
                 mean += value / count as f64;
             }
         }

@@ -178,7 +178,7 @@ impl Batches {
         Ok(Batches { tokens, position, windows, permutation: None })
     }
 
-    /// Where the loader stands: after the last batch handed out, before the next.
+    /// The loader's position: after the last batch handed out, before the next.
     pub fn position(&self) -> &BatchPosition {
         &self.position
     }

@@ -23,7 +23,7 @@ pub enum CorpusError {
     NotText {
         /// The file.
         path: PathBuf,
-        /// Where the first invalid byte stands.
+        /// Offset of the first invalid byte.
         offset: usize,
     },
     /// A file that only names another one, or is of another program.

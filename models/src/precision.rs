@@ -127,9 +127,9 @@ fn rounds(executor: &&'static ExecutorDef) -> bool {
     executor.precision == ExecutorPrecision::Tf32
 }
 
-/// `list` with products of f32 rounded to TF32 (10 bits of fraction): before the others stand the executors of that
-/// precision that come in one package with an executor of the list (`tf32` with `cublaslt`, `flash_tf32` with `flash`).
-/// Without such an executor the list is unchanged.
+/// `list` with products of f32 rounded to TF32 (10 bits of fraction): the executors of that precision come before the
+/// others, if they come in one package with an executor of the list (`tf32` with `cublaslt`, `flash_tf32` with
+/// `flash`). Without such an executor the list is unchanged.
 fn rounded_to_tf32(list: &[&'static ExecutorDef]) -> Vec<&'static ExecutorDef> {
     let comes_with = |executor: &&'static ExecutorDef| list.iter().any(|own| own.package == executor.package);
     let first = executors().into_iter().filter(|executor| rounds(executor) && comes_with(executor));

@@ -1,4 +1,4 @@
-//! The memory plan as data: who has which bytes of the arena, from which line to which.
+//! The memory plan as data: which value has which bytes of the arena, from which line to which.
 
 use fulgurite_runtime::trace::{Block, Callee, Storage, Trace, ValueId};
 use fulgurite_runtime::transforms::donate::donations;

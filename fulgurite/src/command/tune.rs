@@ -223,7 +223,7 @@ impl Tuned {
         Ok(())
     }
 
-    /// Takes a program through the stages that ask who runs its calls. Its trace, if it is one program.
+    /// Takes a program through the stages that ask for the executors of its calls. Its trace, if it is one program.
     fn staged(&self, name: &str, choices: Arc<dyn Choices>) -> Result<Option<Trace>, Failed> {
         let options = Options { choices: Some(choices), ..self.options.clone() };
         let (trace, part) = self.begun(name, &options)?;
@@ -260,7 +260,8 @@ impl Tuned {
         self.earlier.iter().find(|entry| entry.call == *call)
     }
 
-    /// A record that was measured now with the winner of an earlier one, if nobody is faster by more than the noise.
+    /// A record that was measured now with the winner of an earlier one, if no candidate is faster by more than the
+    /// noise.
     fn standing(&self, entry: &Entry) -> Option<Entry> {
         entry.with_winner_of(self.earlier(&entry.call)?)
     }
@@ -277,7 +278,7 @@ impl Tuned {
             note(&format!("{name}: forward and backward are two programs, whose choices are not confirmed"));
             return Ok(entries.to_vec());
         };
-        // Who supplies the gradients of a joint trace was decided when it was made.
+        // The sources of the gradients of a joint trace were decided when it was made.
         let joint = trace.history.iter().any(|past| past == "vjp");
         let fixed = |entry: &&Arc<Entry>| joint && entry.call.purpose == Purpose::Differentiated;
         let (fixed, open): (Vec<_>, Vec<_>) = entries.iter().partition(fixed);

@@ -41,7 +41,7 @@ pub enum LlmcError {
     Field {
         /// The field.
         field: &'static str,
-        /// Where it stands.
+        /// Offset from the start of the file, in bytes.
         offset: u64,
         /// Its value.
         found: i64,
@@ -71,12 +71,12 @@ pub enum LlmcError {
         /// Bytes there are.
         length: u64,
     },
-    /// A value that cannot stand where it does.
+    /// A value that is not allowed at its place.
     #[error("{place} at offset {offset} is {found}, expected {expected}")]
     Value {
         /// Which value.
         place: String,
-        /// Where it stands.
+        /// Offset from the start of the file, in bytes.
         offset: u64,
         /// What it is.
         found: String,

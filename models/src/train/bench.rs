@@ -27,7 +27,7 @@ pub const WARM_UP: u64 = 10;
 
 /// The folder of a bench in that of the run.
 pub const FOLDER: &str = "bench";
-/// The file in it that has the figures, where steps were timed; whoever calls [`bench`] writes it.
+/// The file in it that has the figures, where steps were timed; the caller of [`bench`] writes it.
 pub const FILE: &str = "bench.json";
 
 /// What the steps of a run take.

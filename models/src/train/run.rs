@@ -264,8 +264,8 @@ fn state_of(
 }
 
 /// Writes the checkpoint, and keeps those before it that are to be kept. Nothing is written if a weight or a moment is
-/// not finite, or the loss of a validation batch: who resumes from there could not go on. Nor if the checkpoint there is
-/// not the one that the run found or saved itself.
+/// not finite, or the loss of a validation batch: a run resumed from there could not go on. Nor if the checkpoint there
+/// is not the one that the run found or saved itself.
 pub(super) fn save(
     path: &Path,
     run: &mut Run,

@@ -66,7 +66,7 @@ struct Recording(Arc<DeviceState>);
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // Who takes the steps is told why they fail.
+        // The error of a failing step is returned by the step.
         let _ = self.0.end_timeline();
     }
 }

@@ -1,4 +1,4 @@
-//! Forward and backward as two programs, called: how many are kept, who compiles them, what is donated, where
+//! Forward and backward as two programs, called: how many are kept, which call compiles them, what is donated, where
 //! cotangents are, and how much is saved.
 
 use std::sync::{Mutex, OnceLock};

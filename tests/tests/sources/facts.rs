@@ -1,4 +1,5 @@
-//! Passes, those who fuse and the generated tests read what operators declare. They know no operator by its name.
+//! Passes, generators of fused kernels and the generated tests read what operators declare. They know no operator by
+//! its name.
 
 #[path = "facts/openings.rs"]
 mod openings;
@@ -29,7 +30,7 @@ const OTHER_MEANINGS: [(&str, &str, &str); 16] = [
     ("runtime/src/trace/parse/lines.rs", "to", "the same word"),
     ("runtime/src/testing/templates/samples.rs", "zeros", "inputs of zeros, in messages"),
     ("runtime/src/testing/templates/samples.rs", "ones", "inputs of ones, in messages"),
-    ("runtime/src/transforms/batch/write.rs", "stack", "what operands that stand side by side are called"),
+    ("runtime/src/transforms/batch/write.rs", "stack", "what adjacent operands are called"),
     ("runtime/src/program/profile.rs", "cat", "the category of an event in Chrome's traces"),
 ];
 

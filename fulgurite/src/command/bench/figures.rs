@@ -57,7 +57,7 @@ pub fn quantile(numbers: &[f64], part: f64) -> f64 {
 pub struct Peer {
     /// The row's name.
     pub row: String,
-    /// Who it is: `torch, compiled`.
+    /// Name and mode: `torch, compiled`.
     pub who: String,
     /// Its figures, by the names of ours.
     #[serde(default)]
@@ -92,7 +92,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The best of the peers for a figure: who, and its median.
+    /// The best of the peers for a figure: its name, and its median.
     pub fn best_peer(&self, figure: &Figure) -> Option<(&str, f64)> {
         self.best_of(figure, |_| true)
     }

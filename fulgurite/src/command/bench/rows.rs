@@ -248,7 +248,7 @@ fn operators() -> Vec<Row> {
             let work = Work::Operator { operator, shape, dtype };
             rows.push(row(Group::Operators, format!("{operator}-{dtype}"), quick, work));
         }
-        // As rows of logits lie in a training step: padded, so that all of them begin alike.
+        // As the rows of logits of a training step: padded, so that all of them begin alike.
         let work = Work::Operator { operator: "cross_entropy", shape: [4_096 * times, 50_304], dtype };
         rows.push(row(Group::Operators, format!("cross_entropy-padded-{dtype}"), false, work));
     }

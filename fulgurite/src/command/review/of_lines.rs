@@ -1,4 +1,4 @@
-//! What a change did to the lines of a program: what they call, who runs them, in which regions they are.
+//! What a change did to the lines of a program: what they call, their executors, and their regions.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
