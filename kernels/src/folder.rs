@@ -45,7 +45,7 @@ impl Folder {
         Folder { path: path.into(), most, patience: PATIENCE, written, complained }
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }

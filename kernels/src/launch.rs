@@ -32,11 +32,11 @@ impl fmt::Debug for DeviceAddress {
 /// A copy within a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyRange {
-    /// From here.
+    /// First byte of the source.
     pub from: DeviceAddress,
-    /// To here.
+    /// First byte of the destination.
     pub to: DeviceAddress,
-    /// How many bytes.
+    /// Size in bytes.
     pub bytes: usize,
 }
 
@@ -74,7 +74,7 @@ impl LaunchShape {
         LaunchShape { shared_bytes, ..self }
     }
 
-    /// In clusters.
+    /// With blocks in clusters of this size.
     pub fn cluster(self, cluster: [u32; 3]) -> LaunchShape {
         LaunchShape { cluster: Some(cluster), ..self }
     }

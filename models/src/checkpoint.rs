@@ -240,7 +240,7 @@ pub enum CheckpointError {
     Write {
         /// What was being done.
         doing: &'static str,
-        /// Why it failed.
+        /// The error of the file system.
         source: std::io::Error,
     },
     /// The new file is in place and whole, but may not survive a power failure.

@@ -15,7 +15,7 @@ pub enum CorpusError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the file system.
         source: std::io::Error,
     },
     /// Not UTF-8.

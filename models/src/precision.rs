@@ -28,10 +28,10 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// All of them.
+    /// Every precision.
     pub const ALL: [Precision; 4] = [Precision::F32True, Precision::Bf16Mixed, Precision::Bf16True, Precision::Tf32];
 
-    /// Their names.
+    /// The names of all precisions.
     pub const NAMES: [&'static str; 4] = ["32-true", "bf16-mixed", "bf16-true", "tf32"];
 
     /// The name.

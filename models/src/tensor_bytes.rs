@@ -24,7 +24,7 @@ impl MappedFile {
         Ok(MappedFile(Arc::new(map)))
     }
 
-    /// All of it.
+    /// All bytes of the file.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }

@@ -61,7 +61,7 @@ pub struct Row {
     pub attrs: Vec<Attribute>,
     /// Its cells.
     pub cells: Vec<TokenStream>,
-    /// Where it begins.
+    /// The row in the source.
     pub span: Span,
 }
 

@@ -110,7 +110,7 @@ pub struct Module {
     pub vis: Visibility,
     /// Its name.
     pub ident: Ident,
-    /// What it holds.
+    /// The items of the module.
     pub entries: Vec<Entry>,
 }
 

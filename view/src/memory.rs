@@ -16,7 +16,7 @@ pub struct Life {
     pub value: ValueId,
     /// First byte.
     pub offset: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
     /// The line that writes it; lines are counted without those that end values.
     pub from: usize,

@@ -55,7 +55,7 @@ pub struct Span {
 /// A piece of a stream's work.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Activity {
-    /// What it is.
+    /// The name of the activity.
     pub what: String,
     /// The stream.
     pub stream: String,

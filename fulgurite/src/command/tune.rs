@@ -28,7 +28,7 @@ use crate::cases::{of_case, write_whole};
 Where several executors take a call, or its decomposition may run in their place, they are measured on the device with
 the shapes of the program, cold caches, one run after the other. The winners are kept below the cache and, with -o, in a
 file for --choices. A winner that does not make the whole program faster is left to the list of executors, unless
---no-confirm is given. What is recorded stands where nobody is faster by more than the noise of measuring: 2 % of a
+--no-confirm is given. A record is kept where no candidate is faster by more than the noise of measuring: 2 % of a
 call's time, 13 of 15 runs of a program.
 
 Examples:

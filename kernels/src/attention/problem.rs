@@ -15,7 +15,7 @@ pub(super) const KEYS: usize = 128;
 pub struct Dropped {
     /// The key of the numbers.
     pub seed: u64,
-    /// Their stream.
+    /// The stream of the numbers.
     pub offset: u64,
     /// The probability p of a weight to be dropped, 0 to below 1.
     pub probability: f64,

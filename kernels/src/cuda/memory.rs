@@ -59,7 +59,7 @@ impl DeviceMemory {
         self.bytes == 0
     }
 
-    /// Its context.
+    /// The context of its device.
     pub fn context(&self) -> &Context {
         &self.context
     }

@@ -9,7 +9,7 @@ use cudarc::driver::sys::{CUstream, CUstream_flags_enum::CU_STREAM_NON_BLOCKING}
 /// How a stream's work competes with that of other streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Priority {
-    /// The usual one.
+    /// The driver's default.
     #[default]
     Normal,
     /// Its blocks start first wherever both wait for room.

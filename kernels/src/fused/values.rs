@@ -84,7 +84,7 @@ pub(crate) enum Lowered {
 #[derive(Debug)]
 pub(crate) struct Values {
     pub(crate) list: Vec<Value>,
-    /// For each node.
+    /// The lowered form of each node.
     pub(crate) nodes: Vec<Lowered>,
     /// For each output, in the class and (if it varies at all) the space that it is stored in.
     pub(crate) outputs: Vec<u32>,

@@ -82,7 +82,7 @@ pub(crate) fn exp<L: Lanes>(x: L) -> L {
 
 /// A function of `N` numbers, elementwise.
 pub(crate) trait Formula<const N: usize> {
-    /// Of each number.
+    /// The formula, for each lane.
     fn of<L: Lanes>(&self, operands: [L; N]) -> L;
 }
 

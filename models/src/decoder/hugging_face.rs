@@ -95,7 +95,7 @@ pub(crate) fn save(weights: &Weights<DecoderConfig>, path: &Path) -> Result<(), 
 pub struct Shards {
     /// The index, which names them.
     pub index: PathBuf,
-    /// Their number.
+    /// Number of files.
     pub files: usize,
     /// The largest tensor that is larger than a file was to be, with its bytes.
     pub oversized: Option<(String, u64)>,

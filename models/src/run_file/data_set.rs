@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use super::fields::{self, Fault, Fields, Range};
 use super::yaml::{Node, Value};
 
-/// What `data` says.
+/// The data set that `data` names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataSet {
     /// Files, patterns and folders of texts to train on, and those to validate with.
     Files {
-        /// To train on.
+        /// Files of training data.
         train: Vec<PathBuf>,
         /// To validate with; none are said if it is empty.
         validation: Vec<PathBuf>,

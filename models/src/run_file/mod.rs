@@ -85,7 +85,7 @@ pub enum RunFileError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the file system.
         error: std::io::Error,
     },
     /// What is wrong with a line.

@@ -38,7 +38,7 @@ pub(super) struct Run {
     pub(super) done: u64,
     pub(super) batches: Batches,
     pub(super) validation: Vec<Batch>,
-    /// Of a step.
+    /// Tokens of a step.
     pub(super) tokens: usize,
     /// Settings other than those of the checkpoint that it continues from.
     pub(super) changed: Vec<String>,

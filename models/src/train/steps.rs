@@ -66,7 +66,7 @@ struct Recording(Arc<DeviceState>);
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // The error of a failing step is returned by the step.
+        // A failing step returns its own error.
         let _ = self.0.end_timeline();
     }
 }

@@ -114,7 +114,7 @@ pub struct UserTransform {
     pub name: String,
     /// Trace in, trace out.
     pub apply: Arc<TransformFn>,
-    /// Where it runs.
+    /// The stage at which it runs.
     pub place: Place,
 }
 

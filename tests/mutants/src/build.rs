@@ -68,7 +68,7 @@ impl Workspace {
         Ok(workspace)
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }

@@ -99,7 +99,7 @@ fn end_a_process(folder: &Path, by: &str) {
     assert!(!child.status.success(), "{child:?}");
 }
 
-/// What [`end_a_process`] runs.
+/// The test that [`end_a_process`] runs in a child process.
 #[test]
 fn a_child() {
     if let Some(folder) = std::env::var_os(CHILD) {

@@ -34,7 +34,7 @@ pub mod listed {}
 #[executor(device = "cpu")]
 pub mod unlisted {}
 
-/// Rounds.
+/// An executor that rounds to TF32.
 #[executor(device = "cpu", precision = tf32)]
 pub mod rounding {}
 

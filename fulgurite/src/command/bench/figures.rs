@@ -26,7 +26,7 @@ impl Figure {
         Figure { name: name.into(), unit: unit.into(), median: value, quartiles: None, share: None }
     }
 
-    /// Of several measurements.
+    /// The median and quartiles of several measurements.
     pub fn of(name: &str, unit: &str, mut values: Vec<f64>) -> Figure {
         values.sort_by(f64::total_cmp);
         let quartiles = (values.len() > 1).then(|| [quantile(&values, 0.25), quantile(&values, 0.75)]);
@@ -81,13 +81,13 @@ pub struct Measured {
     pub what: String,
     /// The row as its peers are told it.
     pub row: Value,
-    /// What came out.
+    /// The figures of the row.
     pub figures: Vec<Figure>,
     /// The command of a row that is a process of its own.
     pub command: Option<String>,
     /// Why nothing came out.
     pub failed: Option<String>,
-    /// What peers measured.
+    /// The same row by the peers.
     pub peers: Vec<Peer>,
 }
 

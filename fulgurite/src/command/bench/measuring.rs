@@ -33,7 +33,7 @@ impl Asked {
     }
 }
 
-/// What happens.
+/// What a measuring thread reports.
 pub enum Event {
     /// This row is measured now.
     Begins(usize),

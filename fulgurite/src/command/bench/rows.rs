@@ -86,7 +86,7 @@ pub enum Work {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mask {
-    /// Everything.
+    /// Every query sees every key.
     Full,
     /// Itself and what is before it.
     Causal,
@@ -150,7 +150,7 @@ pub struct Row {
     /// Whether `--quick` has it.
     #[serde(skip)]
     pub quick: bool,
-    /// What it measures.
+    /// The work that it measures.
     #[serde(flatten)]
     pub work: Work,
 }

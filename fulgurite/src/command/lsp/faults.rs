@@ -16,7 +16,7 @@ pub struct Fault {
     pub range: Range<usize>,
     /// The stage that found it: `parse` or `verify`.
     pub code: &'static str,
-    /// In words.
+    /// The message for the editor.
     pub message: String,
 }
 

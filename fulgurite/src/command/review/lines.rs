@@ -9,7 +9,7 @@ use fulgurite::trace::{Block, BoundSymbol, Results, Schedule, Trace, ValueId, pr
 pub struct Line {
     /// The first name that it defines, behind those of the lines whose body it is in: `rms_norm/mul`.
     pub name: String,
-    /// What it calls.
+    /// The operator that it calls.
     pub operator: String,
     /// The executor that runs it.
     pub executor: Option<&'static str>,

@@ -7,7 +7,7 @@ use super::finding::{Finding, NAMES, listed, names_of, weight};
 use super::lines::{Line, Matched};
 use super::words::{changed_words, plural};
 
-/// All of it.
+/// The findings about lines.
 pub fn of_lines(lines: &Matched) -> Vec<Finding> {
     let mut found = Vec::new();
     calls(lines, &mut found);

@@ -16,7 +16,7 @@ use super::super::output::{complain, program, quoted, say, warn};
 use super::exit::DIVERGED;
 use crate::cases::write_whole;
 
-/// What is written.
+/// The JSON of a bench.
 #[derive(Serialize)]
 struct Written<'a> {
     /// The command line.

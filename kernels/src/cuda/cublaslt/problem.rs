@@ -10,7 +10,7 @@ pub enum Compute {
     F32,
     /// Operands in f32 are rounded to TF32 (10 bits of fraction); sums in f32.
     Tf32,
-    /// In f64.
+    /// Products and sums in f64.
     F64,
 }
 
@@ -139,7 +139,7 @@ pub struct Problem {
     pub n: usize,
     /// Columns of `op(a)`, rows of `op(b)`.
     pub k: usize,
-    /// How many products.
+    /// Number of products.
     pub batch: usize,
     /// The `m x k` operand.
     pub a: Operand,
@@ -149,7 +149,7 @@ pub struct Problem {
     pub d: Operand,
     /// How it is computed.
     pub compute: Compute,
-    /// What follows.
+    /// The operation on the product, before it is written.
     pub epilogue: Epilogue,
     /// Whether `c` is added: beta = 1.
     pub accumulate: bool,

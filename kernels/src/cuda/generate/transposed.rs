@@ -91,7 +91,7 @@ fn write(emitter: &mut Emitter<'_>, squares: &Squares) {
         sum([row_start(operand), column])
     };
 
-    // Which square.
+    // The block's square.
     let used: Vec<&Operand> =
         region.used_inputs().into_iter().map(|input| &region.inputs[input]).chain(&region.outputs).collect();
     let [across, down] = [region.width, extent].map(|length| length.div_ceil(side));

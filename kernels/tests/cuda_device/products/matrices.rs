@@ -56,7 +56,7 @@ impl Matrix {
         Matrix { layout, rows, columns, batch, values, memory }
     }
 
-    /// Of poison.
+    /// Matrices that are full of poison.
     pub fn poison(device: &Device, layout: Operand, (batch, rows, columns): (usize, usize, usize)) -> Matrix {
         let extent = Matrix::extent(&layout, (batch, rows, columns));
         let memory = device.upload(&vec![POISON; extent * layout.dtype.size()]);

@@ -15,9 +15,9 @@ use super::stream::{DeviceEvent, DeviceMemory, DeviceStream, HostMemory};
 /// What this process holds of a device's memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryHeld {
-    /// Now.
+    /// Bytes held at present.
     pub now: usize,
-    /// At most.
+    /// Most bytes held at once.
     pub peak: usize,
 }
 

@@ -250,7 +250,7 @@ mod tests {
         // The first: its own follows from that of its inputs.
         assert!(told(&log, &run(4, 9, &[&after_bad])).contains("fault 7"));
         assert!(told(&log, &run(5, 9, &[&after_good])).contains("fault 9"));
-        // Of several arrays.
+        // Faults of several arrays.
         let mut both = Origins::default();
         [&after_good, &after_bad, &bad].into_iter().for_each(|origins| both.add(origins));
         assert!(told(&log, &both).contains("fault 7"));

@@ -136,7 +136,7 @@ impl DeviceBuffer {
         Ok(buffer)
     }
 
-    /// Where it starts.
+    /// Address of its first byte.
     pub fn address(&self) -> DeviceAddress {
         self.address
     }

@@ -182,7 +182,7 @@ impl fmt::Display for Entry {
     }
 }
 
-/// To hundredths.
+/// Rounds to hundredths, at least 0.01.
 pub(super) fn rounded(microseconds: f64) -> f64 {
     ((microseconds * 100.0).round() / 100.0).max(0.01)
 }

@@ -84,7 +84,7 @@ impl Wanted {
         Wanted { call: question.call(), count: 1, def, metas, list, target }
     }
 
-    /// What is asked.
+    /// The call that is asked about.
     pub fn question(&self) -> Question<'_> {
         let Wanted { def, metas, list, target, call, .. } = self;
         Question { def, metas, purpose: call.purpose, list, target, is_program: call.is_program }

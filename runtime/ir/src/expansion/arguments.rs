@@ -32,7 +32,7 @@ macro_rules! parameter {
             pub type Gradient = $gradient;
             #[allow(clippy::needless_lifetimes, reason = "some forms of arguments are borrowed for the lifetime")]
             impl<const INDEX: usize> At<INDEX> {
-                /// The place.
+                /// The value of this type.
                 pub const HERE: Self = At;
                 /// The argument, to be handed to a rule.
                 pub fn read<'a, V: Clone>(self, arguments: &'a [Arg<V>]) -> $as {
@@ -74,7 +74,7 @@ pub mod attribute {
     /// The place of such an argument: `INDEX`.
     pub struct At<const INDEX: usize, T>(pub PhantomData<fn() -> T>);
     impl<const INDEX: usize, T: AttributeType> At<INDEX, T> {
-        /// The place.
+        /// The value of this type.
         pub const HERE: Self = At(PhantomData);
         /// The argument, to be handed to a rule.
         pub fn read<V>(self, arguments: &[Arg<V>]) -> Made<T> {

@@ -195,7 +195,7 @@ pub struct Directive {
     pub dtype: Option<DType>,
     /// Only for this sample.
     pub sample: Option<usize>,
-    /// Why.
+    /// The reason that the author gives.
     pub reason: &'static str,
 }
 

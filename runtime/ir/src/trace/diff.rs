@@ -25,12 +25,12 @@ pub struct TraceDiff {
 /// What happened to a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineDiff {
-    /// It is gone.
+    /// The line was removed.
     Removed {
         /// The line.
         line: String,
     },
-    /// It is new.
+    /// The line was added.
     Added {
         /// The line.
         line: String,

@@ -95,7 +95,7 @@ pub enum Pass {
     /// What the author's function computes.
     #[default]
     Forward,
-    /// What computes gradients.
+    /// The pass that computes gradients.
     Backward,
     /// What computes values of the forward pass again, for the backward pass.
     Recomputed,
@@ -121,11 +121,11 @@ pub type Results = SmallVec<[ValueId; 2]>;
 /// One line of a trace.
 #[derive(Debug, Clone)]
 pub struct BoundSymbol {
-    /// What is called.
+    /// The operator, region or statement.
     pub callee: Callee,
-    /// With what.
+    /// The arguments of the call.
     pub arguments: Vec<Arg<ValueId>>,
-    /// What it defines.
+    /// The values that it defines.
     pub results: Results,
     /// Its decomposition: a closed block whose parameters are the tensors among the arguments, in order.
     pub body: Option<Arc<Block>>,

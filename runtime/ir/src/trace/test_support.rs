@@ -45,9 +45,9 @@ const fn attribute<T: AttributeType>(name: &'static str) -> ParamDef {
 }
 
 crate::attribute_enum! {
-    /// How.
+    /// A mode with two words.
     pub enum Mode {
-        /// No.
+        /// No reduction.
         None = "none",
         /// Mean.
         Mean = "mean",

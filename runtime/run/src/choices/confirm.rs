@@ -36,7 +36,7 @@ const CLEAR: usize = 13;
 /// Runs before anything is measured.
 const WARM_UP: usize = 3;
 
-/// These records.
+/// Records that are given in memory.
 #[derive(Debug, Clone, Default)]
 struct Given(FxHashMap<Call, Arc<Entry>>);
 
@@ -53,7 +53,7 @@ impl Choices for Given {
 pub struct Confirmed {
     /// The operator.
     pub operator: String,
-    /// What for.
+    /// The purpose of the record: forward, or forward and backward.
     pub purpose: Purpose,
     /// A candidate that was not chosen, since it is faster alone or with neighbours, and not both; `None` for the
     /// winners.

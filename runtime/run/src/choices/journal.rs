@@ -41,7 +41,7 @@ struct State {
     file: Option<File>,
     /// Where the lines of ended processes end.
     kept: u64,
-    /// Of ended processes.
+    /// The lines of ended processes.
     lines: Vec<Line>,
     /// Of what is being compiled or run, with their numbers.
     open: Vec<(u64, Line)>,

@@ -48,7 +48,7 @@ pub(super) enum Ended {
     Chosen(Measured),
     /// There is nothing to choose, or nobody could be run.
     Nothing,
-    /// Time was up.
+    /// The time limit was reached.
     OutOfTime,
     /// Another thread records what the device does.
     Disturbed,

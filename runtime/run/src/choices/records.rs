@@ -86,7 +86,7 @@ impl Known {
 /// A file of records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kept {
-    /// Where it is.
+    /// The path of the record.
     pub path: PathBuf,
     /// Its record, or what is wrong with it.
     pub entry: Result<Entry, String>,

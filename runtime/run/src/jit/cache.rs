@@ -36,7 +36,7 @@ struct Entry<V> {
     used: u64,
 }
 
-/// What [`Cache::find`] finds.
+/// The answer of [`Cache::find`].
 pub(super) enum Found<'a, K: Hash + Eq, V> {
     Ready(Arc<V>),
     /// It is for the caller to compile.

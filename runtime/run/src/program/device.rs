@@ -47,7 +47,7 @@ const GRAPH_VARIABLE: &str = "FULGURITE_GRAPH";
 /// How often a device program ran, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunCounts {
-    /// Runs.
+    /// Number of runs.
     pub runs: usize,
     /// Graphs recorded.
     pub graphs: usize,

@@ -70,7 +70,7 @@ pub struct GeneratedTest {
     pub name: String,
     /// The operator (or the rewrite, for its own template).
     pub operator: String,
-    /// What is tested.
+    /// The template that it was generated from.
     pub template: Template,
     /// The executor that runs the operator, where that matters.
     pub executor: Option<&'static str>,

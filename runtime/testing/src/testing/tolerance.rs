@@ -284,7 +284,7 @@ pub(crate) fn same_numbers(got: &Array, expected: &Array) -> Check {
 
 /// Compares two arrays bit for bit.
 pub(crate) fn same_bits(got: &Array, expected: &Array) -> Check {
-    // Wherever they are.
+    // The devices may differ.
     let same = got.shape() == expected.shape() && got.dtype() == expected.dtype();
     ensure!(same, "is {}, expected {}", got.meta(), expected.meta());
     let (a, b) = (got.to_bytes()?, expected.to_bytes()?);

@@ -26,7 +26,7 @@ pub(super) struct Owners<'a> {
 /// Which executors must run the replacement.
 #[derive(Clone, Copy)]
 pub(super) enum Runners<'a> {
-    /// Anyone.
+    /// Any executor.
     Any,
     /// An executor that the rewrite belongs to.
     Owners(Owners<'a>),

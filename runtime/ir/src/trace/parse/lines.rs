@@ -1,4 +1,4 @@
-//! Lines.
+//! Parsing of the lines of a block.
 
 use std::sync::Arc;
 

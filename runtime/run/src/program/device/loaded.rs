@@ -36,7 +36,7 @@ pub(super) enum Refused {
     Memory(DeviceError),
     /// Its code could not be loaded.
     Code(CodeError),
-    /// Anything else.
+    /// Any other error.
     Other(crate::Error),
 }
 

@@ -74,7 +74,7 @@ impl Config {
         Config { fuse: true, recompute: Some(recompute::FROM_BYTES), ..Config::plain(executor) }
     }
 
-    /// A random one.
+    /// A random configuration.
     pub(super) fn drawn(random: &mut Random, executors: &[&'static ExecutorDef]) -> Config {
         let mut one_in = |n: u64| random.next().is_multiple_of(n);
         let fuse = !one_in(4);

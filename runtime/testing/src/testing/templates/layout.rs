@@ -18,7 +18,7 @@ enum Arrangement {
     Permuted,
     /// Every other element of a row twice as long, starting at the second.
     Stepped,
-    /// Behind other data.
+    /// At an offset in a larger buffer.
     Offset,
     /// The first element along the last dimension, repeated with stride 0.
     Expanded,
