@@ -62,7 +62,7 @@ fn others(key: &str, value: &Value) -> Vec<Value> {
     }
 }
 
-/// What became of the other values of a family's keys.
+/// How many other values of a family's keys moved the logits, were refused, or are harmless.
 #[derive(Debug, Default, PartialEq)]
 struct Count {
     moved: usize,

@@ -23,9 +23,9 @@ const CLUSTERS: [usize; 4] = [1, 2, 4, 8];
 const THREADS_OF_PAIRS: usize = 512;
 /// Shared memory that the driver takes of each block.
 const BYTES_OF_DRIVER: usize = 1 << 10;
-/// Where columns are summed over rows, blocks stay and go from row to row. Elements and words that a thread has of a
-/// row then, threads of a multiprocessor, which may have 64 registers each, and multiprocessors of the largest devices:
-/// the order of sums depends on their number.
+/// Where columns are summed over rows, blocks are persistent and loop over rows. Elements and words that a thread has
+/// of a row then, threads of a multiprocessor, which may have 64 registers each, and multiprocessors of the largest
+/// devices: the order of sums depends on their number.
 const ELEMENTS_OF_SUMS: usize = 8;
 const WORDS_OF_SUMS: usize = 48;
 const THREADS_OF_SUMS: usize = 1024;
@@ -129,7 +129,7 @@ impl Plan {
         None
     }
 
-    /// Blocks that stay and go from row to row.
+    /// Number of persistent blocks for `rows` rows.
     pub(super) fn staying_blocks(&self, rows: usize) -> usize {
         rows.min(MULTIPROCESSORS * self.resident)
     }

@@ -82,7 +82,7 @@ pub trait DeviceContext: Any + Debug + Send + Sync {
     /// Waits on the host until all work on the device is done, of other libraries too.
     ///
     /// # Errors
-    /// The driver's; that the backend knows of no work but its own.
+    /// The driver's; that the backend cannot wait for the work of other libraries.
     fn synchronize(&self) -> Result<(), DeviceError> {
         let message = "this kind of device waits for no work of other libraries";
         Err(DeviceError::new(Category::Unsupported, message))

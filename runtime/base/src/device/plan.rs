@@ -211,7 +211,7 @@ impl Plan {
         Address { place: Place::Fault, offset: 0 }
     }
 
-    /// What it means if the kernels report a fault.
+    /// Describes a fault that the kernels report.
     pub fn report(&self) -> Option<&Report> {
         self.report.as_ref()
     }

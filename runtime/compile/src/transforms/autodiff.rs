@@ -55,7 +55,7 @@ enum Order {
     Zero,
     /// Once: checkpoints stay for it.
     First,
-    /// And what becomes of it is differentiated again, for which all its values are kept: the lines of checkpoints take
+    /// The gradients are differentiated again, for which all values are kept: the lines of checkpoints take
     /// their place.
     Higher,
 }

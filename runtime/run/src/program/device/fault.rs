@@ -19,7 +19,7 @@ use crate::trace::Trace;
 pub(super) struct FaultCell {
     record: Block,
     trace: Arc<Trace>,
-    /// For each symbol what it means if its kernels report a fault.
+    /// For each symbol the description of a fault that its kernels report.
     meanings: Vec<Option<Report>>,
 }
 

@@ -24,7 +24,7 @@ use crate::transforms::layout::layouts;
 pub(super) struct Step {
     /// The symbol of the trace.
     pub(super) symbol: usize,
-    /// What it means if the kernels report a fault.
+    /// Describes a fault that the kernels report.
     pub(super) report: Option<Report>,
     /// If the symbol is run on the host: its work, and the device has none.
     pub(super) host: Option<HostWork>,
