@@ -25,7 +25,7 @@ pub const LOSSES: usize = 10;
 
 type Arguments<T> = (TrainState<T>, BatchTensors<T>, StepScalars<T>);
 
-/// What is measured.
+/// The settings of a benchmark of training steps.
 pub struct Setting {
     /// The model.
     pub config: ModelConfig,
@@ -41,7 +41,7 @@ pub struct Setting {
     pub profile: bool,
 }
 
-/// What came out.
+/// The results of a benchmark of training steps.
 pub struct Measured {
     /// Losses of the first [`LOSSES`] steps.
     pub losses: Vec<f64>,

@@ -30,8 +30,8 @@ unsafe impl<T: Element> Sync for ElementsMut<'_, T> {}
 
 impl<'a, T: Element> Elements<'a, T> {
     /// # Safety
-    /// For `'a`, `len` elements of type `T` lie one after another from `pointer`, in live memory, aligned; whoever
-    /// writes to them meanwhile does so on the same thread or through [`ElementsMut`].
+    /// For `'a`, `len` elements of type `T` are contiguous from `pointer`, in live memory, aligned; writes to them
+    /// meanwhile are on the same thread or through [`ElementsMut`].
     pub(crate) unsafe fn new(pointer: *const u8, len: usize) -> Self {
         Elements { pointer: pointer.cast_mut(), len, memory: PhantomData }
     }

@@ -1,5 +1,5 @@
 //! Folders that processes, and users, keep files in together: each file is there as a whole or not at all, readable by
-//! whoever may read the folder, and the oldest are removed when there are too many.
+//! every user who may read the folder, and the oldest are removed when there are too many.
 
 use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, Write};
@@ -19,9 +19,9 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const LEFT: f64 = 0.75;
 /// What temporary files start with.
 const PREFIX: &str = ".fulgurite-partial-";
-/// The file that those who write hold in turn.
+/// The file that writers lock in turn.
 const LOCK: &str = ".lock";
-/// How long a process waits for that file. Who holds it writes one small file.
+/// How long a process waits for that file. Its holder writes one small file.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a process that waits for the file looks whether it is free.
 const POLL: Duration = Duration::from_millis(10);
@@ -45,7 +45,7 @@ impl Folder {
         Folder { path: path.into(), most, patience: PATIENCE, written, complained }
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -238,7 +238,7 @@ mod tests {
             folder.keep(name, &[&[0; 150], &[1; 150]]);
             age(&folder, name, days);
         }
-        // Somebody's own.
+        // A file of the user's own.
         fs::write(folder.path().join("notes.md"), [0; 2000]).unwrap();
         // Reading is using.
         assert_eq!(folder.read(&b).unwrap().unwrap().len(), 300);

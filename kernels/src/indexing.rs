@@ -14,7 +14,7 @@ use crate::walk::{Walk, lines};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("index {index} at position {position} is out of range for an extent of {size}")]
 pub struct IndexOutOfRange {
-    /// The index.
+    /// The index that was found.
     pub index: i64,
     /// Its position in the index tensor, counted row-major.
     pub position: usize,

@@ -4,8 +4,7 @@
 use std::fmt;
 
 /// An address in device memory: a number that the device's backend gives for the start of an allocation. Bytes further
-/// on are found by adding. It is no pointer of the host, and owns nothing: whoever plans the memory knows what is
-/// there.
+/// on are found by adding. It is no pointer of the host, and owns nothing: the plan of the memory says what is there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct DeviceAddress(pub u64);
 
@@ -33,11 +32,11 @@ impl fmt::Debug for DeviceAddress {
 /// A copy within a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyRange {
-    /// From here.
+    /// First byte of the source.
     pub from: DeviceAddress,
-    /// To here.
+    /// First byte of the destination.
     pub to: DeviceAddress,
-    /// How many bytes.
+    /// Size in bytes.
     pub bytes: usize,
 }
 
@@ -75,7 +74,7 @@ impl LaunchShape {
         LaunchShape { shared_bytes, ..self }
     }
 
-    /// In clusters.
+    /// With blocks in clusters of this size.
     pub fn cluster(self, cluster: [u32; 3]) -> LaunchShape {
         LaunchShape { cluster: Some(cluster), ..self }
     }

@@ -32,7 +32,7 @@ pub(crate) fn for_ranges(units: usize, elements: usize, body: impl Fn(Range<usiz
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shared(*mut u8);
 
-// SAFETY: an address is plain data; whoever dereferences it says why that part is exclusive.
+// SAFETY: an address is plain data; each place that dereferences it says why that part is exclusive.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}

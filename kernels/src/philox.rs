@@ -109,7 +109,7 @@ pub(crate) fn units(seed: u64, offset: u64, first: usize, numbers: &mut [f32]) {
 /// How a number of `[low, high)` is made from one of `[0, 1)`: `(start + unit · range) · scale`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span {
-    /// Where it starts.
+    /// The number that 0 becomes, divided by `scale`.
     pub start: f64,
     /// How far it goes.
     pub range: f64,
@@ -287,7 +287,7 @@ mod tests {
                 let value = rows[i * 401 + j];
                 assert_eq!(value, columns[j * 300 + i]);
                 let value = value.to_f64();
-                assert!(low <= value && value < high, "{value} lies in [{low}, {high})");
+                assert!(low <= value && value < high, "{value} is in [{low}, {high})");
                 mean += value / count as f64;
             }
         }

@@ -104,7 +104,7 @@ impl<'a> TensorRef<'a> {
     /// A view of memory that it does not own.
     ///
     /// # Safety
-    /// For `'a`, every element that `shape` and `strides` reach from `pointer` lies in one live allocation, is aligned
+    /// For `'a`, every element that `shape` and `strides` reach from `pointer` is in one live allocation, is aligned
     /// for `dtype`, and is not written.
     pub unsafe fn new(dtype: DType, shape: &'a [usize], strides: &'a [isize], pointer: *const u8) -> Self {
         assert_eq!(shape.len(), strides.len(), "a view has one stride for each dimension");
@@ -160,7 +160,7 @@ impl<'a> TensorRef<'a> {
     /// The elements of a contiguous tensor, to be read one at a time; `None` if it is strided or not of type `T`. What
     /// a kernel declared `in_place` reads an operand by.
     pub fn elements<T: Element>(&self) -> Option<Elements<'a, T>> {
-        // SAFETY: `new`'s contract covers all `len()` elements, which lie one after another.
+        // SAFETY: `new`'s contract covers all `len()` elements, which are contiguous.
         (self.dtype == T::DTYPE && self.is_contiguous()).then(|| unsafe { Elements::new(self.non_null(), self.len()) })
     }
 
@@ -212,7 +212,7 @@ impl<'a> TensorRef<'a> {
         self.pointer
     }
 
-    /// Whether the elements lie row-major without gaps.
+    /// Whether the elements are row-major without gaps.
     pub fn is_contiguous(&self) -> bool {
         is_contiguous(self.shape, self.strides)
     }
@@ -220,7 +220,7 @@ impl<'a> TensorRef<'a> {
     /// The elements of a contiguous tensor, or `None` if it is strided, not of type `T`, or of memory that a result of
     /// the same kernel has too.
     pub fn as_slice<T: Element>(&self) -> Option<&'a [T]> {
-        // SAFETY: `new`'s contract covers all `len()` elements, which lie one after another; nobody writes to them.
+        // SAFETY: `new`'s contract covers all `len()` elements, which are contiguous; nothing writes to them.
         (self.dtype == T::DTYPE && self.is_contiguous() && !self.overlapped)
             .then(|| unsafe { std::slice::from_raw_parts(self.non_null().cast(), self.len()) })
     }
@@ -277,7 +277,7 @@ impl<'a> TensorMut<'a> {
             return None;
         }
         let pointer = if self.is_empty() { std::ptr::without_provenance_mut(64) } else { self.pointer };
-        // SAFETY: `new`'s contract covers all `len()` elements, which lie one after another.
+        // SAFETY: `new`'s contract covers all `len()` elements, which are contiguous.
         Some(unsafe { ElementsMut::new(pointer, self.len()) })
     }
 
@@ -339,7 +339,7 @@ impl<'a> TensorMut<'a> {
         self.pointer
     }
 
-    /// Whether the elements lie row-major without gaps.
+    /// Whether the elements are row-major without gaps.
     pub fn is_contiguous(&self) -> bool {
         is_contiguous(self.shape, self.strides)
     }
@@ -351,7 +351,7 @@ impl<'a> TensorMut<'a> {
             return None;
         }
         let pointer = if self.is_empty() { std::ptr::without_provenance_mut(64) } else { self.pointer };
-        // SAFETY: `new`'s contract covers all `len()` elements, which lie one after another.
+        // SAFETY: `new`'s contract covers all `len()` elements, which are contiguous.
         Some(unsafe { std::slice::from_raw_parts_mut(pointer.cast(), self.len()) })
     }
 }

@@ -50,8 +50,8 @@ struct Steps {
     size: i128,
 }
 
-/// The dimensions that reach more than one element, with their strides made positive, and how far the lowest element
-/// lies below the first.
+/// The dimensions that reach more than one element, with their strides made positive, and how far the lowest element is
+/// below the first.
 fn steps(shape: &[usize], strides: &[isize]) -> (Vec<Steps>, i128) {
     let several = shape.iter().zip(strides).filter(|(extent, stride)| **extent > 1 && **stride != 0);
     let signed: Vec<Steps> =

@@ -58,7 +58,7 @@ impl Device {
             })
             .collect();
         let arguments = kernel.arguments(&input_addresses, &output_addresses);
-        // SAFETY: the kernel was generated for these operands, which lie in memory of the sizes that it reaches.
+        // SAFETY: the kernel was generated for these operands, which are in memory of the sizes that it reaches.
         unsafe { function.launch(&self.stream, &kernel.shape, &arguments) }.map_err(|error| error.to_string())?;
         self.stream.synchronize().map_err(|error| error.to_string())?;
         let read = |memories: &[DeviceMemory]| -> Result<Vec<Vec<u8>>, String> {
@@ -114,7 +114,7 @@ impl Device {
             );
             let function = self.generated(&kernel)?;
             let arguments = kernel.arguments(&from, &to);
-            // SAFETY: the kernel was generated for these operands, which lie in memory of the sizes that it reaches.
+            // SAFETY: the kernel was generated for these operands, which are in memory of the sizes that it reaches.
             unsafe { function.launch(&self.stream, &kernel.shape, &arguments) }.map_err(|error| error.to_string())?;
         }
         self.stream.synchronize().map_err(|error| error.to_string())?;

@@ -90,7 +90,7 @@ pub enum BatchError {
     /// Fewer tokens than one batch needs.
     #[error("{tokens} tokens are too few for one batch of {rows} sequences of {context} tokens, which needs {needed}")]
     TooFewTokens {
-        /// Tokens there are.
+        /// Number of tokens in the data.
         tokens: usize,
         /// B.
         rows: usize,
@@ -178,7 +178,7 @@ impl Batches {
         Ok(Batches { tokens, position, windows, permutation: None })
     }
 
-    /// Where the loader stands: after the last batch handed out, before the next.
+    /// The loader's position: after the last batch handed out, before the next.
     pub fn position(&self) -> &BatchPosition {
         &self.position
     }

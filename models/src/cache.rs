@@ -14,9 +14,9 @@ use fulgurite_runtime::{Array, DType, Device, Error, Result};
 /// no token was written to are not read.
 #[derive(Debug, Clone, Tree)]
 pub struct KvCache<T: Leaf> {
-    /// Of each block.
+    /// The keys of each block.
     pub keys: Vec<T>,
-    /// Of each block.
+    /// The values of each block.
     pub values: Vec<T>,
 }
 

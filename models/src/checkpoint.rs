@@ -1,6 +1,6 @@
 //! Checkpoints: a training run at a step, in one safetensors file that other programs can read too.
 //!
-//! Weights stand under their own names (`h.0.attn.c_attn.weight`), Adam's moments under those with [`FIRST_MOMENT`] and
+//! Weights have their own names (`h.0.attn.c_attn.weight`), Adam's moments have those with [`FIRST_MOMENT`] and
 //! [`SECOND_MOMENT`] before them. The metadata holds the [`TrainingState`] as JSON and a CRC-32 of every tensor and of
 //! the JSON itself, so that a damaged byte anywhere is an error that says where, not a run that goes on with wrong
 //! numbers.
@@ -94,7 +94,7 @@ pub struct TrainingState {
     pub model: ModelConfig,
     /// The tokenizer's name.
     pub tokenizer: String,
-    /// Where the training data stands.
+    /// The position in the training data.
     pub data: BatchPosition,
     /// Batches whose gradients are added up for one step, at least 1.
     pub accumulation: u64,
@@ -240,7 +240,7 @@ pub enum CheckpointError {
     Write {
         /// What was being done.
         doing: &'static str,
-        /// Why it failed.
+        /// The error of the file system.
         source: std::io::Error,
     },
     /// The new file is in place and whole, but may not survive a power failure.

@@ -128,7 +128,7 @@ pub struct Parameter {
     /// Whether it is a weight or a bias of a linear layer, and nothing else: in mixed precision these are rounded to
     /// 16 bits.
     pub is_linear: bool,
-    /// How it starts.
+    /// The distribution of its initial values.
     pub initial: Initial,
 }
 

@@ -15,7 +15,7 @@ pub enum CorpusError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the file system.
         source: std::io::Error,
     },
     /// Not UTF-8.
@@ -23,7 +23,7 @@ pub enum CorpusError {
     NotText {
         /// The file.
         path: PathBuf,
-        /// Where the first invalid byte stands.
+        /// Offset of the first invalid byte.
         offset: usize,
     },
     /// A file that only names another one, or is of another program.

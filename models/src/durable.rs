@@ -115,7 +115,7 @@ pub fn destination(path: &Path) -> io::Result<PathBuf> {
 /// A partial file that disappears unless it is renamed.
 struct Partial(Option<PathBuf>);
 
-/// Names tried for a partial file. Each one taken is somebody else's, or was removed before it was locked.
+/// Names tried for a partial file. Each one taken belongs to another process, or was removed before it was locked.
 const MOST_NAMES: usize = 1000;
 
 impl Partial {
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(names(folder.path()), ["taken"]);
     }
 
-    /// Replaces the file; a saver that waits for somebody is an error.
+    /// Replaces the file; waiting for a lock is an error.
     #[cfg(unix)]
     fn replace_at_once(path: &Path, content: &'static [u8]) {
         let (path, (done, finished)) = (path.to_owned(), std::sync::mpsc::channel());

@@ -14,7 +14,7 @@ use crate::tokenizer::Tokenizer;
 /// The smallest cache that is made without being asked for.
 const SMALLEST_CACHE: usize = 16;
 
-/// What to generate.
+/// The settings of a generation.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The texts to continue.
@@ -72,7 +72,7 @@ pub struct Continuation {
     pub text: String,
     /// The tokens that were drawn, with the one that ended it.
     pub tokens: Vec<u32>,
-    /// Why it ended.
+    /// Why the generation ended.
     pub end: End,
 }
 

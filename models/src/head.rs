@@ -25,7 +25,7 @@ pub enum Logits {
 }
 
 impl Logits {
-    /// Both.
+    /// Both forms of logits.
     pub const ALL: [Logits; 2] = [Logits::Whole, Logits::Chunked];
 
     /// Traces `f` with the losses of the models in it as this says. It holds for what `f` traces on this thread.

@@ -30,7 +30,7 @@ pub enum HostTensorError {
         dtype: DType,
         /// Shape.
         shape: Vec<usize>,
-        /// Bytes given.
+        /// Number of bytes given.
         bytes: usize,
     },
     /// A byte of a `bool` tensor that is neither 0 nor 1.

@@ -36,7 +36,7 @@ pub trait Model {
         1.0
     }
 
-    /// Every parameter in the order in which the model meets them; one that is used twice stands once.
+    /// Every parameter in the order in which the model meets them; one that is used twice is there once.
     fn parameters(&self) -> Vec<Parameter>;
 
     /// Number of parameter values.

@@ -11,7 +11,7 @@ pub struct NonFinite {
     pub name: String,
     /// The value's position, row-major.
     pub index: usize,
-    /// The value.
+    /// The value: infinite or NaN.
     pub value: f64,
 }
 

@@ -28,10 +28,10 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// All of them.
+    /// Every precision.
     pub const ALL: [Precision; 4] = [Precision::F32True, Precision::Bf16Mixed, Precision::Bf16True, Precision::Tf32];
 
-    /// Their names.
+    /// The names of all precisions.
     pub const NAMES: [&'static str; 4] = ["32-true", "bf16-mixed", "bf16-true", "tf32"];
 
     /// The name.
@@ -127,9 +127,9 @@ fn rounds(executor: &&'static ExecutorDef) -> bool {
     executor.precision == ExecutorPrecision::Tf32
 }
 
-/// `list` with products of f32 rounded to TF32 (10 bits of fraction): before the others stand the executors of that
-/// precision that come in one package with an executor of the list (`tf32` with `cublaslt`, `flash_tf32` with `flash`).
-/// Without such an executor the list is unchanged.
+/// `list` with products of f32 rounded to TF32 (10 bits of fraction): the executors of that precision come before the
+/// others, if they come in one package with an executor of the list (`tf32` with `cublaslt`, `flash_tf32` with
+/// `flash`). Without such an executor the list is unchanged.
 fn rounded_to_tf32(list: &[&'static ExecutorDef]) -> Vec<&'static ExecutorDef> {
     let comes_with = |executor: &&'static ExecutorDef| list.iter().any(|own| own.package == executor.package);
     let first = executors().into_iter().filter(|executor| rounds(executor) && comes_with(executor));

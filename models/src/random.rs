@@ -57,7 +57,7 @@ impl Stream {
 
     /// Two independent standard normal values (Box-Muller in f64).
     pub fn normal_pair(&mut self) -> [f64; 2] {
-        // 1 - u lies in (0, 1], so the logarithm is finite.
+        // 1 - u is in (0, 1], so the logarithm is finite.
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         let (sine, cosine) = (std::f64::consts::TAU * self.uniform()).sin_cos();
         [radius * cosine, radius * sine]

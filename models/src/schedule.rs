@@ -28,15 +28,15 @@ pub enum ScheduleError {
     Rate {
         /// `peak` or `floor`.
         which: &'static str,
-        /// What was given.
+        /// The rate that was given.
         value: f64,
     },
     /// The floor is above the peak.
     #[error("the schedule's floor {floor} is above its peak {peak}")]
     FloorAbovePeak {
-        /// The floor.
+        /// The lowest learning rate.
         floor: f64,
-        /// The peak.
+        /// The peak learning rate.
         peak: f64,
     },
     /// More warm-up than steps.

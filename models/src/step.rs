@@ -136,8 +136,8 @@ fn apply_update(
 pub struct Guard {
     /// Whether the gradients' norm is computed also where nothing is clipped.
     pub measure: bool,
-    /// What the step before reported. The state stays as it is where that is not finite, so that whoever reads the
-    /// report after the next step finds the state that it is about.
+    /// What the step before reported. The state stays as it is where that is not finite, so that the state is still the
+    /// reported one when the report is read after the next step.
     pub previous: Option<Tensor>,
 }
 

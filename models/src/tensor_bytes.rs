@@ -14,8 +14,8 @@ use memmap2::Mmap;
 pub(crate) struct MappedFile(Arc<Mmap>);
 
 impl MappedFile {
-    /// Maps a file. Somebody who changes it in place meanwhile changes the tensors, and ends the process by making it
-    /// shorter; our own commands and the usual libraries replace files.
+    /// Maps a file. A process that changes it in place meanwhile changes the tensors, and ends this process by making
+    /// it shorter; our own commands and the usual libraries replace files.
     pub(crate) fn open(path: &Path) -> io::Result<MappedFile> {
         let file = File::open(path)?;
         // SAFETY: the mapping is private and only read. That nobody changes the file meanwhile is asked of the user in
@@ -24,7 +24,7 @@ impl MappedFile {
         Ok(MappedFile(Arc::new(map)))
     }
 
-    /// All of it.
+    /// All bytes of the file.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }

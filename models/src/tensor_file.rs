@@ -47,13 +47,13 @@ pub enum TensorFileError {
     Read {
         /// What was being read.
         place: String,
-        /// Why.
+        /// The error of the file system.
         source: io::Error,
     },
     /// No room for the header length.
     #[error("{length} bytes are too short for a safetensors file, which starts with 8 bytes of header length")]
     TooShort {
-        /// Bytes there are.
+        /// Bytes of the file.
         length: u64,
     },
     /// A header longer than the file.
@@ -64,7 +64,7 @@ pub enum TensorFileError {
     HeaderLength {
         /// What the first 8 bytes say.
         declared: u64,
-        /// Bytes after them.
+        /// Bytes after the header length.
         available: u64,
     },
     /// A header that is not the JSON expected.
@@ -92,7 +92,7 @@ pub enum TensorFileError {
         shape: Vec<u64>,
         /// Where its data begins.
         begin: u64,
-        /// Where it ends.
+        /// Where its data ends.
         end: u64,
     },
     /// Overlapping tensors, or bytes that belong to none.
@@ -110,7 +110,7 @@ pub enum TensorFileError {
     DataLength {
         /// Bytes described.
         described: u64,
-        /// Bytes there are.
+        /// Bytes after the header.
         present: u64,
         /// The first tensor that is cut short.
         lacking: Option<String>,
@@ -120,7 +120,7 @@ pub enum TensorFileError {
     Values {
         /// The tensor.
         name: String,
-        /// What is wrong.
+        /// The value that the dtype does not have.
         source: HostTensorError,
     },
     /// Not enough memory.

@@ -7,7 +7,7 @@ use crate::random::Stream;
 use crate::streaming::StreamingDecoder;
 use crate::tokenizer::Tokenizer;
 
-/// What `tests/golden/tokenizer_files.py` wrote.
+/// A file that `tests/golden/tokenizer_files.py` wrote.
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/tokenizer_files").join(name)
 }

@@ -65,11 +65,11 @@ pub enum TokensError {
     /// More tokens than there are.
     #[error("tokens {first} to {end} are out of range, the stream has {length}")]
     BeyondEnd {
-        /// The first.
+        /// Position of the first requested token.
         first: usize,
-        /// After the last.
+        /// Position after the last requested token.
         end: usize,
-        /// Tokens there are.
+        /// Number of tokens of the stream.
         length: usize,
     },
     /// Shards whose tokens cannot be counted on this machine.

@@ -22,7 +22,7 @@ pub enum WeightFileError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the file system.
         source: io::Error,
     },
     /// Tensors that are no model's.
@@ -38,7 +38,7 @@ pub enum WeightFileError {
     OtherKind {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// The kind of file found.
         found: String,
         /// What it should be.
         expected: String,
@@ -97,7 +97,7 @@ pub enum WeightFileError {
     NonFinite {
         /// The file.
         path: PathBuf,
-        /// The value.
+        /// The first value that is not finite.
         found: NonFinite,
     },
     /// A faulty checkpoint of a training run.

@@ -46,7 +46,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         match (setting.name.to_string().as_str(), &setting.value) {
             ("device", _) => device = kind_of_device(setting, errors),
             ("priority", Value::Equals(value)) => priority = Some((**value).clone()),
-            ("priority", _) => errors.at(setting, "write `priority = 10`: lower stands earlier in the default list"),
+            ("priority", _) => errors.at(setting, "write `priority = 10`: lower comes earlier in the default list"),
             ("strided", _) => strided = options::flag(setting, errors),
             ("strided_results", _) => strided_results = options::strided_results(setting, errors),
             ("precision", _) => precision = options::precision(setting, errors),

@@ -36,7 +36,7 @@ use crate::errors::{Errors, did_you_mean};
 use crate::parse::{Entry, Setting, Value};
 use crate::{parse, scan};
 
-/// What stands where a cell is `_`.
+/// The expansion of a cell `_`.
 const LEFT_OUT: &str = "__left_out";
 
 /// A template and its table.
@@ -61,7 +61,7 @@ pub struct Row {
     pub attrs: Vec<Attribute>,
     /// Its cells.
     pub cells: Vec<TokenStream>,
-    /// Where it begins.
+    /// The row in the source.
     pub span: Span,
 }
 
@@ -144,7 +144,7 @@ impl Parse for Row {
     }
 }
 
-/// An expression, or else whatever stands before the next comma or semicolon.
+/// An expression, or else all tokens before the next comma or semicolon.
 fn cell(input: ParseStream) -> Result<TokenStream> {
     let ahead = input.fork();
     if let Ok(expression) = ahead.parse::<Expr>()

@@ -103,7 +103,7 @@ impl ParamKind {
 pub struct Param {
     /// Its name.
     pub ident: Ident,
-    /// What it is.
+    /// Tensor, list of tensors, or attribute.
     pub kind: ParamKind,
     /// Its default, if it has one.
     pub default: Option<TokenStream>,
@@ -146,7 +146,7 @@ impl Results {
 pub struct Signature {
     /// Parameters in order.
     pub params: Vec<Param>,
-    /// What it returns.
+    /// The results by number and name.
     pub results: Results,
     /// Whether the results have the names that the author meant. Otherwise kernels are not checked against them.
     pub results_named: bool,
@@ -164,7 +164,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// In words.
+    /// The kind in words, for messages.
     pub fn describe(&self) -> &'static str {
         match self {
             Kind::Prim => "a prim",
@@ -213,7 +213,7 @@ pub struct Directive {
     pub dtype: Option<Ident>,
     /// Only for this sample.
     pub sample: Option<Expr>,
-    /// Why.
+    /// The reason that the author gives.
     pub reason: LitStr,
 }
 

@@ -7,8 +7,8 @@ use syn::punctuated::Punctuated;
 use syn::{Ident, Token};
 
 /// The expansion of `operator_files! { exp, rms_norm }`: one file for each operator, named after it, whose operator
-/// module and function stand in the module that lists the file. (A file module of the operator's own name would hide
-/// the operator's module.)
+/// module and function are in the module that lists the file. (A file module of the operator's own name would hide the
+/// operator's module.)
 pub fn operator_files(input: TokenStream) -> TokenStream {
     let names = Punctuated::<Ident, Token![,]>::parse_terminated.parse2(input);
     let names = match names {

@@ -119,7 +119,7 @@ pub fn path(setting: &Setting, errors: &mut Errors) -> Option<Path> {
 /// `name`, alone.
 pub fn flag(setting: &Setting, errors: &mut Errors) -> bool {
     if !matches!(setting.value, Value::Flag) {
-        errors.at(setting, format!("`{}` stands alone, without a value", setting.name));
+        errors.at(setting, format!("`{}` takes no value", setting.name));
     }
     true
 }
@@ -313,7 +313,7 @@ fn effects(setting: &Setting, effects: &mut Effects, errors: &mut Errors) {
     }
 }
 
-/// `strided_results = 1`: how many of the last dimensions of results lie as they would in a contiguous tensor.
+/// `strided_results = 1`: how many of the last dimensions of results are as in a contiguous tensor.
 pub fn strided_results(setting: &Setting, errors: &mut Errors) -> Option<LitInt> {
     let number = match &setting.value {
         Value::Equals(value) => syn::parse2(value.to_token_stream()).ok(),

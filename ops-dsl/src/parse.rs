@@ -110,7 +110,7 @@ pub struct Module {
     pub vis: Visibility,
     /// Its name.
     pub ident: Ident,
-    /// What it holds.
+    /// The items of the module.
     pub entries: Vec<Entry>,
 }
 
@@ -124,7 +124,7 @@ impl Parse for Module {
         input.parse::<Token![mod]>()?;
         let ident: Ident = input.parse()?;
         if input.peek(Token![;]) {
-            return Err(input.error(format!("the rules must stand right here: `mod {ident} {{ ... }}`")));
+            return Err(input.error(format!("the rules must be written right here: `mod {ident} {{ ... }}`")));
         }
         let content;
         syn::braced!(content in input);
@@ -163,7 +163,7 @@ fn starts_function(input: ParseStream) -> bool {
         if ahead.peek(Token![fn]) {
             return true;
         }
-        // `const`, `async`, `unsafe` and `extern "C"` may stand before `fn`; any of them may also begin another item.
+        // `const`, `async`, `unsafe` and `extern "C"` may come before `fn`; any of them may also begin another item.
         let qualifier = ahead.peek(Token![const])
             || ahead.peek(Token![async])
             || ahead.peek(Token![unsafe])

@@ -10,7 +10,7 @@ use crate::model::{Class, Param, ParamKind, is_word};
 use crate::options;
 use crate::parse::{self, Module};
 
-/// What may stand in the attribute.
+/// Settings of the attribute.
 const SETTINGS: [&str; 6] = ["default", "late", "executor", "claimed", "keep_inner", "name"];
 
 /// A declared rewrite.

@@ -59,7 +59,7 @@ pub fn required_codes(tokens: TokenStream) -> Vec<Ident> {
     unique
 }
 
-/// The codes of `e.case(Code, ...)`: identifiers in camel case that stand first (`Code::X` counts as `X`).
+/// The codes of `e.case(Code, ...)`: identifiers in camel case that come first (`Code::X` counts as `X`).
 pub fn sampled_codes(tokens: TokenStream) -> Vec<Ident> {
     let mut codes = Vec::new();
     each_group(tokens, &mut |tokens| {

@@ -14,9 +14,9 @@ use fulgurite_runtime::tree::Tree as _;
 fulgurite_runtime::attribute_enum! {
     /// Where f32 is used.
     pub enum Casting {
-        /// In the statistics.
+        /// Statistics are in f32.
         Llama = "llama",
-        /// Nowhere.
+        /// Nothing is in f32.
         None = "none",
     }
 }

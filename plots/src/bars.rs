@@ -18,7 +18,7 @@ const NAME: usize = 34;
 
 /// A panel: its title with the unit, and the bars with their names. Bars begin at zero.
 pub struct Bars {
-    /// What is compared.
+    /// Title of the chart.
     pub title: String,
     /// Names and values, in their order. What is not finite or below zero has no bar, and says so.
     pub rows: Vec<(String, f64)>,

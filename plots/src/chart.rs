@@ -14,7 +14,7 @@ const SIZE: [f64; 2] = [1000.0, 300.0];
 
 /// One curve.
 pub struct Curve<'a> {
-    /// What it is.
+    /// The name in the legend.
     pub name: &'a str,
     /// Its points.
     pub series: &'a Series,

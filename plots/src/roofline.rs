@@ -21,7 +21,7 @@ const NAME: usize = 32;
 /// Colours of groups.
 const COLOURS: usize = 7;
 
-/// What ran.
+/// One symbol in a roofline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dot {
     /// Its name.

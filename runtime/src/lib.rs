@@ -2,14 +2,14 @@
 //! the registry, and the templates of the generated tests. It knows no particular operator: what it needs of the
 //! operator library (sums of cotangents, zeros) is wired by declared [roles](operator::Role).
 //!
-//! This crate is the roof over the compiler's crates, which lie beside it in this folder; each uses those below it
+//! This crate is the roof over the compiler's crates, which are beside it in this folder; each uses those below it
 //! alone. It gives their modules one root, for those that use several of them, and has no code of its own.
 //!
 //! | crate | what is in it |
 //! |---|---|
 //! | `fulgurite-base` | errors, metas, arguments, records of operators, kinds of devices, memory, arrays |
 //! | `fulgurite-ir` | traces, their text, the verifier, the tracer, the types of all rules |
-//! | `fulgurite-compile` | transforms, autodiff, rewriting, who runs a call, the stages |
+//! | `fulgurite-compile` | transforms, autodiff, rewriting, the executor of each call, the stages |
 //! | `fulgurite-run` | programs, `jit`, candidates that are measured |
 //! | `fulgurite-testing` | the templates of the generated tests, random programs, changed plans |
 

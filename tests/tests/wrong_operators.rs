@@ -365,7 +365,7 @@ fn a_decomposition_that_calls_itself() {
     must_catch(
         "wrong::never_ends",
         Template::Consistency,
-        "decompositions lie 64 deep in one another: wrong::never_ends -> ",
+        "decompositions are nested 64 deep: wrong::never_ends -> ",
     );
 }
 

@@ -1,5 +1,5 @@
-//! Traces as one page of HTML that needs no network: the program of every stage with its names as links, who runs each
-//! line and who refused it, the memory plan as a picture, and two programs side by side.
+//! Traces as one page of HTML that needs no network: the program of every stage with its names as links, the executor
+//! of each line and its refusals, the memory plan as a picture, and two programs side by side.
 //!
 //! [`page`] writes it; [`report`] writes a page of many comparisons, with a list of them. A page is three things: data
 //! made from traces (`stage`, `line`, `memory`, `comparison`), whose parts that stages share are written once (`pool`);

@@ -1,4 +1,4 @@
-//! The memory plan as data: who has which bytes of the arena, from which line to which.
+//! The memory plan as data: which value has which bytes of the arena, from which line to which.
 
 use fulgurite_runtime::trace::{Block, Callee, Storage, Trace, ValueId};
 use fulgurite_runtime::transforms::donate::donations;
@@ -16,7 +16,7 @@ pub struct Life {
     pub value: ValueId,
     /// First byte.
     pub offset: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
     /// The line that writes it; lines are counted without those that end values.
     pub from: usize,

@@ -34,7 +34,7 @@ pub struct Timing {
 pub struct Span {
     /// Its operator, or what its region is called.
     pub name: String,
-    /// Who ran it.
+    /// The executor that ran it.
     pub executor: String,
     /// The name of its first result; empty if it has none.
     pub result: String,
@@ -55,7 +55,7 @@ pub struct Span {
 /// A piece of a stream's work.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Activity {
-    /// What it is.
+    /// The name of the activity.
     pub what: String,
     /// The stream.
     pub stream: String,

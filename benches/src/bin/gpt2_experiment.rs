@@ -109,7 +109,7 @@ fn prepare(asked: &Asked) -> Result<()> {
     write(&asked.folder.join("batch.safetensors"), &tensors.collect::<Result<_>>()?)
 }
 
-/// How often each symbol of `llmc` stands in the claimed step.
+/// How often the claimed step has each symbol of `llmc`.
 fn symbols(trace: &Trace) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     for symbol in trace.block.symbols.iter().filter(|symbol| symbol.executor == Some("llmc")) {

@@ -23,7 +23,7 @@ pub enum SimError {
     Access {
         /// The first byte.
         address: u64,
-        /// How many.
+        /// Size of the access, in bytes.
         bytes: usize,
     },
     /// Work of a program ran after the program was dropped.

@@ -61,7 +61,7 @@ impl Heap {
         }
     }
 
-    /// What is allocated.
+    /// The bytes that are allocated, now and at most.
     pub fn held(&self) -> MemoryHeld {
         self.lock().held
     }

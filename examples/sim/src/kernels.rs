@@ -18,7 +18,7 @@ pub struct Kernel {
     pub name: &'static str,
     /// Bytes of each operand.
     pub reads: Vec<usize>,
-    /// What it computes.
+    /// The function that computes the results.
     pub function: Arc<Function>,
 }
 
@@ -39,7 +39,7 @@ impl PartialEq for Kernel {
 pub struct Span {
     /// The first byte.
     pub address: Address,
-    /// How many.
+    /// Size in bytes.
     pub bytes: usize,
 }
 

@@ -28,7 +28,7 @@ pub const HOST_MEMORY: i32 = 1 << 16;
 /// The handle of the default stream of the calling thread, as CUDA has it.
 pub const PER_THREAD: u64 = 2;
 
-/// The kind.
+/// The device kind `sim`.
 #[derive(Debug)]
 pub struct Sim;
 

@@ -24,7 +24,7 @@ pub struct Product {
     pub k: usize,
     /// Of a and b.
     pub dtype: DType,
-    /// Of the result.
+    /// Element type of the result.
     pub out: DType,
 }
 

@@ -184,7 +184,7 @@ impl Drop for SimStream {
 /// A pointer that work takes to another thread.
 struct Pointer(*mut u8);
 
-// SAFETY: whoever enqueues a copy promises that the memory is alive, and used by nobody else, until the copy is done.
+// SAFETY: the caller that enqueues a copy promises that the memory is alive, and not used otherwise, until it is done.
 unsafe impl Send for Pointer {}
 
 impl Pointer {

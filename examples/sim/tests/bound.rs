@@ -146,7 +146,7 @@ fn a_part_of_the_state_that_somebody_holds_is_not_overwritten() {
     }
     let held = state.get().unwrap()[2].clone();
     let error = message(step.call_bound(&mut state, others(3)).unwrap_err());
-    assert!(error.contains("state.2") && error.contains("somebody else still holds it"), "{error}");
+    assert!(error.contains("state.2") && error.contains("another array still shares its memory"), "{error}");
     assert_eq!((error, held.to_vec::<f32>().unwrap()), plain);
     // The state went with the call, as it does where it is an argument.
     let error = message(step.call_bound(&mut state, others(4)).unwrap_err());

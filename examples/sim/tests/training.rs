@@ -220,7 +220,7 @@ fn logits_are_in_chunks_where_the_device_has_no_room_for_all() {
     let chunked = chunked.unwrap();
     assert!(told.is_empty(), "{told:?}");
     assert_eq!((auto.losses, auto.validation_loss), (chunked.losses, chunked.validation_loss));
-    // Somebody else has the rest of it.
+    // Another array has the rest of it.
     let _held = Array::zeros_on(Device::new("sim", DEVICES[0]), [240 << 20], DType::U8).unwrap();
     let error = run("nothing_fits", 64, None).0.unwrap_err();
     assert!(matches!(error, TrainError::Failed(Error::PlanTooLarge { .. })), "{error}");

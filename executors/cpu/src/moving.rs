@@ -10,7 +10,7 @@ use super::cpu;
 
 /// The elements of `tensor` from `starts` on, `shape` many.
 fn part<'a>(tensor: &'a mut TensorMut<'_>, starts: &[usize], shape: &'a [usize]) -> Result<TensorMut<'a>> {
-    let beyond = || Failure::new("Window", format!("{shape:?} elements from {starts:?} on lie beyond the result"));
+    let beyond = || Failure::new("Window", format!("{shape:?} elements from {starts:?} on are beyond the result"));
     window(tensor, starts, shape).ok_or_else(beyond)
 }
 

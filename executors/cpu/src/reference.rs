@@ -16,7 +16,7 @@ pub mod reference {
     use fulgurite_runtime::strided::Strided;
 
     fn claims(operator: &'static OperatorDef, _arguments: &[Arg<TensorMeta>]) -> Claim {
-        // What decomposes is run by whoever takes its parts: a composite's reference is there to be compared with.
+        // A composite is run by the executors that take its parts; its reference is only there to be compared with.
         refuse_unless!(TracingRules::of(operator).decomposition.is_none(), "runs what does not decompose");
         refuse_unless!(TestRules::of(operator).reference.is_some(), "declares no reference");
         Ok(())

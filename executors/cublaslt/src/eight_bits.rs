@@ -65,7 +65,7 @@ pub(super) struct Quantized {
 /// Which forms of a matrix products read.
 #[derive(Clone, Copy)]
 pub(super) struct Forms {
-    /// As it is.
+    /// The matrix in its own order.
     pub(super) plain: bool,
     /// Transposed.
     pub(super) transposed: bool,

@@ -54,7 +54,7 @@ pub(super) struct Product<'a> {
     pub(super) d: &'a DeviceTensor,
     /// How it is computed.
     pub(super) compute: Compute,
-    /// What follows.
+    /// The operation on the product, before it is written.
     pub(super) epilogue: Epilogue,
     /// The epilogue's vector.
     pub(super) bias: Option<&'a DeviceTensor>,

@@ -53,8 +53,8 @@ fn is_worth(rates: Rates, operations: f64, copies: &[usize]) -> bool {
 }
 
 /// The shapes of operands if some are to be larger, and that is worth it. `extents` are the rows and columns of the
-/// result, each beside what it becomes. A result that gets larger counts as copied, since whoever reads it may need it
-/// in its own extents.
+/// result, each beside what it becomes. A result that gets larger counts as copied, since its readers may need it in
+/// its own extents.
 fn decided(
     rates: Rates,
     operations: f64,

@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(512) argmax_rows(
     }
 }
 
-// A thread an output and piece: neighbouring threads read neighbouring elements where outputs lie side by side.
+// A thread an output and piece: neighbouring threads read neighbouring elements where outputs are adjacent.
 extern "C" __global__ void argmax_columns(
     const IN* in, i64* out, i64* keys, i64* places, u64 outputs, u64 length, u64 piece, i64 along) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;

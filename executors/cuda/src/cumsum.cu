@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(512) cumsum_rows(
     }
 }
 
-// A thread a line: neighbouring threads have neighbouring elements where lines lie side by side.
+// A thread a line: neighbouring threads have neighbouring elements where lines are adjacent.
 extern "C" __global__ void cumsum_columns(const IN* in, OUT* out, u64 lines, u64 length, i64 from_along, i64 to_along) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= lines) return;

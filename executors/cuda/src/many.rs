@@ -23,7 +23,7 @@ impl Line {
         self.operands.iter().chain([&self.result])
     }
 
-    /// Whether its elements lie side by side, and vectors of them where vectors may be.
+    /// Whether all tensors are contiguous and aligned to the widest vector.
     fn is_plain(&self) -> bool {
         self.tensors().all(|tensor| tensor.is_contiguous() && tensor.alignment.is_multiple_of(WIDEST))
     }

@@ -1,7 +1,7 @@
 // Matrix products of any strides: a tile of 64 x 64 of the result a block, 4 x 4 of it a thread; products are summed in
 // the order of the inner dimension, in WIDE, and rounded to RESULT. LEFT(b), RIGHT(b) and b * rows * columns are where
-// the matrices of batch b start. LEFT_ROWS and RIGHT_ROWS say along which dimension neighbouring threads read: that in
-// which elements lie closer.
+// the matrices of batch b start. LEFT_ROWS and RIGHT_ROWS say along which dimension neighbouring threads read: the one
+// with the smaller stride.
 #include "fulgurite/arithmetic.cuh"
 
 typedef Wide<ELEMENT>::type WIDE;

@@ -1,6 +1,6 @@
 //! Elements moved as they are, in words of up to 16 bytes. Operands may have any strides.
 //!
-//! `flip` has no kernel: it is a view wherever it stands.
+//! `flip` has no kernel: it is always a view.
 
 use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::rules::fulgurite_kernels::philox;

@@ -118,7 +118,7 @@ fn cumsum(plan: &mut Plan, input: &DeviceTensor, dim: usize, out: &DeviceTensor)
     plan.define("SUM", if out.meta.dtype().is_floating() { "double" } else { "i64" });
     plan.define("FROM(i)", offset(&lines.starts, 0, "i"));
     plan.define("TO(i)", offset(&lines.starts, 1, "i"));
-    // A block a line pays where elements lie side by side, or where there are too few lines for a thread each.
+    // A block a line pays where elements are adjacent, or where there are too few lines for a thread each.
     let by_block = length >= 64 && (from_along == 1 || count < ENOUGH_THREADS / 32);
     if by_block {
         let shape = LaunchShape::linear(count as u32, lines.threads(4, 512));

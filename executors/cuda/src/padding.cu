@@ -1,7 +1,7 @@
 #include "fulgurite/elements.cuh"
 
 // Padding: word i of the result is that of the operand at FROM(i) where INSIDE(i), and otherwise full of `fill`, eight
-// bytes of the element that stands around. A word lies inside or outside as a whole.
+// bytes of the padding element. A word is inside or outside as a whole.
 template <typename W> __device__ __forceinline__ W full_of(u64 fill) { return (W)fill; }
 template <> __device__ __forceinline__ uint4 full_of<uint4>(u64 fill) {
     const u32 low = (u32)fill, high = (u32)(fill >> 32);

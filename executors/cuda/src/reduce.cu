@@ -40,7 +40,7 @@ extern "C" __global__ void reduce_rows(const IN* in, OUT* out, u64 outputs, u64 
     if (threadIdx.x == 0) out[blockIdx.y * outputs + i] = narrow<OUT>((Wide<OUT>::type)total);
 }
 
-// One thread an output and piece: neighbouring threads read neighbouring elements where outputs lie side by side.
+// One thread an output and piece: neighbouring threads read neighbouring elements where outputs are adjacent.
 extern "C" __global__ void reduce_columns(const IN* in, OUT* out, u64 outputs, u64 length, u64 piece) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= outputs) return;

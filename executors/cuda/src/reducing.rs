@@ -1,6 +1,6 @@
 //! Reductions over any dimensions, of operands of any strides.
 //!
-//! Long rows are reduced by a block each, columns that lie side by side by a block for 32 of them, others by a thread
+//! Long rows are reduced by a block each, adjacent columns by a block for 32 of them, others by a thread
 //! each; where too few blocks would come of that, the range is cut into pieces whose results are reduced once more. The
 //! order is fixed, so the same bits come again.
 
@@ -123,7 +123,7 @@ fn stage(
         let shape = LaunchShape::new([blocks, pieces as u32, 1], [COLUMNS as u32, OF_A_COLUMN as u32, 1]);
         return given("reduce_side_by_side", plan, shape);
     }
-    // A block a row pays where its elements lie side by side, or where there are too few outputs for a thread each.
+    // A block a row pays where its elements are adjacent, or where there are too few outputs for a thread each.
     let side_by_side = problem.reduced.last().is_some_and(|(_, [stride])| *stride == 1);
     let by_block = piece >= 64 && (side_by_side || outputs * pieces < ENOUGH_THREADS / 32);
     let threads = if by_block { piece.div_ceil(4).next_multiple_of(32).clamp(32, 512) as u32 } else { 128 };

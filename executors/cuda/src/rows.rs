@@ -63,7 +63,7 @@ impl Rows {
         self.columns.div_ceil(self.pack * self.group) * self.pack
     }
 
-    /// Tells the kernels.
+    /// Defines the constants that the kernels use.
     pub fn define(&self, plan: &mut Plan) {
         plan.define("COLUMNS", self.columns);
         plan.define("PACK", self.pack);

@@ -279,7 +279,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) attend(
             all += of_block[b][r][WIDTH + 1] * part;
             sum += of_block[b][r][e] * part;
         }
-        // Who attends to nothing gets zeros.
+        // A query that attends to nothing gets zeros.
         const i64 head = (batch * groups + group) * SHARED + row;
         out[head * WIDTH + e] = narrow<T>(all == 0 ? 0.0f : sum / all);
     }

@@ -50,7 +50,7 @@ struct Problem<'a> {
 }
 
 impl Problem<'_> {
-    /// `key` and `value` lie in their own order; with new ones they are written to.
+    /// `key` and `value` are in the order of their own dimensions; with new ones they are written to.
     fn plan(&self, plan: &mut Plan, [key, value]: [&DeviceTensor; 2], out: &DeviceTensor) -> Result<()> {
         let [batch, heads, width] = [0, 1, 3].map(|dim| self.query.shape()[dim]);
         let (groups, positions) = (key.shape()[1], key.shape()[2]);

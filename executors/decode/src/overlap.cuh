@@ -1,6 +1,6 @@
 // A kernel that begins while the one before it on the stream still runs (compute capability 9.0). It has its weights
-// brought to the second cache, which is right whoever writes them, and reads and writes nothing before the one before
-// has ended.
+// brought to the second cache, which is right whichever kernel wrote them, and reads and writes nothing before the one
+// before has ended.
 #include "fulgurite/elements.cuh"
 
 // The next kernel may begin as soon as all blocks of this one have said so.

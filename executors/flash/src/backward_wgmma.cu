@@ -12,7 +12,7 @@
 
 constexpr int OWN_BYTES = OWN * PADDED * 2;
 constexpr int TILE_BYTES = TILE * PADDED * 2;
-// What is known of each query lies behind the tiles of queries; tiles begin at multiples of 1024 bytes.
+// The numbers of each query follow the tiles of queries; tiles begin at multiples of 1024 bytes.
 constexpr int KNOWN_BYTES = OF_KEYS ? (8 * TILE + 1023) / 1024 * 1024 : 0;
 
 typedef Ring<OWN_STAGES, 2 * OWN_BYTES> OwnRing;

@@ -130,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int half = 0; half < 2; ++half) {
         const float all = over_row(total[half]);
         if (own[half] < queries) {
-            // Who sees nothing gets zeros.
+            // A query that sees nothing gets zeros.
 #if AFTER
             const float share = all == 0.0f ? 0.0f : 1.0f / all;
 #else

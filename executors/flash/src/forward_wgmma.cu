@@ -249,7 +249,7 @@ __device__ __forceinline__ void attend(
             const int query = first_of_warp + g + 8 * half;
             const float all = over_row(rows.total[half]);
             const bool real = query < p.queries;
-            // Who sees nothing gets zeros.
+            // A query that sees nothing gets zeros.
             const bool nothing = (AFTER || SOME_SEE_NOTHING) && all == 0;
             const float share = nothing ? 0.0f : p.changes.kept_factor() / all;
             T* row = place(p.out, p.of_out, work.batch, work.head, query);

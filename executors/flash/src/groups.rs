@@ -20,7 +20,7 @@ const SHORT: usize = 128;
 /// Threads of a warp group.
 const THREADS: usize = 128;
 
-/// Elements of a row of a tile in shared memory; of wider rows, tiles lie beside each other.
+/// Elements of a row of a tile in shared memory; of wider rows, tiles are beside each other.
 const PART: usize = 64;
 
 /// Tiles begin at multiples of this many bytes of shared memory.
@@ -160,7 +160,7 @@ impl Groups {
                         + BARRIERS * (1 + stages),
                 }
             };
-        // Behind a tile of queries lie two numbers of each.
+        // Two numbers of each query follow a tile of queries.
         let known = 2 * size_of::<f32>();
         let (of_keys, of_queries) = if Groups::padded(problem) == PART {
             (([2, 64, 4], OF_TWO), ([2, 96, 4], OF_TWO))

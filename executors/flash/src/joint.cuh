@@ -174,7 +174,7 @@ template <bool OF_QUERY> __device__ __forceinline__ void fill_tiles(const Proble
         const int index = OF_QUERY ? places.pieces.give(p.counts, round) : places.pieces.take(round);
         if (index >= p.pieces) break;
         const Work work(p, index);
-        // What was asked for last belongs to the piece before: who has that waits for nothing else.
+        // What was asked for last belongs to the piece before: once that has arrived, nothing else is waited for.
         if (work.begin == work.end) filler.finish();
         const int of_head = work.end - work.begin, last = work.batch * p.heads + work.head(work.times - 1);
         for (int left = work.tiles(); left > 0; --left, ++turn) {

@@ -30,7 +30,7 @@ pub mod flash {}
 #[executor(device = "cuda", precision = tf32)]
 pub mod flash_tf32 {}
 
-/// What `flash` takes.
+/// The calls that `flash` accepts.
 mod exact {
     use fulgurite_runtime::executor::Claim;
     use fulgurite_runtime::{DType, TensorMeta};
@@ -52,7 +52,7 @@ mod exact {
     }
 }
 
-/// What `flash_tf32` takes.
+/// The calls that `flash_tf32` accepts.
 mod rounded {
     use fulgurite_runtime::executor::Claim;
     use fulgurite_runtime::{DType, TensorMeta};

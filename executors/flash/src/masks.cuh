@@ -247,8 +247,8 @@ struct HeadChanges {
     }
 
 #if MASK == 3
-    // Numbers of pairs that do not see each other become `hidden`, of 16 rows by 8 N columns as results lie; `row` and
-    // `column` are the first ones, the column a multiple of 32. Rows beyond the last get those of the last.
+    // Numbers of pairs that do not see each other become `hidden`, of 16 rows by 8 N columns in the layout of results;
+    // `row` and `column` are the first ones, the column a multiple of 32. Rows beyond the last get those of the last.
     template <int N>
     __device__ __forceinline__ void hide(float (&c)[N][4], int row, int column, float hidden) const {
         static_assert(N % 4 == 0, "words have 32 columns");

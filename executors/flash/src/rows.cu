@@ -2,7 +2,7 @@
 #include "fulgurite/reductions.cuh"
 
 // A thread has a chunk of 16 bytes of a row. A block has NEAR neighbouring queries, whose results fill a sector of
-// memory, of several heads, whose elements are neighbours where heads lie beside each other.
+// memory, of several heads, whose elements are neighbours where heads are beside each other.
 constexpr int EACH = 16 / sizeof(T);
 constexpr int OF_ROW = PADDED / EACH;
 constexpr int HEADS = THREADS_OF_ROWS / OF_ROW / NEAR;

@@ -16,7 +16,7 @@ constexpr int QUARTERS = PADDED / 4;
 
 constexpr float LN_2 = 0.6931471805599453f;
 
-// How the elements of [batch, heads, rows, WIDTH] lie; along the width they are neighbours.
+// Strides of [batch, heads, rows, WIDTH] in elements; along the width elements are neighbours.
 struct Strides {
     i64 batch, head, row;
 };

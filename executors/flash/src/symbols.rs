@@ -34,7 +34,7 @@ pub(super) fn kernels_fit(query: &TensorMeta, key: &TensorMeta, value: &TensorMe
     refuse_unless!(q[3] <= widest, "heads are {} wide, takes at most {widest} in {}", q[3], query.dtype());
     let whole = q[3] <= WIDEST_OF_F32 || q[3].is_multiple_of(8);
     refuse_unless!(whole, "heads are {} wide, takes multiples of 8 above {WIDEST_OF_F32}", q[3]);
-    // Each warp has 16 rows, the last of which may lie beyond.
+    // Each warp has 16 rows, the last of which may be beyond the last query or key.
     let rows = q[2].max(k[2]).saturating_add(16).saturating_mul(2).saturating_mul(q[0]).saturating_mul(q[1]);
     refuse_unless!(rows <= MOST, "query is {query}, key {key}: more than {MOST} rows");
     Ok(())
@@ -44,9 +44,10 @@ pub(super) fn kernels_fit(query: &TensorMeta, key: &TensorMeta, value: &TensorMe
 /// of a position beside each other, and the logarithm of the sum of each row's exponentials, f32 [B, H, L]. `is_causal`
 /// lets position i see 0 to i, `window` only that number of last ones; row b of the batch sees its first `lengths[b]`
 /// keys. With `cap` scores become cap · tanh(score / cap). `mask` [B, H, L, S], where every extent may be 1, is of
-/// booleans that say who is seen, or of numbers that are added to scores; of those below -17034 each counts as that,
-/// but for -infinity. Weights are dropped as by `dropout` of `dropout_p` and `generator`. Who sees nothing gets zeros,
-/// and the logarithm infinity. Operands of f32 are multiplied as they are, and with `tf32` rounded to TF32.
+/// booleans that say which keys are seen, or of numbers that are added to scores; of those below -17034 each counts as
+/// that, but for -infinity. Weights are dropped as by `dropout` of `dropout_p` and `generator`. A query that sees
+/// nothing gets zeros, and the logarithm infinity. Operands of f32 are multiplied as they are, and with `tf32` rounded
+/// to TF32.
 #[operator(
     executor = flash,
     strided,
@@ -298,8 +299,8 @@ const FORMS_OF_GROUPS: [ChangedCase; 10] = [
 ];
 
 /// The gradients of [`mod@attention`] for query, key and value, each with the heads of a position beside each other:
-/// [B, L, H, E] and twice [B, S, H', E]. d_out [B, H, L, E] lies anyhow; attended [B, L, H, E] and log_sums [B, H, L]
-/// are the results of forward.
+/// [B, L, H, E] and twice [B, S, H', E]. d_out [B, H, L, E] may have any strides; attended [B, L, H, E] and log_sums
+/// [B, H, L] are the results of forward.
 #[operator(
     executor = flash,
     strided,

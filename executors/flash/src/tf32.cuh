@@ -2,8 +2,8 @@
 //
 // The tensor cores add along an index whose order does not matter as long as both operands have it the same. It is
 // chosen so that each thread finds what it needs in 16 neighbouring bytes: along the width thread t of four takes
-// elements 4 t to 4 t + 3 of every 16, and along rows the pair 2 t, 2 t + 1 of every 8, which is how the results of the
-// product before lie.
+// elements 4 t to 4 t + 3 of every 16, and along rows the pair 2 t, 2 t + 1 of every 8, which is the layout of the
+// results of the product before.
 #include "fulgurite/vectors.cuh"
 
 constexpr int STEPS = PADDED / 16;

@@ -2,14 +2,14 @@
 // orders them with copies: barriers in shared memory.
 //
 // A tile in shared memory is 64 elements wide (128 bytes a row), wider ones are several beside each other. Its chunks
-// of 16 bytes lie in the order that the instructions read without conflicts of banks: chunk c of row r at c ^ r % 8.
+// of 16 bytes are in the order that the instructions read without conflicts of banks: chunk c of row r at c ^ r % 8.
 #include "fulgurite/elements.cuh"
 
 constexpr int ROW_BYTES = 128;
 
 __device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
 
-// Where an operand lies, as instructions are told. `apart`: bytes between tiles beside each other, where a product
+// The descriptor of an operand in shared memory. `apart`: bytes between tiles beside each other, where a product
 // goes along both.
 __device__ __forceinline__ u64 describe(u32 address, u32 apart) {
     constexpr u64 SWIZZLED = 1ull << 62, EIGHT_ROWS = (u64)(8 * ROW_BYTES / 16) << 32;
@@ -65,8 +65,8 @@ template <int N> __device__ __forceinline__ void settle(float (&c)[N][4]) {
     "%97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, " \
     "%113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}"
 
-// c = a b, or c += a b: c 64 x COLUMNS with COLUMNS = 8 N, of which warp w of the group has rows 16 w to 16 w + 15 as
-// results of m16n8k16 lie; b 16 x COLUMNS. ACROSS: b's rows are rows of its tile; otherwise its columns are.
+// c = a b, or c += a b: c 64 x COLUMNS with COLUMNS = 8 N, of which warp w of the group has rows 16 w to 16 w + 15 in
+// the layout of results of m16n8k16; b 16 x COLUMNS. ACROSS: b's rows are rows of its tile; otherwise its columns are.
 #define PRODUCTS(N, COLUMNS, A0, A1, A2, A3, A4, A5, A6, TYPE, OF_TYPE) \
     template <bool ACROSS> \
     __device__ __forceinline__ void multiply(OF_TYPE, float (&c)[N][4], const u32 (&a)[4], u64 b, bool add) { \

@@ -324,9 +324,9 @@ pub mod rms_norm_input_gradient {
     }
 }
 
-/// What [`rms_norm_gradients`] reads.
+/// The operands of [`rms_norm_gradients`].
 pub struct Normalized {
-    /// What was normalized.
+    /// The tensor that was normalized.
     pub input: Tensor,
     /// The trailing dimensions of it.
     pub shape: Vec<usize>,

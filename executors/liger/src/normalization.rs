@@ -170,7 +170,7 @@ pub(super) struct Backward<'a> {
     pub(super) d_out: &'a DeviceTensor,
     /// The cotangent of the sum itself, if that has one.
     pub(super) d_sum: Option<&'a DeviceTensor>,
-    /// What was normalized.
+    /// The tensor that was normalized.
     pub(super) input: &'a DeviceTensor,
     pub(super) weight: &'a DeviceTensor,
     pub(super) rstd: &'a DeviceTensor,

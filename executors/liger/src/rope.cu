@@ -1,7 +1,7 @@
 // Rotary position embedding of queries and keys in one launch. A thread has PACK neighbouring columns of the first half
 // of the rotated width, and those of the second half that are rotated with them, at one position of the tables; it goes
 // along SHARED rows, up to EACH of them, which all are rotated by the same angles, and reads cosines and sines once.
-// INVERSE rotates back. Columns behind the ROTATED ones are copied. Results may lie over operands: each thread reads
+// INVERSE rotates back. Columns behind the ROTATED ones are copied. Results may overwrite operands: each thread reads
 // the elements of its rows before it writes them, and no other thread has them.
 #include "fulgurite/vectors.cuh"
 

@@ -4,7 +4,7 @@
 typedef ELEMENT T;
 
 // Blocks go from pack to pack; the last elements, less than a pack, are taken one by one. IN_PLACE says that the result
-// lies where the tensor does: then there is nothing to do for a factor of one.
+// is in the tensor's memory: then there is nothing to do for a factor of one.
 extern "C" __global__ void __launch_bounds__(THREADS) scaled(const T* in, const float* factor, T* out, u64 count) {
     const float by = *factor;
     if (IN_PLACE && by == 1.0f) return;

@@ -54,7 +54,7 @@ impl Shared {
         self.operands * self.steps * self.threads * WIDEST
     }
 
-    /// Tells the kernels.
+    /// Defines the constants that the kernels use.
     fn define(self, plan: &mut Plan) {
         plan.define("THREADS", self.threads);
         plan.define("STEPS", self.steps);

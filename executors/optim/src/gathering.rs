@@ -17,7 +17,7 @@ use fulgurite_executor_regions::grouping::closed;
 use fulgurite_executor_regions::widening::{narrowed, widened};
 use fulgurite_ops::optim::adamw::ARGUMENTS;
 
-/// Who reads the values of a block: how many lines and results of the block.
+/// For each value, how many lines and results of the block read it.
 struct Readers(FxHashMap<ValueId, usize>);
 
 impl Readers {

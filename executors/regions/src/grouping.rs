@@ -214,7 +214,7 @@ fn lines(block: &Block, executor: &str) -> VecDeque<Line> {
     lines
 }
 
-/// The members of a region that starts with the first line ahead, if it is worth one. Numbers that it reads may stand
+/// The members of a region that starts with the first line ahead, if it is worth one. Numbers that it reads may come
 /// before it.
 fn gather(block: &Block, limits: Limits, ahead: &VecDeque<Line>) -> Option<Vec<usize>> {
     let Line { symbol: seed, kind } = ahead.iter().find(|line| line.kind != Some(Kind::Fill))?;

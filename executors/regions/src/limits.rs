@@ -1,9 +1,9 @@
-//! What an executor's regions may be: who runs them, of how many symbols, with which sums.
+//! Limits of an executor's regions: the executor, the number of symbols, the sums.
 
 /// What an executor's regions may be.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Who runs the regions.
+    /// The executor that runs the regions.
     pub executor: &'static str,
     /// Whose symbols are gathered.
     pub members: &'static str,

@@ -2,7 +2,7 @@
 //! one region, which a device does in one launch. The lines of a list do not depend on each other and may have any
 //! shapes.
 //!
-//! A line joins a list that stands before it if that costs no memory: its result lives longer then, and all that lives
+//! A line joins a list that comes before it if that costs no memory: its result lives longer then, and all that lives
 //! beside it must stay within the program's peak.
 
 use std::sync::Arc;
@@ -139,7 +139,7 @@ fn writes_over(symbol: &BoundSymbol) -> bool {
         || implementation().is_some_and(|implementation| implementation.kernel.in_place)
 }
 
-/// Bytes of the arena at each line. A result may lie over an operand that it is computed from, which is decided later:
+/// Bytes of the arena at each line. A result may overwrite an operand that it is computed from, which is decided later:
 /// each line has the least and the most that there may be.
 fn living(block: &Block) -> Vec<[u64; 2]> {
     let roots = roots(block);

@@ -23,7 +23,7 @@ use fulgurite_runtime::{DType, Device, TensorMeta};
 /// of one architecture, so a part tells what there is to tell about the others.
 const ARCHITECTURES: [(&str, usize); 2] = [("sm_90a", 1), ("sm_80", 4)];
 
-/// How operands lie.
+/// Layouts of operands.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Layout {
     Contiguous,
@@ -133,7 +133,7 @@ fn plans() -> Vec<Planned> {
     plans
 }
 
-/// Places lie within their tensors and the workspace, as far as a plan shows it.
+/// Places are within their tensors and the workspace, as far as a plan shows it.
 fn is_placed(address: &Address, workspace: u64) -> bool {
     address.place != Place::Workspace || address.offset <= workspace
 }

@@ -1,4 +1,4 @@
-//! Products with epilogues without a device: every sample is planned for both executors, and the kernels that stand in
+//! Products with epilogues without a device: every sample is planned for both executors, and the kernels that are used
 //! where the library has no algorithm compile. NVRTC is enough; without it this is said aloud.
 
 use std::collections::{BTreeMap, BTreeSet};

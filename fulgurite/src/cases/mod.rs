@@ -80,7 +80,7 @@ pub struct Grad {
 /// An argument as it is written.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// Nothing.
+    /// JSON's `null`.
     Null,
     /// The tensor of that key.
     Tensor(String),

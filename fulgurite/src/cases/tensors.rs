@@ -42,7 +42,7 @@ impl TensorFile {
         for (key, info) in metadata.tensors() {
             let range = start + info.data_offsets.0..start + info.data_offsets.1;
             if bytes.get(range.clone()).is_none() {
-                return Err(format!("tensor '{key}' lies at bytes {range:?}, the file has {}", bytes.len()));
+                return Err(format!("tensor '{key}' is at bytes {range:?}, the file has {}", bytes.len()));
             }
             entries.insert(key, Entry { dtype: info.dtype, shape: info.shape.clone(), bytes: range });
         }

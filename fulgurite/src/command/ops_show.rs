@@ -221,7 +221,7 @@ fn takings(def: &'static OperatorDef, dtypes: &[DType]) -> Vec<Taking> {
         .collect()
 }
 
-/// Who takes it, one a line; then those who take nothing of it, by their reason.
+/// The executors that take it, one a line; then those that take nothing of it, by their reason.
 fn executors_in_words(of: &Description) -> Vec<String> {
     let mut lines = Vec::new();
     let mut idle: Vec<(&str, Vec<&str>)> = Vec::new();

@@ -163,7 +163,7 @@ impl Compile {
         Ok(options)
     }
 
-    /// The same for a device. One that is not there is told of by who runs something on it.
+    /// The same for a device. If it is not there, running a program on it is the error.
     pub fn options_to_run_on(&self, device: Device) -> Result<Options, Failed> {
         let of_kind = || device.kind().parse().unwrap_or_else(|_| Target::cpu());
         // What an architecture has matters to a list alone, and to ask for it opens the driver.

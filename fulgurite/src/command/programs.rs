@@ -203,7 +203,7 @@ impl Program {
         self.begun(name, options).map(|(stage, part)| (stage.trace, part))
     }
 
-    /// As [`Program::trace`], with who supplied the gradient rules of an operator's joint trace.
+    /// As [`Program::trace`], with the sources of the gradient rules of an operator's joint trace.
     pub fn begun(&self, name: &str, options: &Options) -> Result<(Stage, Option<Part>), Failed> {
         let (family, part) = match named(name)? {
             Named::Model(..) if !self.argument.is_empty() => {

@@ -3,7 +3,7 @@
 //! Any page of the web can make a browser send requests here. One to a name that was made to point here has that name
 //! as its `Host`, so every `Host` but this machine's is refused. One to `localhost` has the right `Host`; the browser
 //! keeps its answer from the page that sent it, and says in `Origin` and `Sec-Fetch-Site` where it comes from, by which
-//! it is refused as well, unless somebody follows a link to here. Nothing is ever written for a request.
+//! it is refused as well, unless the user follows a link to here. Nothing is ever written for a request.
 
 mod request;
 mod slots;
@@ -28,7 +28,7 @@ use watch::Watched;
 /// Requests that are answered at once.
 const REQUESTS: usize = 64;
 
-/// Pages that wait for changes at once: one for each that somebody looks at.
+/// Pages that wait for changes at once: one for each that is open in a browser.
 const WAITING: usize = 64;
 
 /// How long a browser may take to send the head of its request.

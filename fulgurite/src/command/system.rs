@@ -5,7 +5,7 @@ use fulgurite_kernels::machine;
 /// Bytes of memory.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub struct Memory {
-    /// In the machine.
+    /// Memory of the machine.
     pub total: u64,
     /// Available without swapping.
     pub available: u64,

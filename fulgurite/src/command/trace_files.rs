@@ -45,7 +45,7 @@ pub fn read_verified(path: &Path) -> Result<Trace, Failed> {
 pub fn verify(arguments: &Verify) -> Outcome {
     let trace = read_verified(&arguments.file)?;
     target::check(&trace.target).map_err(|message| Failed::file(&arguments.file, message))?;
-    // What somebody has claimed is prepared as well: it must run as it stands.
+    // A claimed trace is prepared as well: it must run unchanged.
     if trace.block.symbols.iter().any(|symbol| symbol.executor.is_some()) {
         compile(trace.clone(), &Options::default()).map_err(|error| Failed::file(&arguments.file, error))?;
     }

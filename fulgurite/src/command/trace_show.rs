@@ -47,7 +47,7 @@ pub struct Arguments {
     /// regions.
     #[arg(long, conflicts_with = "plain")]
     full: bool,
-    /// Who supplied which gradient rule, who takes which line, and why others do not; what was measured, with
+    /// Which executor supplied which gradient rule and takes which line, why others do not, and what was measured, with
     /// --choices.
     #[arg(long, conflicts_with_all = ["stage", "plain", "full"])]
     explain: bool,

@@ -30,7 +30,7 @@ use crate::cases::{of_case, write_whole};
 Where several executors take a call, or its decomposition may run in their place, they are measured on the device with
 the shapes of the program, cold caches, one run after the other. The winners are kept below the cache and, with -o, in a
 file for --choices. A winner that does not make the whole program faster is left to the list of executors, unless
---no-confirm is given. What is recorded stands where nobody is faster by more than the noise of measuring: 2 % of a
+--no-confirm is given. A record is kept where no candidate is faster by more than the noise of measuring: 2 % of a
 call's time, 13 of 15 runs of a program.
 
 Examples:
@@ -226,7 +226,7 @@ impl Tuned {
         Ok(())
     }
 
-    /// Takes a program through the stages that ask who runs its calls. Its trace, if it is one program.
+    /// Takes a program through the stages that ask for the executors of its calls. Its trace, if it is one program.
     fn staged(&self, name: &str, choices: Arc<dyn Choices>) -> Result<Option<Trace>, Failed> {
         let options = Options { choices: Some(choices), ..self.options.clone() };
         let (trace, part) = self.begun(name, &options)?;
@@ -263,7 +263,8 @@ impl Tuned {
         self.earlier.iter().find(|entry| entry.call == *call)
     }
 
-    /// A record that was measured now with the winner of an earlier one, if nobody is faster by more than the noise.
+    /// A record that was measured now with the winner of an earlier one, if no candidate is faster by more than the
+    /// noise.
     fn standing(&self, entry: &Entry) -> Option<Entry> {
         with_winner_of(entry, self.earlier(&entry.call)?)
     }
@@ -280,7 +281,7 @@ impl Tuned {
             note(&format!("{name}: forward and backward are two programs, whose choices are not confirmed"));
             return Ok(entries.to_vec());
         };
-        // Who supplies the gradients of a joint trace was decided when it was made.
+        // The sources of the gradients of a joint trace were decided when it was made.
         let joint = trace.history.iter().any(|past| past == "vjp");
         let fixed = |entry: &&Arc<Entry>| joint && entry.call.purpose == Purpose::Differentiated;
         let (fixed, open): (Vec<_>, Vec<_>) = entries.iter().partition(fixed);

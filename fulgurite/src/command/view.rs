@@ -43,7 +43,7 @@ pub struct Arguments {
     /// An operator, a model (`gpt2`, `gpt2-loss`, `gpt2-decode`, `llama`, ...) or a file; two of them are compared.
     #[arg(required = true, num_args = 1..=2)]
     what: Vec<String>,
-    /// The page.
+    /// The file of the page.
     #[arg(long, short, value_name = "FILE", required_unless_present = "serve")]
     out: Option<PathBuf>,
     /// Serves the page to browsers of this machine, and anew when a file that it shows changes; any free port without

@@ -1,4 +1,4 @@
-//! What shows itself.
+//! Values that notebooks show.
 
 use std::io::{Write, stdout};
 

@@ -32,7 +32,7 @@ fn a_folder_is_continued_as_transformers_does() {
         serde_json::from_slice(&std::fs::read(golden().join("expected.json")).unwrap()).unwrap();
     let prompts: Vec<String> = serde_json::from_value(expected["llama"]["prompts"].clone()).unwrap();
     let continuations: Vec<Vec<u32>> = serde_json::from_value(expected["llama"]["continuations"].clone()).unwrap();
-    // As it is shown: bytes that make no character may stand beside each other.
+    // As it is shown: bytes that make no character may be beside each other.
     let text = |row: usize, count: usize| {
         let prompt = tokenizer.encode_prompt(&prompts[row]).unwrap();
         let mut decoder = StreamingDecoder::after(tokenizer.clone(), &prompt).unwrap();

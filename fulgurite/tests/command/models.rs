@@ -71,7 +71,7 @@ fn a_run_is_resumed_as_it_was_started() {
     let started = ["--batch", "2", "--context", "16", "--seed", "7", "--data", "text.txt", "--dropout", "0.1"];
     let size = ["train", "gpt2", "--size", "nano", "--precision", "bf16-true", "--steps", "2"];
     fulgurite(&[&size[..], &started, &short].concat()).ok();
-    // From another folder: the name of the data is that of the file, wherever one stands.
+    // From another folder: the name of the data is that of the file, in any working folder.
     let elsewhere = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     let resume = ["train", "gpt2", "--resume", "--steps", "3", "--evaluate-batches", "1", "--sample-tokens", "2"];
@@ -331,7 +331,7 @@ fn a_run_that_diverges_exits_with_three() {
     assert_eq!(std::fs::read(&checkpoint).unwrap(), good);
     assert_eq!(train(&["--steps", "2", "--nonfinite", "jump"]).code, 2);
 
-    // What somebody else's program saved: readers refuse it unless they are told otherwise.
+    // What another program saved: readers refuse it unless they are told otherwise.
     let mut wild = fulgurite::models::Checkpoint::load(&checkpoint).unwrap();
     let bias = wild.tensors["ln_f.bias"].clone();
     let mut bytes = bias.bytes().to_vec();

@@ -266,7 +266,7 @@ fn a_module_without_a_list_gets_one() {
     let list = std::fs::read_to_string(folder.path().join("lib.rs")).unwrap();
     assert_eq!(list, "//! Mine.\n\nfulgurite::operator_files! {\n    activations,\n}\n");
     assert!(std::fs::read_to_string(path).unwrap().contains("use fulgurite::prelude::*;"));
-    // Who runs the tests already needs no advice.
+    // A crate that runs the tests already needs no advice.
     std::fs::create_dir(folder.path().join("tests")).unwrap();
     std::fs::write(folder.path().join("tests/generated.rs"), "fulgurite::main_of_crate!()").unwrap();
     let other = folder.path().join("other.rs");

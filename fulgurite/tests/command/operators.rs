@@ -70,7 +70,7 @@ fn an_operator_is_shown() {
     assert!(shown["preconditions"].as_array().unwrap().contains(&"DimensionRange".into()));
 }
 
-/// Who takes nothing for one and the same reason is named in one line; who takes something has a line.
+/// Executors that take nothing for the same reason share a line; one that takes something has a line of its own.
 #[test]
 fn executors_that_take_nothing_share_a_line() {
     let text = run(&["ops", "show", "softmax"]).ok();

@@ -1,4 +1,4 @@
-//! `view --serve`: who is answered with what, and pages that follow their files.
+//! `view --serve`: which requests get which answers, and pages that follow their files.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};

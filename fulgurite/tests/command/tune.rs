@@ -32,7 +32,7 @@ fn what_is_measured_is_written_and_followed() {
     assert!(tune(&["--no-confirm", "-o", "again.choices"]).ok().contains(&count));
     assert_eq!(std::fs::read_to_string(folder.join("again.choices")).unwrap(), file);
 
-    // Whoever is in the file takes the call.
+    // The winner in the file takes the call.
     let explained = |winner: &str| {
         let lines = file.lines().map(|line| {
             let mut line = json(line);
@@ -54,7 +54,7 @@ fn what_is_measured_is_written_and_followed() {
     let show = [&["trace", "show"], &STEP[..], &["--explain"]].concat();
     assert!(!run_in(folder, &show).ok().contains("choice of"));
 
-    // Who trains by records of other calls, or of none, is told.
+    // Training by records of other calls, or of none, gives a warning.
     std::fs::write(folder.join("empty.choices"), "{\"fulgurite_choices\":1}\n").unwrap();
     let train = |batch: &str, choices: &str| {
         let size = ["train", "gpt2", "--size", "nano", "--batch", batch, "--steps", "1"];
@@ -114,8 +114,8 @@ fn whole_programs_confirm_choices() {
     let home = tempfile::tempdir().unwrap();
     let arguments = [&["tune"], &STEP[..], &["--device", "cpu", "--from", "0", "-o", "step.choices"]].concat();
     let text = run_in(home.path(), &arguments).ok();
-    // Who wins is the machine's; a winner that was not faster in the program says so in the file. Candidates that did
-    // not win alone have no record of their own.
+    // The winner depends on the machine; a winner that was not faster in the program says so in the file. Candidates
+    // that did not win alone have no record of their own.
     let file = std::fs::read_to_string(home.path().join("step.choices")).unwrap();
     let left = |line: &str| line.contains(" with the choices of ") && line.contains(": left to the list");
     assert_eq!(file.contains("no gain in the program"), text.lines().any(left), "{text}\n{file}");

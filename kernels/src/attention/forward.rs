@@ -99,7 +99,7 @@ unsafe fn of_tile(
         unsafe { multiply([rows, keys.len(), width], to, start > all.start, weights, value.below(start), 1.0) };
     }
     for (row, sums) in sums.chunks_exact(width).enumerate() {
-        // Who is shown nothing gets zeros; a row of scores that are -infinity by themselves has no softmax.
+        // A query that is shown nothing gets zeros; a row of scores that are -infinity by themselves has no softmax.
         let nothing = seen.hides_rows && top[row] == f32::NEG_INFINITY && sum[row] == 0.0;
         log_sums[row] = if nothing { f32::INFINITY } else { top[row] + sum[row].ln() };
         let target = target.below(row);

@@ -15,20 +15,20 @@ pub(super) const KEYS: usize = 128;
 pub struct Dropped {
     /// The key of the numbers.
     pub seed: u64,
-    /// Their stream.
+    /// The stream of the numbers.
     pub offset: u64,
     /// The probability p of a weight to be dropped, 0 to below 1.
     pub probability: f64,
 }
 
-/// What scores and weights are computed from, and who sees whom.
+/// What scores and weights are computed from, and which queries see which keys.
 #[derive(Clone, Copy)]
 pub struct Scores<'a> {
     /// `[batch, heads, queries, width]`.
     pub query: TensorRef<'a>,
     /// `[batch, groups, keys, width]`; `groups` divides `heads`, whose first `heads / groups` read the first group.
     pub key: TensorRef<'a>,
-    /// Booleans `[batch, heads, queries, keys]` that say who is seen, or numbers of f32, bf16 or f16 that are added to
+    /// Booleans `[batch, heads, queries, keys]` that say which keys are seen, or numbers of f32, bf16 or f16 that are added to
     /// scores in f32; every extent may be 1 instead. Then the largest number of a key that the query sees is subtracted
     /// from the sums. That changes no weight, and logarithms of sums keep their digits where all numbers of a row are
     /// far below 0. The sums round the scores: where all numbers are the least of f32, all weights are equal.

@@ -1,4 +1,4 @@
-//! Who sees whom, and what is added to scores.
+//! Which queries see which keys, and what is added to scores.
 
 use std::ops::Range;
 
@@ -69,7 +69,7 @@ impl<'a> Added<'a> {
     }
 }
 
-/// Who sees whom in one head.
+/// Which queries see which keys in one head.
 pub(super) struct Seen<'a> {
     is_causal: bool,
     window: usize,

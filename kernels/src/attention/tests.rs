@@ -281,7 +281,7 @@ fn operands_are_read_through_their_strides() {
     let case = CASES[1];
     let (expected, [query, key, value, _], _) = by_kernels::<f32>(case);
     let Case { batch, heads, queries, width, .. } = case;
-    // Queries, keys and values of a position lie beside each other: [batch, position, 3, head, width].
+    // Queries, keys and values of a position are beside each other: [batch, position, 3, head, width].
     let mut packed = vec![0f32; batch * queries * 3 * heads * width];
     let strides = [queries * 3 * heads * width, width, 3 * heads * width, 1].map(|stride| stride as isize);
     for (part, tensor) in [&query, &key, &value].into_iter().enumerate() {

@@ -49,7 +49,7 @@ pub struct OutOfMemory {
     pub bytes: usize,
 }
 
-/// Who keeps memory alive that was allocated elsewhere. It is dropped with the buffer.
+/// Keeps memory alive that was allocated elsewhere. It is dropped with the buffer.
 pub struct Owner(Box<dyn Any + Send + Sync>);
 
 impl Owner {
@@ -67,13 +67,13 @@ impl std::fmt::Debug for Owner {
 
 /// Host memory owned by one value.
 ///
-/// A buffer is plain bytes: who reads it decides the element type. Sharing and exclusive use are the
+/// A buffer is plain bytes: its reader decides the element type. Sharing and exclusive use are the
 /// business of the owner (`Arc<Buffer>` in the runtime).
 #[derive(Debug)]
 pub struct Buffer {
-    /// There until the buffer is dropped, unless the memory is somebody else's.
+    /// `None` if the memory was allocated elsewhere; `owner` keeps that alive.
     memory: Option<Memory>,
-    /// Who keeps somebody else's memory alive.
+    /// Keeps memory alive that was allocated elsewhere.
     owner: Option<Owner>,
     start: *mut u8,
     bytes: usize,
@@ -159,7 +159,7 @@ impl Buffer {
 
     /// First byte of the payload. Writing through it needs exclusive use of the range written.
     pub fn as_ptr(&self) -> *mut u8 {
-        // SAFETY: the guard lies within the allocation.
+        // SAFETY: the guard is within the allocation.
         unsafe { self.start.add(self.guard) }
     }
 

@@ -60,7 +60,7 @@ pub(super) struct Bound<T> {
 pub struct MemoryInfo {
     /// Free for all processes.
     pub free: usize,
-    /// All of it.
+    /// Memory of the device.
     pub total: usize,
 }
 

@@ -1,7 +1,7 @@
 //! Copies and fills, enqueued on a stream.
 //!
-//! They work on raw addresses, since memory is divided by a plan that this floor does not know; whoever has the plan
-//! makes the promises.
+//! They work on raw addresses, since memory is divided by a plan that this floor does not know; the caller has the plan
+//! and makes the promises.
 
 use super::call::driver;
 use super::error::Result;

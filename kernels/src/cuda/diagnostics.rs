@@ -87,7 +87,7 @@ pub(super) fn parse(log: &str, name: &str, source: &str, headers: &[Included]) -
 fn line_of<'a>(source: &'a str, name: &'a str, file: &str, line: usize) -> Option<&'a str> {
     let directive = |text: &'a str| text.trim_start().strip_prefix("#line ");
     let named = |directive: &'a str| directive.split_once('"').and_then(|(_, name)| name.strip_suffix('"'));
-    // What stands before the first directive is the source's own, unless one says where the file begins.
+    // Text before the first directive is the source's own, unless one says where the file begins.
     let begins = source.lines().filter_map(directive).any(|directive| named(directive.trim()) == Some(file));
     let (mut here, mut number) = (if begins { "" } else { name }, 1);
     for text in source.lines() {

@@ -111,13 +111,13 @@ pub enum CudaError {
     Launch {
         /// The kernel.
         kernel: String,
-        /// What is wrong.
+        /// What the device or the kernel does not allow.
         reason: String,
     },
     /// Bytes that are no cubin.
     #[error("not a cubin: {reason}")]
     Cubin {
-        /// What is wrong.
+        /// The malformed part.
         reason: String,
     },
     /// An address that is not in memory of the device that it was given for.
@@ -125,7 +125,7 @@ pub enum CudaError {
     Foreign {
         /// The address.
         address: u64,
-        /// Where it is.
+        /// The memory that it is in: the host's, another device's.
         found: String,
         /// The device's number.
         expected: usize,

@@ -27,7 +27,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// None yet.
+    /// No arguments.
     pub fn new() -> Arguments {
         Arguments::default()
     }

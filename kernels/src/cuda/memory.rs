@@ -11,8 +11,9 @@ use std::ptr::NonNull;
 
 /// A block of device memory, freed when the value is dropped. It starts on a multiple of 256 bytes.
 ///
-/// Allocating may wait for the device: memory is meant to be taken once, and divided by a plan. Whoever drops it has
-/// seen that the work that uses it has ended: freeing a small block does not wait, and its place is given away at once.
+/// Allocating may wait for the device: memory is meant to be taken once, and divided by a plan. The caller drops it
+/// only after the work that uses it has ended: freeing a small block does not wait, and its place is given away at
+/// once.
 #[derive(Debug)]
 pub struct DeviceMemory {
     context: Context,
@@ -58,7 +59,7 @@ impl DeviceMemory {
         self.bytes == 0
     }
 
-    /// Its context.
+    /// The context of its device.
     pub fn context(&self) -> &Context {
         &self.context
     }
@@ -66,7 +67,7 @@ impl DeviceMemory {
     /// Writes `from` at `offset`, behind what is enqueued on `stream`, and waits for it.
     pub fn write(&mut self, stream: &Stream, offset: usize, from: &[u8]) -> Result<()> {
         let range = self.range(offset, from.len())?;
-        // SAFETY: the range lies in this memory, which is not freed before the copy is done: it is waited for.
+        // SAFETY: the range is in this memory, which is not freed before the copy is done: it is waited for.
         unsafe { stream.copy_to_device(self.address.offset(range.start), from) }?;
         stream.synchronize()
     }
@@ -144,8 +145,8 @@ impl PinnedMemory {
 
     /// The bytes, for reading. No copy in flight may write to them meanwhile.
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: initialized at allocation, and alive as long as `self`; whoever enqueues a copy into it promised,
-        // by the contract of `Stream::copy_to_host`, that nobody looks before it is done.
+        // SAFETY: initialized at allocation, and alive as long as `self`; the caller that enqueues a copy into it
+        // promised, by the contract of `Stream::copy_to_host`, that nothing reads it before the copy is done.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.bytes) }
     }
 

@@ -25,9 +25,9 @@ struct Loaded {
     raw: CUmodule,
     kernels: Vec<KernelResources>,
     /// For each kernel the dynamic shared memory that its blocks may have by now, in bytes. The driver has one such
-    /// number for a kernel, whoever launches it.
+    /// number for a kernel, for all its callers.
     dynamic_shared: Vec<AtomicU32>,
-    /// Held by who raises one of them.
+    /// Held while raising a limit.
     raising: Mutex<()>,
 }
 

@@ -87,7 +87,7 @@ fn files() -> Result<Option<&'static Files>, String> {
         let folder = PathBuf::from(folder);
         let files =
             Files::read(&folder).map_err(|error| format!("{SOURCES_VARIABLE}={}: {error}", folder.display()))?;
-        // Whoever left the variable set should not wonder at other results.
+        // Says so, since a variable that was left set changes results.
         tracing::warn!("{SOURCES_VARIABLE}: {} sources are taken from {}", files.0.len(), folder.display());
         Ok(Some(files))
     };

@@ -9,7 +9,7 @@ use cudarc::driver::sys::{CUstream, CUstream_flags_enum::CU_STREAM_NON_BLOCKING}
 /// How a stream's work competes with that of other streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Priority {
-    /// The usual one.
+    /// The driver's default.
     #[default]
     Normal,
     /// Its blocks start first wherever both wait for room.
@@ -50,7 +50,7 @@ impl Stream {
         Ok(Stream { context: context.clone(), raw, owned: true })
     }
 
-    /// A stream that somebody else made, by the driver's handle; 1 is the legacy default stream, 2 the one of the
+    /// A stream that another library made, by the driver's handle; 1 is the legacy default stream, 2 the one of the
     /// thread. It is not destroyed with the value.
     ///
     /// # Safety

@@ -1,7 +1,7 @@
 //! The functions that this crate calls, so that an old library is noticed before the first call: the bindings panic
 //! where a symbol is missing.
 
-/// Of the driver.
+/// Functions of the driver that are loaded.
 pub(super) const DRIVER: &[&str] = &[
     "cuInit",
     "cuDriverGetVersion",
@@ -68,7 +68,7 @@ pub(super) const DRIVER: &[&str] = &[
     "cuGraphExecDestroy",
 ];
 
-/// Of NVRTC.
+/// Functions of NVRTC that are loaded.
 pub(super) const NVRTC: &[&str] = &[
     "nvrtcVersion",
     "nvrtcGetErrorString",
@@ -83,7 +83,7 @@ pub(super) const NVRTC: &[&str] = &[
     "nvrtcGetPTXSize",
 ];
 
-/// Of cuBLASLt.
+/// Functions of cuBLASLt that are loaded.
 pub(super) const CUBLASLT: &[&str] = &[
     "cublasLtGetVersion",
     "cublasLtGetStatusName",

@@ -98,7 +98,7 @@ impl Layout {
         }
     }
 
-    /// Whether `rows` whole rows of the operand lie one after another without gaps.
+    /// Whether `rows` whole rows of the operand are adjacent, without gaps.
     pub(crate) fn is_block(&self, operand: usize, rows: usize) -> bool {
         let layout = &self.operands[operand];
         (layout.inner == 1 || self.width == 1)

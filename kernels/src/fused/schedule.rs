@@ -1,4 +1,4 @@
-//! From values to passes over tiles: what is computed when, and where each value lies meanwhile.
+//! From values to passes over tiles: what is computed when, and where each value is kept meanwhile.
 //!
 //! A tile is some whole rows or a piece of one. Rows that fit a tile are reduced at once, and everything happens in one
 //! pass over them. A longer row is passed over once for each reduction that others wait for, in pieces; its values are
@@ -117,7 +117,7 @@ impl Scheduler<'_> {
         self.choose_direct();
         let used = self.reachable();
 
-        // What lies in the scratch besides the tiles is placed from the start of the scratch.
+        // Values in the scratch besides the tiles are placed from the start of the scratch.
         for (value, _) in used.iter().enumerate().filter(|(_, used)| **used) {
             if self.values.list[value].space != Space::Full || self.kept[value] {
                 self.place_fixed(value);
@@ -452,7 +452,7 @@ impl Scheduler<'_> {
         let plan = &mut self.plan;
         let widest = plan.places.iter().map(|place| place.class.size()).max().unwrap_or(8);
         if self.layout.outer.is_empty() && !plan.whole_rows {
-            // Longer tiles, since each costs the same to begin, as long as those that lie in the scratch leave the
+            // Longer tiles, since each costs the same to begin, as long as those in the scratch leave the
             // cache half empty.
             let tiles = self.slots + plan.outputs.iter().filter(|output| output.streaming).count();
             let longest = (SCRATCH_BYTES / widest).checked_div(tiles).unwrap_or(LONGEST_DIRECT);

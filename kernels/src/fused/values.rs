@@ -84,7 +84,7 @@ pub(crate) enum Lowered {
 #[derive(Debug)]
 pub(crate) struct Values {
     pub(crate) list: Vec<Value>,
-    /// For each node.
+    /// The lowered form of each node.
     pub(crate) nodes: Vec<Lowered>,
     /// For each output, in the class and (if it varies at all) the space that it is stored in.
     pub(crate) outputs: Vec<u32>,
@@ -286,7 +286,7 @@ impl Values {
         let class = match (a, b) {
             (Lowered::Value(a), Lowered::Value(b)) => self.class(a).max(self.class(b)),
             (Lowered::Value(value), Lowered::Number(number)) | (Lowered::Number(number), Lowered::Value(value)) => {
-                // An integer is compared with 0.5 as it stands; in arithmetic the number is truncated.
+                // An integer is compared with 0.5 itself; in arithmetic the number is truncated.
                 let fractional = op.is_predicate() && number.fract() != 0.0 && !self.class(value).is_floating();
                 if fractional { Class::F64 } else { self.class(value) }
             }

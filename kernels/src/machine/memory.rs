@@ -5,7 +5,7 @@ use std::path::Path;
 /// Bytes of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// In the machine.
+    /// Memory of the machine, in bytes.
     pub total: u64,
     /// Available without swapping.
     pub available: u64,

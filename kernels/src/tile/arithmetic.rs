@@ -1,6 +1,6 @@
 //! Scalar instructions carried out on tiles.
 //!
-//! Every function takes `rows` rows of `width` elements that lie one after another. `out` overlaps no operand.
+//! Every function takes `rows` rows of `width` contiguous elements. `out` overlaps no operand.
 
 use super::Class;
 use super::convert::{to_bf16, to_f16};

@@ -1,7 +1,7 @@
 //! Formulas written once for every instruction set: numbers of a vector register, and a loop over slices. An element's
 //! bits depend neither on its place in a slice nor on the instruction set.
 
-/// Adding and subtracting this rounds to the nearest integer, which then lies in the low bits of the sum: 1.5·2²³.
+/// Adding and subtracting this rounds to the nearest integer, which is then in the low bits of the sum: 1.5·2²³.
 pub(crate) const ROUNDER: f32 = 12_582_912.0;
 
 /// Numbers of the `N` pieces that a function is cut into, one for each piece: 8 or 16.
@@ -82,7 +82,7 @@ pub(crate) fn exp<L: Lanes>(x: L) -> L {
 
 /// A function of `N` numbers, elementwise.
 pub(crate) trait Formula<const N: usize> {
-    /// Of each number.
+    /// The formula, for each lane.
     fn of<L: Lanes>(&self, operands: [L; N]) -> L;
 }
 

@@ -33,7 +33,7 @@ extern "C" __global__ void shares(float* out) {
     out[threadIdx.x] = tile[63 - threadIdx.x];
 }
 
-// An array that is indexed at run time lies on the stack.
+// An array that is indexed at run time is on the stack.
 extern "C" __global__ void keeps_an_array(float* out, const float* in, int n) {
     float values[40];
     for (int i = 0; i < 40; ++i) values[i] = in[i * n];

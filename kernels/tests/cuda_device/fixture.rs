@@ -71,7 +71,7 @@ impl Device {
     }
 }
 
-/// The numbers that lie in `bytes`.
+/// The numbers in `bytes`.
 pub fn numbers<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }

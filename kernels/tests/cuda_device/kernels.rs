@@ -223,7 +223,7 @@ fn code_for_another_architecture_is_refused_by_name() {
     assert!(!error.is_fatal());
 }
 
-/// The driver has one number for a kernel: who asks for less must not take from who asked for more.
+/// The driver has one number for a kernel: a launch that asks for less must not lower what another asked for.
 #[test]
 fn the_shared_memory_of_a_kernel_is_that_of_its_largest_launch() {
     let Some(device) = device() else { return };

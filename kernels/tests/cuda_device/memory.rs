@@ -52,7 +52,7 @@ fn fills_write_what_they_should_and_no_more() {
     let Some(device) = device() else { return };
     let memory = device.upload(&[0x11; 64]);
     let at = |offset| memory.address().offset(offset);
-    // SAFETY: the ranges lie in the memory, and nothing else runs.
+    // SAFETY: the ranges are in the memory, and nothing else runs.
     unsafe {
         device.stream.fill_u8(at(1), 0xFF, 3).unwrap();
         device.stream.fill_u16(at(8), 0x7FC0, 3).unwrap();

@@ -145,7 +145,7 @@ fn operands_that_a_problem_needs_are_asked_for() {
     let memory = device.upload(&[0; 4096]);
     let at = |offset| memory.address().offset(offset);
     let refuse = |operands: MatmulOperands, part: &str| {
-        // SAFETY: it is not meant to run; each operand would lie in the memory.
+        // SAFETY: it is not meant to run; each operand would be in the memory.
         let error = unsafe { plan.run(&device.stream, &operands, 1.0) }.unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     };
@@ -153,7 +153,7 @@ fn operands_that_a_problem_needs_are_asked_for() {
     refuse(MatmulOperands { bias: Default::default(), ..good }, "bias has no address");
     refuse(MatmulOperands { b: at(514), ..good }, "b is at");
     refuse(MatmulOperands { bias: at(2056), ..good }, "bias is at");
-    // SAFETY: each operand lies in the memory.
+    // SAFETY: each operand is in the memory.
     unsafe { plan.run(&device.stream, &good, 1.0) }.unwrap();
 
     let empty = Problem { k: 0, ..problem.clone() };

@@ -133,7 +133,7 @@ pub fn differences(case: &Case, found: &Memories, expected: &Memories) -> Result
     Ok(())
 }
 
-/// An element of `dtype`, as it lies in memory.
+/// An element of `dtype`, as its bytes in memory.
 fn element(random: &mut Random, dtype: DType, domain: Domain) -> Vec<u8> {
     let special = domain == Domain::Extreme && random.below(3) == 0;
     let plain = match domain {
@@ -200,7 +200,7 @@ fn element(random: &mut Random, dtype: DType, domain: Domain) -> Vec<u8> {
     }
 }
 
-/// The number that lies in `bytes`, and its place among all numbers of its type, in order.
+/// The number in `bytes`, and its place among all numbers of its type, in order.
 pub fn number(dtype: DType, bytes: &[u8]) -> (f64, i128) {
     let place = |bits: u64, width: u32| {
         let sign = 1u64 << (width - 1);

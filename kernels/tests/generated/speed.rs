@@ -89,7 +89,7 @@ fn speed() {
             .collect();
         let inputs: Vec<_> = [from, also, also][..used.len()].to_vec();
         let arguments = kernel.arguments(&inputs, &[to]);
-        // SAFETY: every operand is at most as large as the memory that it lies in.
+        // SAFETY: every operand is at most as large as the memory that it is in.
         let time =
             device.milliseconds(|| unsafe { function.launch(&device.stream, &kernel.shape, &arguments) }.unwrap());
         let written = case.outputs[0].elements * case.program.outputs[0].1.size();

@@ -46,7 +46,7 @@ pub enum GeluApproximate {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RopeAdjustments {
-    /// How much slower.
+    /// Factor by which rotations are slower.
     pub factor: f64,
     /// Rotations that turn fewer times than this within `original_max_seq_len` are slower by the whole factor.
     #[serde(default)]
@@ -167,7 +167,7 @@ pub enum DecoderError {
     Value {
         /// The field.
         field: String,
-        /// What is wrong.
+        /// The reason.
         message: String,
     },
     /// A field whose value fits neither its range nor the other fields.

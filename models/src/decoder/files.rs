@@ -130,7 +130,7 @@ fn of_one(path: &Path) -> Result<TensorFile, DecoderFilesError> {
 /// One file, whose content tells what it is.
 fn of_file(path: &Path) -> Result<TensorFile, DecoderFilesError> {
     let mut start = Vec::new();
-    // That there is no file is told by who reads it.
+    // A missing file is an error of its reader.
     let _ = std::fs::File::open(path).and_then(|file| file.take(foreign_file::START as u64).read_to_end(&mut start));
     if let Some(told) = foreign_file::told(&start) {
         return Err(DecoderFilesError::Foreign { path: path.to_owned(), told });

@@ -1,8 +1,8 @@
 //! Decoders as Hugging Face's `transformers` stores them: `config.json` and safetensors, one file or several with an
 //! index.
 //!
-//! Queries, keys and values are three tensors there, which stand one below the other in ours; GPT-NeoX has one tensor
-//! in which those of a head stand together.
+//! Queries, keys and values are three tensors there, which are one below the other in ours; GPT-NeoX has one tensor in
+//! which those of a head are together.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,7 @@ pub(crate) fn save(weights: &Weights<DecoderConfig>, path: &Path) -> Result<(), 
 pub struct Shards {
     /// The index, which names them.
     pub index: PathBuf,
-    /// Their number.
+    /// Number of files.
     pub files: usize,
     /// The largest tensor that is larger than a file was to be, with its bytes.
     pub oversized: Option<(String, u64)>,
@@ -175,7 +175,7 @@ fn write_tensors(tensors: &BTreeMap<String, HostTensor>, path: &Path) -> Result<
     durable::replace(path, |writer| TensorFile::write(&metadata, tensors, writer)).map_err(write_failed)
 }
 
-/// Whether the rows of a parameter stand head by head in the files.
+/// Whether the rows of a parameter are head by head in the files.
 fn interleaved(kind: Kind, name: &str) -> bool {
     kind == Kind::NeoX && name.contains(".attn.qkv.")
 }

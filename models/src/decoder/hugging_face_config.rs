@@ -157,7 +157,7 @@ fn agreed(said: &[(&str, Option<f64>)]) -> Result<Option<f64>, String> {
     }
 }
 
-/// Since version 5 of `transformers` all of it stands in `rope_parameters`.
+/// Since version 5 of `transformers` all of it is in `rope_parameters`.
 fn rotations(kind: Kind, fields: &Fields<'_>, config: &mut DecoderConfig) -> Result<(), String> {
     let nothing = json!({});
     let object = |name| fields.read(name, "an object with rope_type", |value| value.is_object().then_some(value));

@@ -1,7 +1,7 @@
 //! Decoders as LitGPT stores them: `lit_model.pth`, a file of `torch.save`, with `model_config.yaml` beside it.
 //!
-//! The names are ours with the prefix `transformer.`. Queries, keys and values of all heads stand one below the other
-//! in one tensor, as in ours; older files have them group by group, under `attn.attn`. The output projection is always
+//! The names are ours with the prefix `transformer.`. Queries, keys and values of all heads are one below the other in
+//! one tensor, as in ours; older files have them group by group, under `attn.attn`. The output projection is always
 //! there, also where it is the embedding.
 
 use std::collections::BTreeMap;

@@ -23,9 +23,9 @@ pub enum LlmcError {
     Read {
         /// What was being read.
         place: String,
-        /// Where it begins.
+        /// Offset of the read, in bytes.
         offset: u64,
-        /// Why.
+        /// The error of the file system.
         source: io::Error,
     },
     /// No room for the header.
@@ -33,7 +33,7 @@ pub enum LlmcError {
     TooShort {
         /// The kind of file expected, in words.
         kind: &'static str,
-        /// Bytes there are.
+        /// Bytes of the file.
         length: u64,
     },
     /// A field of the header with a value that it cannot have.
@@ -41,7 +41,7 @@ pub enum LlmcError {
     Field {
         /// The field.
         field: &'static str,
-        /// Where it stands.
+        /// Offset from the start of the file, in bytes.
         offset: u64,
         /// Its value.
         found: i64,
@@ -54,7 +54,7 @@ pub enum LlmcError {
     CutShort {
         /// The first part that is incomplete.
         place: String,
-        /// Where it begins.
+        /// Offset of that part, in bytes.
         offset: u64,
         /// Bytes that it takes.
         needed: u64,
@@ -68,17 +68,17 @@ pub enum LlmcError {
     TooLong {
         /// Bytes described.
         described: u64,
-        /// Bytes there are.
+        /// Bytes of the file.
         length: u64,
     },
-    /// A value that cannot stand where it does.
+    /// A value that is not allowed at its place.
     #[error("{place} at offset {offset} is {found}, expected {expected}")]
     Value {
-        /// Which value.
+        /// The field or the place of the value.
         place: String,
-        /// Where it stands.
+        /// Offset from the start of the file, in bytes.
         offset: u64,
-        /// What it is.
+        /// The value, in words.
         found: String,
         /// What it may be, in words.
         expected: String,
@@ -96,7 +96,7 @@ pub enum LlmcError {
     Unwritable {
         /// What was to be written.
         what: String,
-        /// What it is.
+        /// The value, in words.
         found: String,
         /// What it may be, in words.
         expected: String,
@@ -106,7 +106,7 @@ pub enum LlmcError {
     Write {
         /// What was being done.
         doing: &'static str,
-        /// Why it failed.
+        /// The error of the file system.
         source: io::Error,
     },
     /// The new file is in place and whole, but may not survive a power failure.

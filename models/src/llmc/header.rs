@@ -55,7 +55,7 @@ impl Kind {
 /// A header whose kind has been checked.
 pub(crate) struct Header([i32; 256]);
 
-/// Where a field stands.
+/// Offset of a field, in bytes.
 fn offset_of(index: usize) -> u64 {
     4 * index as u64
 }

@@ -4,7 +4,7 @@
 //! All of them start with 256 little-endian i32, of which the first is a number that tells the kind and the second the
 //! version of the format. Fields that a version does not use are written as 0 and not looked at. Every reader checks
 //! each size against the length of the file before it allocates anything, and every error names the field or the place,
-//! its offset in bytes from the start of the file, what stands there and what was expected.
+//! its offset in bytes from the start of the file, what is there and what was expected.
 
 pub mod checkpoint;
 pub mod debug_state;

@@ -68,7 +68,7 @@ impl LlmcTokenizer {
         self.ends.len()
     }
 
-    /// The id that stands between documents.
+    /// The id between documents.
     pub fn end_of_text(&self) -> u32 {
         self.end_of_text
     }

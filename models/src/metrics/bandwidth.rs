@@ -31,7 +31,7 @@ pub fn of_host() -> f64 {
 /// in this list.
 pub fn of_device(model: &str) -> Option<f64> {
     // In units of 10⁹. NVIDIA's data sheets. The first name that is a part of the device's decides: names of more words
-    // stand before their beginnings.
+    // come before their beginnings.
     const DEVICES: [(&str, f64); 10] = [
         ("H200", 4800.0),
         ("H100 PCIe", 2000.0),

@@ -28,7 +28,7 @@ pub(super) fn named<T>(model: &str, devices: impl IntoIterator<Item = (&'static 
 /// maker says; `None` for a device that is not in this list.
 pub fn of_device(model: &str, dtype: &str) -> Option<f64> {
     // In units of 10¹². NVIDIA's data sheets, without sparsity. The first name that is a part of the device's decides:
-    // `H200 NVL` stands before `H200`.
+    // `H200 NVL` comes before `H200`.
     const DEVICES: [(&str, [f64; 3]); 9] = [
         ("H200 NVL", [835.5, 417.5, 60.0]),
         ("H200", [989.4, 494.7, 66.9]),

@@ -91,7 +91,7 @@ fn times(mut run: impl FnMut() -> Result<f64>) -> Result<Vec<f64>> {
     Ok(times)
 }
 
-/// Their median.
+/// The median time of the timed runs, in seconds.
 fn median(run: impl FnMut() -> Result<f64>) -> Result<f64> {
     Ok(times(run)?[RUNS / 2])
 }

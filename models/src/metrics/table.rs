@@ -92,7 +92,7 @@ pub enum MetricsError {
     Io {
         /// The table.
         path: PathBuf,
-        /// What failed.
+        /// The error of the file system.
         error: io::Error,
     },
     /// A line that is none of such a table.

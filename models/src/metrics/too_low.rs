@@ -10,10 +10,10 @@ use fulgurite_runtime::device::find_kind;
 use fulgurite_runtime::program::{Ceiling, Profile, Source, Span};
 use serde::Serialize;
 
-/// Bytes a second of a copy that measuring again may give, and of who only reads: a device turns between reading and
-/// writing, and a host reads the lines that a copy writes, which are not counted.
+/// Factors by which a symbol may exceed the measured rate of a copy: measured again, and reading only: a device turns
+/// between reading and writing, and a host reads the lines that a copy writes, which are not counted.
 const COPIES: [f64; 2] = [1.15, 1.6];
-/// Operations a second of products that measuring again may give.
+/// The same for operations a second of products.
 const PRODUCTS: f64 = 1.15;
 /// Shorter times say little.
 const LEAST: Duration = Duration::from_micros(20);
@@ -29,11 +29,11 @@ pub struct TooLow {
     pub device: String,
     /// Which rate: `copy`, in bytes a second, or `products`, in operations a second.
     pub rate: &'static str,
-    /// What is kept.
+    /// The recorded rate.
     pub kept: f64,
     /// What was measured now.
     pub measured: f64,
-    /// What was measured.
+    /// The symbol or copy that was measured.
     pub by: String,
 }
 

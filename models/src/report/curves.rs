@@ -27,7 +27,7 @@ pub(super) struct Curves {
     /// Steps from one row to the next.
     stride: u64,
     pub(super) last: Option<Metrics>,
-    /// Of all steps.
+    /// The time of all steps, in milliseconds.
     pub(super) milliseconds: f64,
     /// Of the last steps, without those that compiled.
     recent: VecDeque<f64>,

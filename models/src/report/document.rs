@@ -35,7 +35,7 @@ pub(super) struct Document<'a> {
     pub(super) steps: (u64, u64),
     pub(super) state: &'a State,
     pub(super) curves: &'a Curves,
-    /// The oldest first.
+    /// Samples of generated text, the oldest first.
     pub(super) samples: &'a [Sample],
     /// Samples that are not among them.
     pub(super) omitted: u64,
@@ -47,7 +47,7 @@ pub(super) struct Document<'a> {
 }
 
 impl Document<'_> {
-    /// The page.
+    /// The page as HTML.
     pub(super) fn html(&self) -> String {
         let body = [
             format!("<h1>{}</h1>\n", shown(self.title)),

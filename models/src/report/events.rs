@@ -17,12 +17,12 @@ pub const EVENTS: &str = "events.jsonl";
 pub struct Event {
     /// The last step that was done by then; 0 before the first.
     pub step: u64,
-    /// What it was.
+    /// The event itself.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What happened.
+/// An event of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum What {
@@ -40,7 +40,7 @@ pub enum What {
     },
     /// Something that people want to know.
     Note {
-        /// In words.
+        /// The message.
         text: String,
     },
 }

@@ -10,7 +10,7 @@ use super::yaml::{Node, Value};
 pub enum DataSet {
     /// Files, patterns and folders of texts to train on, and those to validate with.
     Files {
-        /// To train on.
+        /// Files of training data.
         train: Vec<PathBuf>,
         /// To validate with; none are said if it is empty.
         validation: Vec<PathBuf>,

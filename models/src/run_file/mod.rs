@@ -1,6 +1,6 @@
 //! A run described by a file: YAML with the keys of LitGPT's `pretrain`.
 //!
-//! Each key sets what an option of `train` sets; what the option is called stands beside it in `docs/src/llama.md`. A
+//! Each key sets what an option of `train` sets; `docs/src/llama.md` has the option's name beside it. A
 //! key that is `null` sets nothing. A key that LitGPT does not have is an error with the nearest key, and so is a value
 //! that nothing here implements.
 
@@ -85,7 +85,7 @@ pub enum RunFileError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the file system.
         error: std::io::Error,
     },
     /// What is wrong with a line.

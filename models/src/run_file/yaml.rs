@@ -1,6 +1,6 @@
 //! YAML as settings have it: maps, lists and scalars, each with its line. `saphyr-parser` reads the syntax.
 //!
-//! What a scalar is, a number or a word, is decided by who reads it and knows what it should be: `seed: no` is an error
+//! The reader of a scalar decides whether it is a number or a word: `seed: no` is an error
 //! about a number, and `model_name: 1e3` a name. Anchors, tags and several documents, which no settings need, are
 //! refused: an alias of an alias of a list makes gigabytes of a few lines.
 

@@ -38,9 +38,9 @@ pub enum TorchError {
     /// A pickle that is damaged, or asks for more than tensors.
     #[error("byte {offset} of the pickle: {message}")]
     Pickle {
-        /// Where.
+        /// Offset in the pickle, in bytes.
         offset: usize,
-        /// What is wrong.
+        /// The reason.
         message: String,
     },
     /// A pickle of something else than tensors by name.

@@ -27,7 +27,7 @@ pub const WARM_UP: u64 = 10;
 
 /// The folder of a bench in that of the run.
 pub const FOLDER: &str = "bench";
-/// The file in it that has the figures, where steps were timed; whoever calls [`bench`] writes it.
+/// The file in it that has the figures, where steps were timed; the caller of [`bench`] writes it.
 pub const FILE: &str = "bench.json";
 
 /// What the steps of a run take.
@@ -35,19 +35,19 @@ pub const FILE: &str = "bench.json";
 pub struct Bench {
     /// Parameters of the model.
     pub parameters: usize,
-    /// Of the model.
+    /// Tokens of the model's vocabulary.
     pub vocabulary: usize,
     /// Tokens of a step.
     pub tokens: usize,
     /// Each timed step in milliseconds: from the report of the step before it to its own.
     pub milliseconds: Vec<f64>,
-    /// Their median.
+    /// The median of the times.
     pub median_ms: f64,
     /// A quarter of them is below the first, a quarter above the second.
     pub quartiles_ms: [f64; 2],
     /// The shortest and the longest.
     pub range_ms: [f64; 2],
-    /// By the median.
+    /// Tokens of a step by the median time.
     pub tokens_per_second: f64,
     /// The time in which the host is busy for a step, the median, in microseconds: it makes the batch, enqueues the
     /// step, and tells the report of the step before. Waiting for the device is no part of it. On the host it is the

@@ -13,7 +13,7 @@ pub(super) struct Chunks {
     whole: u64,
     /// What it may use.
     limit: u64,
-    /// What it needs.
+    /// Peak with logits in chunks.
     chunked: u64,
 }
 

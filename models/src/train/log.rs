@@ -60,7 +60,7 @@ pub(super) struct Log<'a> {
     device: Option<Arc<DeviceState>>,
     line: &'a mut dyn FnMut(&str),
     report: &'a mut RunReport,
-    /// Of a step.
+    /// Tokens of a step.
     tokens: f64,
     metrics: MetricsFile,
     /// How long a step would take if the device did nothing but the model's arithmetic, as fast as it can, if that is

@@ -61,7 +61,7 @@ impl<'a> Programs<'a> {
     pub(super) fn new(options: &'a TrainOptions, config: &'a dyn Model, logits: Logits) -> Programs<'a> {
         let (optimizer, count) = (&options.optimizer, options.accumulate);
         let checkpointing = options.activation_checkpointing;
-        // Without clipping the norm takes a pass of its own: who stops notices one step later without it.
+        // Without clipping the norm takes a pass of its own; unless it is measured, `stop` acts one step later.
         let measure = options.nonfinite == OnNonFinite::Skip;
         let step = move |(state, batch, scalars, previous): StepArguments<Tensor>| {
             let guard = Guard { measure, previous: Some(previous) };

@@ -38,7 +38,7 @@ pub(super) struct Run {
     pub(super) done: u64,
     pub(super) batches: Batches,
     pub(super) validation: Vec<Batch>,
-    /// Of a step.
+    /// Tokens of a step.
     pub(super) tokens: usize,
     /// Settings other than those of the checkpoint that it continues from.
     pub(super) changed: Vec<String>,
@@ -264,8 +264,8 @@ fn state_of(
 }
 
 /// Writes the checkpoint, and keeps those before it that are to be kept. Nothing is written if a weight or a moment is
-/// not finite, or the loss of a validation batch: who resumes from there could not go on. Nor if the checkpoint there is
-/// not the one that the run found or saved itself.
+/// not finite, or the loss of a validation batch: a run resumed from there could not go on. Nor if the checkpoint there
+/// is not the one that the run found or saved itself.
 pub(super) fn save(
     path: &Path,
     run: &mut Run,

@@ -87,7 +87,8 @@ impl RunLock {
 impl Drop for RunLock {
     fn drop(&mut self) {
         if self.file.is_some() {
-            // Before the lock is released: whoever opened it sees that it is gone. One that stays locks nobody out.
+            // Before the lock is released: a process that opened it sees that it is gone. One that stays locks nobody
+            // out.
             let _ = std::fs::remove_file(&self.path);
         }
         for folder in &self.made {

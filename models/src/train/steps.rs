@@ -66,7 +66,7 @@ struct Recording(Arc<DeviceState>);
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // Who takes the steps is told why they fail.
+        // A failing step returns its own error.
         let _ = self.0.end_timeline();
     }
 }

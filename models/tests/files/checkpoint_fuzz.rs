@@ -53,7 +53,7 @@ fn seed() -> Checkpoint {
 }
 
 /// A case: the bytes of a damaged file. Every second is damaged within the metadata or the header and signed again, so
-/// that checksum and lengths do not keep the damage from what lies behind them.
+/// that checksum and lengths do not keep the damage from the readers behind them.
 fn case(number: u64, plain: &[u8]) -> Vec<u8> {
     let mut random = Stream::new(number, 0xF022);
     let mut bytes = plain.to_vec();

@@ -14,7 +14,7 @@ use crate::torch_names;
 mod by_name;
 mod cotangents;
 
-/// Where each rule belongs, for rules that stand in the wrong declaration.
+/// Where each rule belongs, for rules in the wrong declaration.
 const ELSEWHERE: [(&str, &[&str]); 4] = [
     ("#[operator]", &OPERATOR_RULES),
     ("#[implementation]", &IMPLEMENTATION_RULES),
@@ -140,14 +140,14 @@ fn attribute_type(ty: &mut Type, errors: &mut Errors) {
     } else if ["Tensor", "Operand"].iter().any(|word| scan::mentions(ty.to_token_stream(), word)) {
         errors.at(
             ty,
-            "tensors stand in signatures as `Tensor`, `Option<Tensor>`, `Vec<Tensor>` or `Operand` (a tensor or a \
+            "signatures write tensors as `Tensor`, `Option<Tensor>`, `Vec<Tensor>` or `Operand` (a tensor or a \
              number)",
         );
         *ty = parse_quote!(bool);
     }
 }
 
-/// Rules in the wrong declaration, and misspelt rules. A helper is called by somebody; such a rule is not.
+/// Rules in the wrong declaration, and misspelt rules. A helper is called by other code; such a rule is not.
 fn names(parts: &Parts, rules: &[Rule], known: &[&'static str], of: &str, errors: &mut Errors) {
     let called = |name: &str| {
         let mut functions = rules.iter().map(|rule| &rule.function).chain(&parts.helpers);

@@ -213,7 +213,7 @@ fn method_name(ident: &Ident) -> Ident {
 fn has_method(operator: &Operator) -> bool {
     let first = operator.signature.params.first();
     let on_tensor = first.is_some_and(|param| param.ident == "input" && matches!(param.kind, ParamKind::Tensor(_)));
-    // A prim, or an operator that says a prefixed name, stands below an operator of the same name, which has the
+    // A prim, or an operator that says a prefixed name, comes below an operator of the same name, which has the
     // method.
     let below = match &operator.options.name {
         Some(name) => name.value().contains("::"),

@@ -40,7 +40,7 @@ pub fn mask_as_four(mask: Tensor) -> Tensor {
     if mask.rank() == 4 { mask } else { prims::reshape(mask, extents_of_mask(&mask.shape())) }
 }
 
-/// Heads of a position beside each other, [B, L, H, E], in the form of `like`, whose heads lie one after another.
+/// Heads of a position beside each other, [B, L, H, E], in the form of `like`, whose heads are one after another.
 #[track_caller]
 pub fn as_before(tensor: Tensor, like: Tensor) -> Tensor {
     let apart = prims::permute(tensor, [0, 2, 1, 3]);
@@ -238,8 +238,8 @@ impl Attended<'_> {
         [scores, slopes]
     }
 
-    /// The results [B, L, H, V], and the logarithm of the sum of each row's exponentials [B, H, L], +infinity for who
-    /// sees nothing.
+    /// The results [B, L, H, V], and the logarithm of the sum of each row's exponentials [B, H, L], +infinity for a
+    /// query that sees nothing.
     pub fn forward(&self) -> (ArrayD<f64>, ArrayD<f64>) {
         self.forward_with(&Changes::default())
     }

@@ -3,8 +3,8 @@ use fulgurite_ops_macros::operator;
 use super::promotion::{cast, position, result_type};
 use crate::prims;
 
-/// Tensors one after another along `dim`, in the type they meet in. As in PyTorch, tensors of shape `[0]` may stand
-/// among others.
+/// Tensors one after another along `dim`, in the type they meet in. As in PyTorch, tensors of shape `[0]` may be among
+/// others.
 #[operator(torch = "cat")]
 pub mod cat {
     fn cat(tensors: Vec<Tensor>, #[default(0)] dim: i64) -> Tensor;

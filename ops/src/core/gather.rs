@@ -71,7 +71,7 @@ pub(crate) fn at_least_1d(tensor: fulgurite_runtime::Tensor) -> fulgurite_runtim
     if tensor.rank() == 0 { prims::reshape(tensor, [1]) } else { tensor }
 }
 
-/// For references: fails unless every index lies below `extent`.
+/// For references: fails unless every index is below `extent`.
 pub(crate) fn in_range(
     index: &fulgurite_runtime::rules::ArrayD<i64>,
     extent: usize,

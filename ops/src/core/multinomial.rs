@@ -6,7 +6,7 @@ use crate::prims;
 use crate::prims::checks;
 
 /// Draws `num_samples` positions from each row of weights, with replacement: the position of the first partial sum of
-/// the row's weights that lies above a uniform number times their total. `generator` holds seed and offset as two i64.
+/// the row's weights that is above a uniform number times their total. `generator` holds seed and offset as two i64.
 /// A row with a weight that is negative, infinite or no number, or with no weight above zero, is an error when the
 /// program runs. Unlike PyTorch, drawing without replacement is only offered for one sample, where there is no
 /// difference.

@@ -222,7 +222,7 @@ pub fn fills(name: &str, value: Scalar, dtype: DType, code: &'static str) -> Res
         DType::Bool => return Ok(()),
         DType::U8 => Some((-255.0, 255.0)),
         DType::I32 => Some((f64::from(i32::MIN), f64::from(i32::MAX))),
-        // The largest is no f64; the next number that is one lies above it.
+        // The largest is no f64; the next number that is one is above it.
         DType::I64 => Some((i64::MIN as f64, 9_223_372_036_854_774_784.0)),
         DType::F16 => Some((-65_504.0, 65_504.0)),
         DType::BF16 => Some((-BF16_MAX, BF16_MAX)),

@@ -50,7 +50,7 @@ operators! {
     }
 }
 
-// Declares functions that keep the element type; `integers` says what becomes of them.
+// Declares functions that keep the element type; `integers` says how they treat these.
 operators! {
     #[operator(torch = $torch)]
     pub mod $name {

@@ -4,7 +4,7 @@ use super::promotion::constant_like;
 use crate::prims;
 
 /// `input`, of which `copy` has the values rounded to another element type: where the result is converted to that type,
-/// the copy is read and nothing is converted. Who updates `input` updates `copy` with it. Gradients are those of
+/// the copy is read and nothing is converted. An update of `input` must update `copy` with it. Gradients are those of
 /// `input`; none flows to the copy.
 ///
 /// Nothing checks that the values are the same. A program whose rewrites are off converts, and never reads the copy.

@@ -9,13 +9,13 @@ use crate::prims;
 /// and of the result's gradient. What is larger is cut off there; 0 stands for the largest number of the 8-bit format.
 ///
 /// The gradient of `largest` is no derivative: it has the largest magnitudes of `input`, of `weight` and of the
-/// result's gradient, as they were. Whoever trains gives these, or the largest of the last steps, to the next one;
+/// result's gradient, as they were. The training loop passes these, or the largest of the last steps, to the next step;
 /// but not those that are infinite or NaN, with which every result would be NaN. The first step needs figures from
 /// elsewhere. Micikevicius et al., "FP8 Formats for Deep Learning", 2022.
 #[operator(
     autocast = low,
     autocast_keeps(largest),
-    waive(largest = "who computes in more than 8 bits needs no factors")
+    waive(largest = "kernels that compute in more than 8 bits need no factors")
 )]
 pub mod delayed_linear {
     fn delayed_linear(
@@ -109,7 +109,7 @@ pub mod delayed_linear {
 #[operator(
     no_grad = "gradients of layers of 8 bits are not differentiated again",
     autocast = keep,
-    waive(largest = "who computes in more than 8 bits needs no factors")
+    waive(largest = "kernels that compute in more than 8 bits need no factors")
 )]
 pub mod delayed_linear_backward {
     #[results(d_input, d_weight, seen)]

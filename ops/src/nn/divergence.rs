@@ -11,7 +11,7 @@ use crate::prims::{self, checks};
 attribute_enum! {
     /// The reduction of the terms of a divergence, one for each element.
     pub enum DivergenceReduction {
-        /// They stay.
+        /// The terms are not reduced.
         None = "none",
         /// Their mean over all elements.
         Mean = "mean",

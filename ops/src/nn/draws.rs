@@ -8,7 +8,7 @@ use fulgurite_runtime::testing::rules::TestRules;
 use crate::prims::uniform;
 
 /// For references: what `prims::uniform` draws in [0, 1), by its own reference: the numbers are its business, not that
-/// of who uses them.
+/// of its callers.
 pub fn draws(size: &[usize], dtype: DType, generator: &ReferenceTensor) -> Result<ArrayD<f64>> {
     let arguments = uniform::with(size, 0.0, 1.0, dtype, generator.clone()).into_arguments();
     let rule = TestRules::of(&uniform::OPERATOR)

@@ -15,7 +15,7 @@ use crate::prims;
 ///
 /// Rows are computed in chunks, as in [`fused_linear_cross_entropy`](mod@super::fused_linear_cross_entropy), so that
 /// the logits of all rows never exist. Where gradients are asked for they are computed in the forward pass, while a
-/// chunk's logits exist; the teacher's only if somebody reads them.
+/// chunk's logits exist; the teacher's only if the program reads them.
 #[operator(autocast = low)]
 pub mod fused_linear_jsd {
     fn fused_linear_jsd(

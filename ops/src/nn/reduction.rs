@@ -9,11 +9,11 @@ use crate::prims;
 attribute_enum! {
     /// The reduction of the elements' losses.
     pub enum Reduction {
-        /// They stay.
+        /// The losses are not reduced.
         None = "none",
         /// Their weighted mean.
         Mean = "mean",
-        /// Their sum.
+        /// The sum of the losses.
         Sum = "sum",
     }
 }

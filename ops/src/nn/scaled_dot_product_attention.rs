@@ -9,9 +9,9 @@ use crate::prims::checks::{self, same_dtype};
 
 /// `softmax(query · keyᵀ · scale + mask) · value` over query [..., H, L, E], key [..., H, S, E], value [..., H, S, V];
 /// out [..., H, L, V]. Leading dimensions broadcast. `scale` is 1/√E if absent. `attn_mask` broadcasts to [..., H, L,
-/// S]: booleans say who may be attended to, numbers are added. `is_causal` lets position i attend to 0 to i. With
-/// `enable_gqa` key and value may have fewer heads H', each for H / H' queries; their other leading dimensions are then
-/// those of query. A row that may attend to nothing gives zeros. Vaswani et al., 2017.
+/// S]: booleans say which keys may be attended to, numbers are added. `is_causal` lets position i attend to 0 to i.
+/// With `enable_gqa` key and value may have fewer heads H', each for H / H' queries; their other leading dimensions are
+/// then those of query. A row that may attend to nothing gives zeros. Vaswani et al., 2017.
 #[operator(
     torch = "nn.functional.scaled_dot_product_attention",
     autocast = low,

@@ -69,7 +69,7 @@ pub mod sparsemax {
 pub fn plain_sparsemax(row: &[f64]) -> Vec<f64> {
     let top = largest(row);
     let centred: Vec<f64> = row.iter().map(|x| x - top).collect();
-    // What lies below the mean excess of the support so far is not in it, until nothing changes.
+    // Values below the mean excess of the support so far are not in it; repeated until nothing changes.
     let mut support = centred.clone();
     loop {
         let tau = (support.iter().sum::<f64>() - 1.0) / support.len() as f64;

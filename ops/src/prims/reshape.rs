@@ -24,7 +24,7 @@ pub mod reshape {
         if input.meta.is_empty() {
             return Some(View { strides: vec![0; shape.len()], offset: 0 });
         }
-        // Runs of dimensions that lie behind one another without a gap, innermost first: elements and inner stride.
+        // Runs of dimensions that follow one another without a gap, innermost first: elements and inner stride.
         let mut runs: Vec<(usize, isize)> = Vec::new();
         let mut end = None;
         for (&extent, &stride) in

@@ -195,7 +195,7 @@ pub fn replaced(
     }
 }
 
-/// For references: fails unless every index lies below `size`.
+/// For references: fails unless every index is below `size`.
 pub fn check_indices(index: &ReferenceTensor, dim: usize, size: usize) -> Result<()> {
     match index.integers().iter().find(|value| usize::try_from(**value).map_or(true, |value| value >= size)) {
         Some(value) => Err(Failure::new(

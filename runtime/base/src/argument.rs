@@ -317,7 +317,7 @@ pub enum Arg<V> {
     Optional(Option<V>),
     /// A list of tensors.
     List(Vec<V>),
-    /// An attribute; also the number that stands where a tensor could.
+    /// An attribute; also a number in place of a tensor.
     Attribute(Attribute),
 }
 

@@ -9,8 +9,8 @@ use crate::operator::RuleSet;
 /// The arithmetic of an elementwise operator, and the run-time numbers it was given.
 pub type ScalarRule = &'static (dyn Fn(&[Arg<TensorMeta>]) -> (ScalarProgram, Vec<f64>) + Send + Sync);
 
-/// What an operator does with elements, where it is no arithmetic on them: what those who make one kernel of several
-/// operators must know. Declared by `elements = ...`.
+/// What an operator does with elements, where it is no arithmetic on them: what a generator of fused kernels must know.
+/// Declared by `elements = ...`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Elements {
     /// Each element in another type.

@@ -383,7 +383,7 @@ impl Array {
             .get(dim)
             .ok_or_else(|| wrong("dim", format!("{dim} is out of range for {}", self.0.form.meta)))?;
         if start > end || end > extent || step == 0 {
-            let message = format!("{start}..{end} step {step} does not lie in dimension {dim} of {}", self.0.form.meta);
+            let message = format!("{start}..{end} step {step} is not within dimension {dim} of {}", self.0.form.meta);
             return Err(Error::Array { method: "slice", message });
         }
         let mut shape = self.shape().to_vec();

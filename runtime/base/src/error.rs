@@ -164,7 +164,7 @@ pub enum Error {
     NoGradient {
         /// The operator without a rule.
         operator: String,
-        /// Why.
+        /// The reason of the refusal.
         reason: String,
         /// Where it was called.
         stack: CallStack,
@@ -234,7 +234,7 @@ pub enum Error {
         resident: u64,
         /// The arena.
         transient: u64,
-        /// What is allowed.
+        /// The limit in bytes.
         limit: u64,
         /// What else was planned, `; ...`, or nothing.
         tried: String,
@@ -260,7 +260,7 @@ pub enum Error {
     Run {
         /// The operator that ran, behind the one that the author called: `embedding: prims::index_select`.
         operator: String,
-        /// What is wrong.
+        /// The failure of the rule.
         failure: Failure,
         /// The line of the trace.
         line: Box<str>,

@@ -89,7 +89,7 @@ pub type DefaultRule = &'static (dyn Fn() -> Attribute + Send + Sync);
 pub struct ParamDef {
     /// Its name, PyTorch's where the operator mirrors one.
     pub name: &'static str,
-    /// What it is.
+    /// Tensor, list of tensors, or attribute.
     pub kind: ParamKind,
     /// Its type in words: `tensor`, `float?`, `int[]`, ...
     pub type_name: TypeName,
@@ -302,7 +302,7 @@ pub struct OperatorDef {
     pub torch: Option<&'static str>,
     /// Parameters in order.
     pub params: &'static [ParamDef],
-    /// What it returns.
+    /// The results by number and name.
     pub results: ResultsDef,
     /// Declared effects.
     pub effects: Effects,

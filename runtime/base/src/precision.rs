@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// The precision of an executor: a fact of it, from which the tolerances of its generated tests follow. The lower ones
-/// have no order: whoever asks for one of them asks for no other.
+/// have no order: asking for one of them excludes the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Precision {
     /// IEEE arithmetic in the element type, or in f32 for those of 16 bits.

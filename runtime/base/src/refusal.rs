@@ -3,7 +3,7 @@
 /// Why an executor does not take a symbol.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Refusal {
-    /// Who refused.
+    /// The executor that refused.
     pub executor: &'static str,
     /// Why, as a sentence.
     pub reason: String,

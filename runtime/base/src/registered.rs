@@ -27,7 +27,7 @@ pub struct Need {
     pub record: &'static AnyRecord,
 }
 
-/// A record, and who brought it.
+/// A record, and the place of its registration.
 pub struct Entry {
     /// What it is, in a word: `operator`, `executor`, ...
     pub what: &'static str,

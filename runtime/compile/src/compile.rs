@@ -86,7 +86,7 @@ pub struct Options {
 /// Stages that are only shown do not, unless [`Options::choices`] are given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Choose {
-    /// As the device's kind has it by default, unless executors are named: a list that somebody made is an order.
+    /// As the device's kind has it by default, unless executors are named: an explicit list is kept as it is.
     #[default]
     Auto,
     /// Not at all: the list decides.
@@ -114,7 +114,7 @@ pub struct UserTransform {
     pub name: String,
     /// Trace in, trace out.
     pub apply: Arc<TransformFn>,
-    /// Where it runs.
+    /// The stage at which it runs.
     pub place: Place,
 }
 
@@ -192,7 +192,7 @@ impl Options {
         Ok(self)
     }
 
-    /// Who is asked for the calls of a program for `target`.
+    /// The executors that are asked for the calls of a program for `target`.
     pub fn ranking<'a>(&'a self, executors: &'a [&'static ExecutorDef], target: &'a Target, of: &Trace) -> Ranking<'a> {
         Ranking::new(executors, target, self.choices.as_deref()).of_program(of)
     }
@@ -248,7 +248,7 @@ pub struct Stage {
     pub name: String,
     /// The trace at its end.
     pub trace: Trace,
-    /// Of a stage that differentiates (`autodiff`, `vjp`): who supplied the rule of each call, in the order of the
+    /// Of a stage that differentiates (`autodiff`, `vjp`): the source of the rule of each call, in the order of the
     /// program.
     pub gradients: Vec<GradientRule>,
     /// Of a stage that asks executors (`autodiff`, `vjp`, `claim`): what was recorded of the calls, each once.
@@ -393,7 +393,7 @@ impl Stages {
         Ok(())
     }
 
-    /// Who runs what, and where every value is kept.
+    /// The executor of each line, and where every value is kept.
     fn place(&mut self, options: &Options, executors: &[&'static ExecutorDef]) -> Step {
         if !self.done("plan_memory") {
             if !self.done("claim") {
@@ -403,7 +403,7 @@ impl Stages {
             let ranking = options.ranking(executors, &target, self.last());
             self.make("claim", |trace, fuel| {
                 let claimed = claim::claim(trace, &ranking, fuel)?;
-                // Decompositions bring symbols that nobody reads and symbols that stand elsewhere already.
+                // Decompositions bring symbols that nothing reads and symbols that the program has already.
                 let merged = dce::live(cse::merge(&claimed.block)).canonical();
                 let block = claim::without_bodies(merged);
                 Ok(Trace { block, ..claimed })
@@ -471,7 +471,7 @@ impl Stages {
         Gathered { wanted: std::mem::take(&mut self.wanted), peak: Some(plan::memory_use(self.last()).peak()) }
     }
 
-    /// As [`Stages::make`], of a transform that differentiates: who supplied the rules is kept with the stage.
+    /// As [`Stages::make`], of a transform that differentiates: the sources of the rules are kept with the stage.
     fn make_with_rules(
         &mut self,
         name: &str,

@@ -1,5 +1,5 @@
-//! From an acquired trace to a planned one: the transforms, autodiff, rewriting, who runs a call, the order of the
-//! stages; and what a running program registers. It makes no program and runs nothing.
+//! From an acquired trace to a planned one: the transforms, autodiff, rewriting, the executor of each call, the order
+//! of the stages; and what a running program registers. It makes no program and runs nothing.
 
 pub mod choices;
 pub mod compile;

@@ -17,7 +17,7 @@ pub struct Comparison {
     pub before: Totals,
     /// The cost of the second.
     pub after: Totals,
-    /// What differs.
+    /// The lines that differ.
     pub changes: TraceDiff,
 }
 

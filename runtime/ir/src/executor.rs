@@ -259,7 +259,8 @@ pub fn find_executor(name: &str) -> Result<&'static ExecutorDef> {
     })
 }
 
-/// The executor's own name, or a copy that lives forever: who refused a symbol need not be linked into this program.
+/// The executor's own name, or a copy that lives forever: an executor that refused a symbol need not be linked into
+/// this program.
 pub fn interned_name(name: &str) -> &'static str {
     static NAMES: Mutex<Option<FxHashSet<&'static str>>> = Mutex::new(None);
     if let Ok(executor) = find_executor(name) {

@@ -13,11 +13,11 @@ pub struct KernelRules {
     pub plan: Option<PlanRule>,
     /// Whether the kernel takes operands of any strides; otherwise it gets contiguous ones.
     pub strided: bool,
-    /// If results may have strides: how many of their last dimensions must lie as they would in a contiguous tensor (1:
-    /// rows without gaps, at any distance from each other). Otherwise results are contiguous.
+    /// If results may have strides: how many of their last dimensions must be as they would be in a contiguous tensor
+    /// (1: rows without gaps, at any distance from each other). Otherwise results are contiguous.
     pub strided_results: Option<usize>,
-    /// Whether a result may be written over an operand: the kernel has read the elements of an operand that lie at a
-    /// place before it writes that place of a result. The n-th tensor of a list belongs to the n-th result alone.
+    /// Whether a result may be written over an operand: the kernel has read the elements of an operand at a place
+    /// before it writes that place of a result. The n-th tensor of a list belongs to the n-th result alone.
     pub in_place: bool,
     /// The parameters over which alone a result may be written; empty if over any.
     pub in_place_over: &'static [&'static str],

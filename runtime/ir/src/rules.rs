@@ -32,7 +32,7 @@ impl Arguments {
         Arguments(arguments.to_vec())
     }
 
-    /// One by one.
+    /// The list of the arguments.
     pub fn into_inner(self) -> Vec<Arg<Tensor>> {
         self.0
     }

@@ -18,7 +18,7 @@ pub struct Traffic<'a> {
 }
 
 impl<'a> Traffic<'a> {
-    /// Of a block.
+    /// The traffic of a block.
     pub fn of(block: &'a Block) -> Traffic<'a> {
         let mut behind = FxHashMap::default();
         for symbol in block.symbols.iter().filter(|symbol| symbol.executor == Some(VIEW)) {

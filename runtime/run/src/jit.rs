@@ -147,7 +147,7 @@ impl<O> Compiled<O> {
         donations(self.program.trace())
     }
 
-    /// Who supplied which gradient rule, who took which symbol, why others did not, and what was measured.
+    /// Which executor supplied which gradient rule and took which symbol, why others did not, and what was measured.
     pub fn explain(&self) -> String {
         explain(&self.stages)
     }

@@ -42,7 +42,7 @@ pub fn compile_split(trace: Trace, wrt: &[usize], of: &[usize], options: &Option
 /// # Errors
 /// If a stage does not verify, or a program cannot be prepared.
 pub fn prepare(programs: &Programs, options: &Options) -> Result<(Program, Program)> {
-    // Whoever has the stages may have changed them.
+    // The caller may have changed the stages.
     [&programs.forward, &programs.backward].into_iter().try_for_each(|stages| last_of(stages)?.verify())?;
     prepare_trusted(programs, options)
 }
@@ -99,7 +99,7 @@ pub fn with_records<'a>(options: &'a Options, target: &Target) -> Cow<'a, Option
 }
 
 /// Whether the fastest implementations are wanted. By default not where a list was made, or what was asked for is not
-/// the usual program: somebody is looking for something.
+/// the usual program: the caller is looking for a fault.
 fn wanted(options: &Options, device: Device) -> bool {
     let usual = || {
         options.executors.is_none() && options.fuse && options.batch && options.pad && options.fuel == Fuel::UNLIMITED

@@ -68,7 +68,7 @@ impl Workspace {
         Ok(workspace)
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -138,7 +138,7 @@ fn rendered(messages: &[Value]) -> String {
     messages.iter().filter_map(|message| message["rendered"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// The mutants in whose replacements errors lie; where an error lies in none, the innermost around it.
+/// The mutants whose replacements contain errors; for an error in none, the innermost around it.
 fn blamed(messages: &[Value], woven: &[(String, Woven)]) -> Vec<usize> {
     let mut bad = Vec::new();
     for message in messages {

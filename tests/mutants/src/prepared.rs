@@ -63,7 +63,7 @@ impl Prepared {
         fs::write(folder.join(LIST), self.mutants.iter().map(line).collect::<String>())
     }
 
-    /// What [`Prepared::write`] wrote.
+    /// Reads the files of [`Prepared::write`].
     pub fn read(folder: &Path) -> Result<Prepared, String> {
         let path = folder.join(LIST);
         let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;

@@ -37,7 +37,7 @@ struct Functions {
     helpers: BTreeSet<String>,
     /// Paths, by the function that mentions them; `None` is everything that is no helper.
     mentions: BTreeMap<Option<String>, Vec<Vec<String>>>,
-    /// What `use` names.
+    /// Paths of `use` items.
     imports: Vec<Vec<String>>,
     families: BTreeSet<String>,
     /// Names of variables.
@@ -110,7 +110,7 @@ fn functions(source: &str) -> Functions {
     found
 }
 
-/// What `let` names.
+/// Adds the names that `let` binds.
 fn variables(trees: &[TokenTree], found: &mut BTreeSet<String>) {
     for (at, tree) in trees.iter().enumerate() {
         if is(tree, "let") {

@@ -146,7 +146,7 @@ mod write_past_the_end_by_careless {
     fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
         let values = super::negate(&input);
         fulgurite_kernels::access::write_f64(out, &values);
-        // SAFETY: 15 f32 lie in a buffer of 64 bytes, so that the sixteenth is memory of the buffer, but not of the
+        // SAFETY: 15 f32 are in a buffer of 64 bytes, so that the sixteenth is memory of the buffer, but not of the
         // tensor.
         unsafe { out.as_mut_ptr().cast::<f32>().add(values.len()).write(7.0) };
         Ok(())
@@ -196,12 +196,12 @@ mod strides_ignored_by_careless {
     fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
         let strides = fulgurite_kernels::view::contiguous_strides(input.shape());
         let out = out.as_mut_slice::<f32>().ok_or_else(|| Failure::new("Layout", "not contiguous"))?;
-        // Only the first row, wherever it lies, and then as if the others followed: what lies there is read no further
-        // than the widest stride reaches.
+        // Only the first row, wherever it is, and then as if the others followed: memory there is read no further than
+        // the widest stride reaches.
         let reach: isize = input.shape().iter().zip(input.strides()).map(|(n, s)| (*n as isize - 1) * s).sum();
         for (i, out) in out.iter_mut().enumerate() {
             let at = (i as isize * strides[1]).min(reach);
-            // SAFETY: an element between the first and the last of the view lies in its buffer.
+            // SAFETY: an element between the first and the last of the view is in its buffer.
             *out = -unsafe { input.as_ptr().cast::<f32>().offset(at).read() };
         }
         Ok(())

@@ -13,7 +13,7 @@ use fulgurite_runtime::{DType, Device, TensorMeta};
 
 use super::measured::{list, program};
 
-/// A record of `choices::next` on 100 elements: who has it by the list, and another with these times.
+/// A record of `choices::next` on 100 elements: the executor that the list gives, and another with these times.
 fn entry(winner: &str, [listed, other]: [&str; 2], [alone, beside]: [f64; 2]) -> Arc<Entry> {
     let Machine { device, libraries } = Machine::of(Device::CPU).unwrap();
     let meta = Arg::Tensor(TensorMeta::new([100], DType::F32, Device::CPU));
@@ -35,7 +35,7 @@ fn confirmed(first: &str, entry: Arc<Entry>) -> (Entry, Vec<(Option<String>, boo
     confirmed_after(first, entry, None)
 }
 
-/// The same where `recorded` is who an earlier record of the call has.
+/// The same where `recorded` is the winner of an earlier record of the call.
 fn confirmed_after(first: &str, entry: Arc<Entry>, recorded: Option<&str>) -> (Entry, Vec<(Option<String>, bool)>) {
     let options = Options { executors: Some(list(&[first, "cpu"])), ..Options::default() };
     let mut tried = Vec::new();
@@ -79,7 +79,7 @@ fn who_is_faster_in_one_way_only_is_tried_in_the_program() {
         assert_eq!((kept.winner.as_str(), tried), ("prompt", vec![(Some("tardy".to_owned()), false)]));
         assert_eq!(kept.note, None);
     }
-    // Who is slower in both is not tried, nor who is as fast.
+    // A candidate that is slower in both is not tried, nor one that is as fast.
     for times in [[150.0, 150.0], [99.0, 99.0]] {
         let (kept, tried) = confirmed("tardy", entry("tardy", ["tardy", DECOMPOSED], times));
         assert_eq!((kept.winner.as_str(), tried), ("tardy", vec![]));

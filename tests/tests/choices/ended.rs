@@ -1,5 +1,5 @@
 //! A candidate that ends its process is skipped by the next one, tried again by the one after that, and then skipped
-//! for good: who ended the process may have been somebody who pressed Ctrl-C.
+//! for good: the user may have ended the process by Ctrl-C.
 
 use std::path::Path;
 use std::process::Command;
@@ -99,7 +99,7 @@ fn end_a_process(folder: &Path, by: &str) {
     assert!(!child.status.success(), "{child:?}");
 }
 
-/// What [`end_a_process`] runs.
+/// The test that [`end_a_process`] runs in a child process.
 #[test]
 fn a_child() {
     if let Some(folder) = std::env::var_os(CHILD) {
@@ -191,7 +191,7 @@ fn who_measures_again_reads_no_record_and_tries_all_candidates() {
     explained(records().again());
     assert_ne!(kept().tried[0].outcome, wrong.tried[0].outcome, "the record is another");
 
-    // Whoever ended a process is tried, and no longer blamed.
+    // The candidate that ended a process is tried, and no longer blamed.
     std::fs::remove_file(&Records::kept(folder)[0].path).unwrap();
     end_a_process(folder, "running");
     assert_eq!(Records::ended(folder).len(), 1);

@@ -90,7 +90,7 @@ fn an_epilogue_is_a_part_of_the_product_unless_a_record_says_otherwise() {
             said.contains(&format!("choice of {operator}(")) && said.contains("decomposed of cublaslt 30.0 us"),
             "{said}"
         );
-        // The trace names who won, and nothing else of the record.
+        // The trace names the winner, and nothing else of the record.
         assert!(!text.contains("refused") && !text.contains("30.0"), "{text}");
     }
     let all: Vec<Entry> = fused().iter().map(|(operator, metas)| apart(operator, metas)).collect();

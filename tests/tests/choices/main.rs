@@ -1,4 +1,4 @@
-//! The best implementation wins: what a record says decides who runs a call, in every stage alike.
+//! The best implementation wins: a record decides which executor runs a call, in every stage alike.
 
 mod confirmed;
 mod ended;
@@ -34,7 +34,7 @@ pub mod listed {}
 #[executor(device = "cpu")]
 pub mod unlisted {}
 
-/// Rounds.
+/// An executor that rounds to TF32.
 #[executor(device = "cpu", precision = tf32)]
 pub mod rounding {}
 
@@ -156,7 +156,7 @@ fn the_recorded_winner_comes_before_the_list() {
     let told =
         "choice of choices::doubled(input: f32[4, 8]), forward: decomposed of listed 30.0 us, decomposed 20.0 us";
     assert!(said.contains(told), "{said}");
-    // Whoever is not in the list takes part all the same.
+    // A winner that is not in the list takes part all the same.
     let unlisted = staged(&program(&[4, 8]), &[entry("unlisted", Purpose::Forward)]);
     assert!(claimed(&unlisted).contains(" mul("));
     // Another shape is another call.

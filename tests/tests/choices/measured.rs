@@ -25,13 +25,13 @@ pub mod prompt {}
 #[executor(device = "cpu")]
 pub mod failing {}
 
-/// `input + 1`, as a prim: what takes its time is who runs it.
+/// `input + 1`, as a prim: its time depends on the executor.
 #[operator(name = "choices::next")]
 pub mod next {
     fn next(input: Tensor<Floating>) -> Tensor;
 
     fn decomposition(input: Tensor) -> Tensor {
-        // So many passes that whoever adds at once is faster, however many threads the machine has.
+        // So many passes that an executor that adds at once is faster, however many threads the machine has.
         let mut sum = input + 1.0;
         for _ in 0..20 {
             sum = sum.exp().log();

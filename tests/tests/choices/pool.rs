@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 /// Set in the process that compiles.
 const CHILD: &str = "CHOICES_IN_A_POOL";
-/// Measuring takes seconds; who waits for ever waits longer than this.
+/// Measuring takes seconds; a deadlock lasts longer than this.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 fn compiled_by_all_workers() {

@@ -39,7 +39,7 @@ pub mod kept_layer {
     }
 }
 
-/// Adds one to `input` where it lies.
+/// Adds one to `input` in place.
 #[operator(prim, no_grad = "a test", effects(mutates(input)))]
 pub mod add_one {
     fn add_one(input: Tensor<Floating>) -> Tensor;

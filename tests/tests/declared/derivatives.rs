@@ -425,7 +425,7 @@ mod square_plus_one_by_loud {
     }
 }
 
-/// The trace and `explain` say who supplied the gradient rule of a call, and why the others did not.
+/// The trace and `explain` name the source of the gradient rule of a call, and why others did not supply it.
 #[test]
 fn who_supplied_a_gradient_rule_is_said() -> Result<()> {
     let compiled = |executors: &[&str], length: usize| {

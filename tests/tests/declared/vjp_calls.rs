@@ -1,4 +1,4 @@
-//! Forward and backward as two programs, called: how many are kept, who compiles them, what is donated, where
+//! Forward and backward as two programs, called: how many are kept, which call compiles them, what is donated, where
 //! cotangents are, and how much is saved.
 
 use std::sync::{Mutex, OnceLock};
@@ -88,10 +88,10 @@ fn what_is_saved_is_not_donated() -> Result<()> {
     let gradients = pullback.call([("a", ones(3)), ("b", ones(3))])?;
     assert_eq!(gradients.of("a")?.to_vec::<f32>()?, [1.0; 3]);
     assert_eq!(gradients.of("b")?.to_vec::<f32>()?, [4.0, 6.0, 8.0]);
-    // What somebody else still holds is not written over.
+    // What another array still shares is not written over.
     let held = ones(3);
     let message = f.call((held.clone(), b()?)).map(drop).unwrap_err().to_string();
-    assert!(message.contains("'a'") || message.contains("donated but somebody else"), "{message}");
+    assert!(message.contains("'a'") || message.contains("donated but another array"), "{message}");
     Ok(())
 }
 

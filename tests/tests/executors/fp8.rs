@@ -1,5 +1,5 @@
-//! Linear layers whose operands are rounded to 8 bits: who takes them, what is refused, and how large the error is;
-//! with factors found in the step, and with factors known before.
+//! Linear layers whose operands are rounded to 8 bits: which executors take them, what is refused, and how large the
+//! error is; with factors found in the step, and with factors known before.
 
 use std::collections::BTreeMap;
 

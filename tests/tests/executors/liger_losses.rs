@@ -27,7 +27,7 @@ fn by_liger<'a>(block: &'a Block, name: &str) -> Vec<&'a BoundSymbol> {
     block.symbols.iter().filter(own).collect()
 }
 
-/// Where a value lies, whatever value it shares its memory with.
+/// The memory of a value, whatever value it shares it with.
 fn memory(block: &Block, id: ValueId) -> Option<Storage> {
     match &block.value(id).storage {
         Some(Storage::Shared(of)) => memory(block, *of),

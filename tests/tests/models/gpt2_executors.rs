@@ -1,4 +1,4 @@
-//! What becomes of a training step of GPT-2 where hand-written kernels stand first in the list of executors. No device
+//! A training step of GPT-2 where hand-written kernels come first in the list of executors. No device
 //! is needed.
 
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ fn all_parameters_are_updated_by_one_region_where_they_are() {
     // Gradients are scaled inside it.
     assert_eq!(regions[0].body.as_ref().unwrap().symbols.len(), 1 + CONFIG.parameters().len());
     assert!(!planned.symbols.iter().any(|symbol| symbol.name() == "optim::scale_all"));
-    // Parameters and moments are donated: each result lies over the input of its own name.
+    // Parameters and moments are donated: each result overwrites the input of its own name.
     for id in &regions[0].results {
         let Some(Storage::Shared(over)) = planned.value(*id).storage else {
             panic!("{} has memory of its own", planned.value(*id).name)

@@ -215,7 +215,7 @@ fn statements(trace: &Trace) -> Vec<String> {
     for line in text.lines() {
         let indent = line.len() - line.trim_start().len();
         match statements.last_mut() {
-            // A line that goes on, and who refused it.
+            // A continued line, and its refusals.
             Some(statement) if indent >= last + 4 || line.trim_start().starts_with("refused by ") => {
                 *statement = format!("{statement} {}", line.trim());
             }

@@ -1,5 +1,5 @@
-//! What becomes of a Llama where the kernels of `liger` are first in the list of executors, and of one where they are
-//! not. No device is needed.
+//! A Llama where the kernels of `liger` are first in the list of executors, and one where they are not. No device is
+//! needed.
 
 use std::collections::BTreeMap;
 

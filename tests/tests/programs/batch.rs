@@ -172,7 +172,7 @@ fn readers_of_results_follow_the_batch() {
     assert_close(&values(before, layers), &values(batched, layers));
 }
 
-/// A part of a batch would be copied for who is given it.
+/// A part of a batch would be copied for the caller.
 #[test]
 fn gradients_that_are_returned_are_no_parts() {
     let metas: Vec<TensorMeta> =
@@ -219,7 +219,7 @@ fn fuel_is_burned_for_each_batch() {
     assert!(counts.is_sorted_by(|a, b| a > b), "{counts:?}");
 }
 
-/// Operands that the caller brings would be copied to stand side by side, and large calls fill a device by themselves.
+/// Operands that the caller brings would be copied to be adjacent, and large calls fill a device by themselves.
 #[test]
 fn what_would_be_copied_or_is_large_is_left_alone() {
     assert_eq!(with_operands([32, 16], 5), [false, true]);

@@ -141,7 +141,7 @@ fn other_sums_have_kernels_of_their_own() {
     }
 }
 
-/// Whoever reads a sum of columns is no part of its region.
+/// Readers of a sum of columns are not in its region.
 #[test]
 fn what_reads_a_sum_comes_behind_the_region() {
     let normed: Function = |x| {

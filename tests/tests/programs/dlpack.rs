@@ -85,7 +85,7 @@ fn memory_of_others_is_not_donated() {
     let f = jit(|x: Tensor| x + 1.0).arguments(["x"]).results(["x"]).donate("x");
     let array = deleted.array(&[1.0, 2.0], &[2], None, 0);
     let error = f.call(array.clone()).unwrap_err().to_string();
-    assert!(error.contains("'x'") && error.contains("belongs to somebody else"), "{error}");
+    assert!(error.contains("'x'") && error.contains("belongs to another library"), "{error}");
     assert_eq!(values(&f.call(array.to_contiguous().unwrap()).unwrap()), [2.0, 3.0]);
     assert_eq!(values(&array), [1.0, 2.0]);
     drop(array);
@@ -174,7 +174,7 @@ fn exports_keep_their_arrays_and_say_what_may_be_done_with_them() {
     assert_eq!((values(&copy), deleted.count()), (vec![1.0, 2.0], 1));
 }
 
-/// Somebody else's tensor.
+/// A tensor of another library.
 struct Foreign {
     versioned: DLManagedTensorVersioned,
     unversioned: DLManagedTensor,

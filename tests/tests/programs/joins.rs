@@ -108,7 +108,7 @@ fn a_join_is_text_that_parses_and_verifies() {
     insta::assert_snapshot!(last(&acquired(shapes, f), &Options { fuse: false, ..options() }));
 }
 
-/// What is joined of parts and lies row by row in a larger whole is a part of it, and its parts are written there.
+/// A join that is row by row in a larger whole is a part of it, and its parts are written there.
 #[test]
 fn joins_are_parts_of_joins() {
     let shapes: [&[usize]; 3] = [&[4, 8], &[4, 8], &[4, 16]];
@@ -134,7 +134,7 @@ fn joins_are_parts_of_joins() {
     }
 }
 
-/// Texts of plans in which a part of a join lies elsewhere than its line says are refused.
+/// Texts of plans in which a part of a join is elsewhere than its line says are refused.
 #[test]
 fn a_part_of_two_wholes_is_refused() {
     let program = |lines: &str| {

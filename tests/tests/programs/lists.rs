@@ -143,7 +143,7 @@ fn a_list_takes_no_memory_that_the_program_does_not_need_anyway() {
     }
 }
 
-/// Each result may lie over its own operand, and over no other: another block may still read that.
+/// Each result may overwrite its own operand, and no other: another block may still read that.
 #[test]
 fn results_lie_over_their_own_operands_alone() {
     let arguments = vec![meta(&[8], DType::F32); 3];

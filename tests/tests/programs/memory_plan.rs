@@ -1,5 +1,5 @@
-//! Where results lie: over a value that dies, read through a view that shows all of it, and over nothing else. The
-//! verifier refuses every other plan, whoever made it.
+//! Memory of results: that of a value that dies, read through a view that shows all of it, and no other. The verifier
+//! refuses every other plan, of any planner.
 
 use fulgurite_executors as _;
 use fulgurite_ops::prims;
@@ -21,11 +21,11 @@ fn planned(lines: &str) -> Trace {
     stages.into_iter().find(|stage| stage.name == "plan_memory").unwrap().trace
 }
 
-/// Where in the arena a value lies.
+/// The offset of a value in the arena, in bytes.
 fn offset(trace: &Trace, name: &str) -> u64 {
     match trace.block.values.iter().find(|value| &*value.name == name).unwrap().storage {
         Some(Storage::Arena(offset)) => offset,
-        other => panic!("'{name}' lies at {other:?}\n{trace}"),
+        other => panic!("'{name}' is at {other:?}\n{trace}"),
     }
 }
 

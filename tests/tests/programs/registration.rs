@@ -158,7 +158,7 @@ fn an_implementation_is_used_withdrawn_and_replaced() {
     let (executor, second) = counted("registered_first", 2, -1.0, &runs);
     assert_eq!((one(), f.compiles(), count()), (-1.0, 4, 3));
     assert_eq!(f.programs(), 2, "programs of registrations that never come back are dropped");
-    // Who holds one may run it.
+    // Its holder may run it.
     assert_eq!(kept.program().run(vec![array(&[0.0])]).unwrap()[0].to_vec::<f32>().unwrap(), [1.0]);
     assert_eq!(count(), 4);
     second.withdraw().unwrap();
@@ -311,7 +311,7 @@ fn options_with_a_withdrawn_record_do_not_compile() {
     assert!(said().contains("nothing of this name"));
     let (executor, implementation) = counted("registered_listed", 2, -1.0, &runs);
     assert!(said().contains("another version of it"));
-    // Options that are made again mean the version that is there now; who holds a program may run it.
+    // Options that are made again mean the version that is there now; the holder of a program may run it.
     let again = Options::default().with_executors(&["registered_listed", "cpu", "reference"]).unwrap();
     assert_eq!(jit(|x: Tensor| x.exp()).options(again).call(array(&[0.0])).unwrap().item().unwrap(), -1.0);
     assert_eq!(compiled.program().run(vec![array(&[0.0])]).unwrap()[0].item().unwrap(), 1.0);

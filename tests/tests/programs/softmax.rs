@@ -1,5 +1,5 @@
-//! The gradient of softmax where `llmc` stands first: of long rows by a kernel, of others by whoever takes its parts.
-//! No device is needed.
+//! The gradient of softmax where `llmc` comes first: of long rows by a kernel, of others by the executors that take its
+//! parts. No device is needed.
 
 use fulgurite_executors as _;
 use fulgurite_ops::prelude::*;

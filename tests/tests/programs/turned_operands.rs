@@ -1,5 +1,5 @@
-//! Products in TF32 whose operands both lie across what is summed: one of them is transposed first where that saves
-//! time. Without a device: which programs do that, and that the kernel compiles.
+//! Products in TF32 whose operands are both laid out across what is summed: one of them is transposed first where that
+//! saves time. Without a device: which programs do that, and that the kernel compiles.
 
 use std::sync::Arc;
 

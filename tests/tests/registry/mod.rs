@@ -56,7 +56,7 @@ pub fn operators_name_no_executor() -> Outcome {
     fail_on(directives.collect())
 }
 
-/// The host has a list to run programs with, and the reference stands at its end.
+/// The host has a list to run programs with, and the reference is its last executor.
 pub fn default_lists_have_executors() -> Outcome {
     let names: Vec<&str> = default_executors("cpu").iter().map(|executor| executor.name).collect();
     match names.last() {

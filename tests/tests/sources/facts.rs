@@ -1,4 +1,5 @@
-//! Passes, those who fuse and the generated tests read what operators declare. They know no operator by its name.
+//! Passes, generators of fused kernels and the generated tests read what operators declare. They know no operator by
+//! its name.
 
 #[path = "facts/openings.rs"]
 mod openings;

@@ -1,5 +1,5 @@
-//! The form of what people read in the repository: pages and comments keep to 120 columns, and the files that pages
-//! name exist.
+//! The form of what people read in the repository: pages and comments keep to 120 columns and to plain words, and the
+//! files that pages name exist.
 
 use std::path::{Path, PathBuf};
 
@@ -97,6 +97,188 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     found.extend(entries.filter(|path| path.is_file() && Language::of(path).is_some()));
 }
 
+/// A phrase that plain technical English does without.
+struct Phrase {
+    /// Its forms, in lower case.
+    words: &'static [&'static [&'static str]],
+    /// How to write it instead.
+    instead: &'static str,
+    /// Words before it that make it plain: the field's own idioms.
+    after: &'static [&'static str],
+    /// Words behind it that make it plain.
+    before: &'static [&'static str],
+}
+
+const PHRASES: [Phrase; 8] = [
+    Phrase {
+        words: &[&["somebody"], &["someone"]],
+        instead: "name the caller, the user, the thread or the process",
+        after: &[],
+        before: &[],
+    },
+    Phrase {
+        words: &[&["whoever"], &["whomever"]],
+        instead: "name the caller or the executor: `every reader`, `by any executor`",
+        after: &[],
+        before: &[],
+    },
+    Phrase {
+        words: &[&["who"]],
+        instead: "name the caller or the executor: `the executor that runs a line`, `a query that sees nothing`",
+        after: &["people", "user", "users"],
+        before: &[],
+    },
+    Phrase {
+        words: &[&["lie"], &["lies"], &["lying"]],
+        instead: "memory and data are somewhere: `is in`, `has the layout of`, `overwrites`, `is adjacent to`",
+        after: &[],
+        before: &[],
+    },
+    Phrase {
+        words: &[&["stand"], &["stands"], &["standing"], &["stood"]],
+        instead: "code and data are somewhere: `is`, `comes before`, `is kept`",
+        after: &[],
+        // A placeholder stands for something.
+        before: &["for"],
+    },
+    Phrase {
+        words: &[&["anyhow"]],
+        instead: "say which ones are allowed: `may have any strides`",
+        after: &[],
+        before: &[],
+    },
+    Phrase {
+        words: &[&["no", "more", "than", "that"]],
+        instead: "say what it is: `assumes element alignment only`",
+        after: &[],
+        before: &[],
+    },
+    Phrase {
+        words: &[&["becomes", "of"], &["became", "of"]],
+        instead: "name the result: `its form in the other stages`",
+        after: &[],
+        before: &[],
+    },
+];
+
+/// Phrases that a page may have, with the reason.
+const ALLOWED: [(&str, &str, &str); 1] = [("CONTRIBUTING.md", "whoever", "an example of what not to write")];
+
+/// Pages that are not checked, with the reason.
+const KEPT_PAGES: [(&str, &str); 2] = [
+    ("CHANGELOG.md", "entries of past changes are not rewritten"),
+    ("benches/RESULTS.md", "figures are kept with the words that they were recorded with"),
+];
+
+/// Words that begin a comment of up to three words that says nothing beyond the name below it: `In order.`
+const VAGUE: [&str; 15] =
+    ["why", "how", "what", "where", "when", "which", "of", "in", "by", "to", "from", "with", "it", "on", "behind"];
+
+/// What stands for code in back quotes among the words of a text.
+const CODE: &str = "`";
+
+/// The words of each paragraph in lower case, with the numbers of their lines. Blocks of code are left out.
+fn paragraphs(text: &str, language: Language) -> Vec<Vec<(usize, String)>> {
+    let mut found = vec![Vec::new()];
+    let (mut in_block, mut in_code) = (false, false);
+    for (i, line) in text.lines().enumerate() {
+        let prose = language.prose(line);
+        let fence = prose.is_some_and(|prose| prose.starts_with("```"));
+        in_block = prose.is_some() && in_block != fence;
+        let Some(prose) = prose.filter(|prose| !prose.is_empty() && !fence && !in_block) else {
+            found.push(Vec::new());
+            in_code = false;
+            continue;
+        };
+        let mut plain = String::new();
+        for (at, part) in prose.split('`').enumerate() {
+            if at > 0 {
+                in_code = !in_code;
+                plain += if in_code { CODE } else { "" };
+            }
+            plain += if in_code { "" } else { part };
+        }
+        let word = |word: &str| match word.contains(CODE) {
+            true => CODE.to_owned(),
+            false => word.trim_matches(|c: char| !c.is_alphanumeric()).trim_end_matches("'s").to_lowercase(),
+        };
+        let words = plain.split_whitespace().map(|text| (i + 1, word(text)));
+        found.last_mut().expect("there is one from the beginning").extend(words);
+    }
+    found
+}
+
+/// The phrases in a text, each with the number of the line that it begins in.
+fn phrases(text: &str, language: Language) -> Vec<(usize, String, &'static str)> {
+    let mut found = Vec::new();
+    for words in paragraphs(text, language) {
+        for phrase in &PHRASES {
+            for form in phrase.words {
+                let starts = (0..words.len()).filter(|at| {
+                    let rest = &words[*at..];
+                    rest.len() >= form.len() && rest.iter().zip(*form).all(|((_, word), own)| word == own)
+                });
+                for at in starts {
+                    let before = at.checked_sub(1).map_or("", |at| words[at].1.as_str());
+                    let behind = words.get(at + form.len()).map_or("", |(_, word)| word.as_str());
+                    if !phrase.after.contains(&before) && !phrase.before.contains(&behind) {
+                        found.push((words[at].0, form.join(" "), phrase.instead));
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Numbers of the lines that are a whole comment of at most three words, the first of which is vague.
+fn vague_comments(text: &str) -> Vec<usize> {
+    let lines: Vec<Option<&str>> =
+        text.lines().map(|line| Language::Rust.prose(line).filter(|prose| !prose.is_empty())).collect();
+    let alone = |at: usize| {
+        at.checked_sub(1).is_none_or(|before| lines[before].is_none())
+            && lines.get(at + 1).is_none_or(|behind| behind.is_none())
+    };
+    let vague = |prose: &str| {
+        let words: Vec<&str> = prose.split_whitespace().collect();
+        let first = words.first().map_or("", |word| word.trim_end_matches(['.', ','])).to_lowercase();
+        prose.ends_with('.') && words.len() <= 3 && VAGUE.contains(&&*first)
+    };
+    let found = lines.iter().enumerate().filter(|(at, prose)| prose.is_some_and(vague) && alone(*at));
+    found.map(|(at, _)| at + 1).collect()
+}
+
+#[test]
+fn pages_and_comments_use_plain_words() {
+    let root = root();
+    let mut found = Vec::new();
+    files(root, &mut found);
+    let mut told = String::new();
+    let (mut kept, mut allowed) = (Vec::new(), Vec::new());
+    for path in found {
+        let name = path.strip_prefix(root).unwrap().to_string_lossy().replace('\\', "/");
+        if let Some((page, _)) = KEPT_PAGES.iter().find(|(page, _)| *page == name) {
+            kept.push(*page);
+            continue;
+        }
+        let (text, language) = (std::fs::read_to_string(&path).unwrap(), Language::of(&path).unwrap());
+        for (line, phrase, instead) in phrases(&text, language) {
+            match ALLOWED.iter().find(|(file, word, _)| *file == name && *word == phrase) {
+                Some((file, _, _)) => allowed.push(*file),
+                None => told += &format!("{}:{line}: \"{phrase}\": {instead}\n", path.display()),
+            }
+        }
+        if matches!(language, Language::Rust) {
+            for line in vague_comments(&text) {
+                told += &format!("{}:{line}: say what it is, with its unit, or delete it\n", path.display());
+            }
+        }
+    }
+    assert!(told.is_empty(), "words that readers stumble over (CONTRIBUTING.md, \"Style\"):\n{told}");
+    assert_eq!(kept.len(), KEPT_PAGES.len(), "pages that are excepted and not there: {kept:?}");
+    assert_eq!(allowed.len(), ALLOWED.len(), "exceptions that nothing needs: {allowed:?}");
+}
+
 #[test]
 fn pages_and_comments_keep_to_120_columns() {
     let mut found = Vec::new();
@@ -182,4 +364,48 @@ fn a_path_is_told_from_other_words() {
     let page = "See `ops/src/lib.rs`, `tests/` and `cargo test`; `ops/src/**/*.rs`, `shards/one.bin` and `ops/NAME.rs` \
                 are none. `tests/device.sh build` is one, and ops/src is not quoted.";
     assert_eq!(paths(page, &folders), ["ops/src/lib.rs", "tests/", "tests/device.sh"]);
+}
+
+#[test]
+fn a_phrase_is_told_from_plain_words() {
+    let rust = |text: &str| -> Vec<(usize, String)> {
+        phrases(text, Language::Rust).into_iter().map(|(line, phrase, _)| (line, phrase)).collect()
+    };
+    let one = |line: usize, phrase: &str| vec![(line, phrase.to_owned())];
+    // Every form of every phrase, at the start of a sentence and in it.
+    for form in PHRASES.iter().flat_map(|phrase| phrase.words) {
+        let phrase = form.join(" ");
+        assert_eq!(rust(&format!("fn f() {{}}\n    /// It is, {phrase}, there.\n")), one(2, &phrase));
+        let first = phrase[..1].to_uppercase();
+        assert_eq!(rust(&format!("//! A line.\n//! {first}{} waits.\n", &phrase[1..])), one(2, &phrase));
+    }
+    // Across lines, and with an apostrophe.
+    assert_eq!(rust("// It knows no more\n// than that, and goes on.\n"), one(1, "no more than that"));
+    assert_eq!(rust("/// Somebody's.\n"), one(1, "somebody"));
+    assert_eq!(phrases("| a | whoever waits |\n", Language::Markdown).len(), 1);
+    assert_eq!(phrases("__device__ int f();\n// Who sees nothing gets zeros.\n", Language::Cuda).len(), 1);
+    // The field's own idioms, code, and words that only contain one.
+    for plain in [
+        "/// `...` stands for lines that are left out; names standing for several.\n",
+        "/// For people who write kernels, and every user who may read the folder.\n",
+        "/// `lies` and `who\n/// lies` are code; [`stands`] is a field.\n",
+        "/// A stand-in whose layout is believed; allies understand relies and whole.\n",
+        "let lies = whoever(stood);\n",
+        "/// ```\n/// // Somebody lies.\n/// ```\n",
+        "// No more\nfn f() {}\n// than that.\n",
+    ] {
+        assert!(rust(plain).is_empty(), "{plain}: {:?}", rust(plain));
+    }
+    assert_eq!(phrases("```console\n$ who stood\n```\nWho?\n", Language::Markdown).len(), 1);
+}
+
+#[test]
+fn a_vague_comment_is_told_from_a_short_one() {
+    for vague in VAGUE {
+        assert_eq!(vague_comments(&format!("struct S {{\n    /// {vague} it.\n    at: u8,\n}}\n")), [2]);
+    }
+    assert_eq!(vague_comments("// Why.\n"), [1]);
+    assert_eq!(vague_comments("/// Size in bytes.\nbytes: u64,\n/// GELU.\nGelu,\n"), [0; 0]);
+    assert_eq!(vague_comments("/// What is wrong\n/// with it.\nreason: String,\n"), [0; 0]);
+    assert_eq!(vague_comments("/// What it computes, in words.\ntext: String,\nlet why = 1;\n"), [0; 0]);
 }

@@ -58,7 +58,7 @@ fn a_device_measures_candidates_and_keeps_no_memory_of_them() {
     let held = DeviceState::of(sim()).unwrap().context().memory_held();
     assert!(held.now < 64 << 20, "{held:?}: what is written between runs was given back");
 
-    // Who records what the device does is not disturbed.
+    // A profiler that records what the device does is not disturbed.
     let other = self::records();
     let state = DeviceState::of(sim()).unwrap();
     state.begin_timeline().unwrap();
@@ -66,7 +66,7 @@ fn a_device_measures_candidates_and_keeps_no_memory_of_them() {
     assert!(!state.end_timeline().unwrap().is_empty());
     assert_eq!(other.known(), []);
 
-    // Who begins meanwhile disturbs measuring, and nothing is recorded that was not timed.
+    // A profiler that begins meanwhile disturbs measuring, and nothing is recorded that was not timed.
     let stop = AtomicBool::new(false);
     let disturbed = self::records();
     std::thread::scope(|scope| {

@@ -92,7 +92,7 @@ fn the_host_is_told_of_memory_that_is_not_the_devices() {
     assert_eq!(deleted.load(Ordering::SeqCst), 1);
 }
 
-/// The last who uses the memory is a run of a program, which its deleter calls again.
+/// The last user of the memory is a run of a program, which its deleter calls again.
 #[test]
 fn a_deleter_may_call_the_program_that_used_the_memory() {
     let state = DeviceState::of(sim()).unwrap();

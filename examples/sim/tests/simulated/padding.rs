@@ -1,4 +1,4 @@
-//! Rows of whole fours, which the device asks for: whatever leads to a product, and whoever is in the list.
+//! Rows of whole fours, which the device asks for: whatever leads to a product, and for every list.
 
 use fulgurite::compile::Options;
 use fulgurite::ops::prims::{matmul, permute};

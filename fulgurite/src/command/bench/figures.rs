@@ -26,7 +26,7 @@ impl Figure {
         Figure { name: name.into(), unit: unit.into(), median: value, quartiles: None, share: None }
     }
 
-    /// Of several measurements.
+    /// The median and quartiles of several measurements.
     pub fn of(name: &str, unit: &str, mut values: Vec<f64>) -> Figure {
         values.sort_by(f64::total_cmp);
         let quartiles = (values.len() > 1).then(|| [quantile(&values, 0.25), quantile(&values, 0.75)]);
@@ -57,7 +57,7 @@ pub fn quantile(numbers: &[f64], part: f64) -> f64 {
 pub struct Peer {
     /// The row's name.
     pub row: String,
-    /// Who it is: `torch, compiled`.
+    /// Name and mode: `torch, compiled`.
     pub who: String,
     /// Its figures, by the names of ours.
     #[serde(default)]
@@ -81,18 +81,18 @@ pub struct Measured {
     pub what: String,
     /// The row as its peers are told it.
     pub row: Value,
-    /// What came out.
+    /// The figures of the row.
     pub figures: Vec<Figure>,
     /// The command of a row that is a process of its own.
     pub command: Option<String>,
     /// Why nothing came out.
     pub failed: Option<String>,
-    /// What peers measured.
+    /// The same row by the peers.
     pub peers: Vec<Peer>,
 }
 
 impl Measured {
-    /// The best of the peers for a figure: who, and its median.
+    /// The best of the peers for a figure: its name, and its median.
     pub fn best_peer(&self, figure: &Figure) -> Option<(&str, f64)> {
         self.best_of(figure, |_| true)
     }

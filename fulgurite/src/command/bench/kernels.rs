@@ -49,7 +49,7 @@ fn measured(work: &Work, case: &Case, device: Device, options: &Options, rates: 
     let arrays = case.arrays()?.into_iter();
     let mut inputs: Vec<Array> =
         arrays.map(|array| if device.is_cpu() { Ok(array) } else { array.to_device(device) }).collect::<Result<_>>()?;
-    // Who shares the host's memory changes: it is measured at the time.
+    // The load of the host's memory changes: it is measured at the time.
     let copy = if device.is_cpu() { Some(bandwidth::of_host()) } else { rates.map(|rates| rates.copy) };
     let product = rates.and_then(|rates| rates.products.get(dtype_name(work)).copied());
     // What bounds a part of the program: its arithmetic where the row has some, its bytes otherwise.

@@ -33,7 +33,7 @@ impl Asked {
     }
 }
 
-/// What happens.
+/// What a measuring thread reports.
 pub enum Event {
     /// This row is measured now.
     Begins(usize),
@@ -48,7 +48,7 @@ pub enum Event {
     },
     /// What a peer measured.
     Peer(Peer),
-    /// Who the peers are, or why there are none.
+    /// The peers and their versions, or why there are none.
     Peers(String),
     /// The command is asked to end.
     Interrupted,

@@ -64,7 +64,7 @@ fn run_script(
     each: &mut dyn FnMut(Peer),
 ) -> Result<String, String> {
     let mut command = Command::new(python());
-    // What the script complains of is for the person who runs it.
+    // What the script complains of is for the user of the command.
     command.arg(folder.join(SCRIPT)).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
     let pipes = processes.start(&mut command).map_err(|error| format!("'{}' cannot be started: {error}", python()))?;
     let asked = json!({"device": device.to_string(), "rows": rows}).to_string();

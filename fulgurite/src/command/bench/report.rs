@@ -21,7 +21,7 @@ pub struct Report {
     pub host: String,
     /// Measured rates of the device and of the host, or why there are none.
     pub rates: Vec<String>,
-    /// Who the peers are, or why there are none; absent where none were asked for.
+    /// The peers and their versions, or why there are none; absent where none were asked for.
     pub peers: Option<String>,
     /// The rows.
     pub rows: Vec<Measured>,

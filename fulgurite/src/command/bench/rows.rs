@@ -86,7 +86,7 @@ pub enum Work {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mask {
-    /// Everything.
+    /// Every query sees every key.
     Full,
     /// Itself and what is before it.
     Causal,
@@ -150,7 +150,7 @@ pub struct Row {
     /// Whether `--quick` has it.
     #[serde(skip)]
     pub quick: bool,
-    /// What it measures.
+    /// The work that it measures.
     #[serde(flatten)]
     pub work: Work,
 }
@@ -248,7 +248,7 @@ fn operators() -> Vec<Row> {
             let work = Work::Operator { operator, shape, dtype };
             rows.push(row(Group::Operators, format!("{operator}-{dtype}"), quick, work));
         }
-        // As rows of logits lie in a training step: padded, so that all of them begin alike.
+        // As the rows of logits of a training step: padded, so that all of them begin alike.
         let work = Work::Operator { operator: "cross_entropy", shape: [4_096 * times, 50_304], dtype };
         rows.push(row(Group::Operators, format!("cross_entropy-padded-{dtype}"), false, work));
     }

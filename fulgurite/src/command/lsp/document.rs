@@ -14,7 +14,7 @@ use crate::command::stored_programs::stored;
 
 /// A program of a text. All bytes are those of the text of the file.
 pub struct Program {
-    /// Its bytes.
+    /// Byte range in the file.
     pub range: Range<usize>,
     /// The heading above it, as in snapshots.
     pub heading: Option<String>,

@@ -14,9 +14,9 @@ use super::lines::Lines;
 pub struct Fault {
     /// The bytes of the text.
     pub range: Range<usize>,
-    /// Who found it: `parse` or `verify`.
+    /// The stage that found it: `parse` or `verify`.
     pub code: &'static str,
-    /// In words.
+    /// The message for the editor.
     pub message: String,
 }
 

@@ -56,7 +56,7 @@ fn is_written(document: &Document, program: &Program, name: &MarkedName) -> bool
     text.starts_with('"') || program.marks.values[name.value].name.ends_with(text)
 }
 
-/// One value: its type, who makes it, its memory, its life.
+/// One value: its type, the line that makes it, its memory, its life.
 fn value(document: &Document, program: &Program, name: &MarkedName) -> String {
     let marked = &program.marks.values[name.value];
     let mut text = block_of_code(&format!("{}: {}", marked.name, marked.meta));
@@ -79,7 +79,7 @@ fn value(document: &Document, program: &Program, name: &MarkedName) -> String {
     text
 }
 
-/// Who makes a value.
+/// The line that makes a value.
 fn origin(document: &Document, program: &Program, number: usize, block: &Block, id: ValueId) -> String {
     let mut text = String::new();
     if let Some(at) = block.parameters.iter().position(|parameter| *parameter == id) {
@@ -109,7 +109,7 @@ fn origin(document: &Document, program: &Program, number: usize, block: &Block, 
     text
 }
 
-/// Who runs a line, and who refused it.
+/// The executor of a line, and those that refused it.
 fn who(symbol: &BoundSymbol) -> String {
     let mut text = String::new();
     if let Some(executor) = symbol.executor {
@@ -185,7 +185,7 @@ fn values(document: &Document, program: &Program, names: &[&&MarkedName]) -> Str
     )
 }
 
-/// The operator of a line, and who runs it.
+/// The operator and the executor of a line.
 fn operator_of(program: &Program, line: &MarkedLine) -> Option<String> {
     let symbol = program.blocks().get(&line.block)?.symbols.get(line.symbol).cloned()?;
     let mut text = match symbol.callee {

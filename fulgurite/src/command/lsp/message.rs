@@ -27,7 +27,7 @@ pub const NOT_INITIALIZED: i32 = -32002;
 pub struct Refused {
     /// The protocol's number.
     pub code: i32,
-    /// In words.
+    /// The message for the editor.
     pub message: String,
 }
 

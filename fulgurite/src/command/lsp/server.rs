@@ -81,7 +81,7 @@ impl Server {
         let none = Value::Null;
         let parameters = message.get("params").unwrap_or(&none);
         let Some(id) = id else {
-            // A rule of somebody's operator may panic; the editor's other texts must not suffer.
+            // A rule of the user's operator may panic; the editor's other texts must not suffer.
             let _ = catch_unwind(AssertUnwindSafe(|| self.notification(method, parameters)));
             return Ok(());
         };

@@ -1,8 +1,8 @@
-//! What is declared.
+//! Kinds of declarations that `ops new` writes.
 
 use fulgurite::operator::OperatorDef;
 
-/// What is declared.
+/// A kind of declaration, with what belongs to it.
 pub(super) enum Kind<'a> {
     Composite { torch: Option<&'a str> },
     Prim { torch: Option<&'a str> },

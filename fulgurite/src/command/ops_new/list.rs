@@ -10,7 +10,7 @@ const LISTS: [&str; 3] = ["mod.rs", "lib.rs", "main.rs"];
 pub(super) enum Added {
     /// There, by this call.
     To(PathBuf),
-    /// There, before.
+    /// The file listed it before.
     Already(PathBuf),
     /// There is no file to list it in.
     Nowhere,

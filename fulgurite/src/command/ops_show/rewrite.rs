@@ -19,7 +19,7 @@ use super::super::output::{say, say_json};
 struct Description {
     name: &'static str,
     docs: &'static str,
-    /// When it runs.
+    /// The stage at which it runs, and with which executors.
     takes_part: String,
     keep_inner: bool,
     /// Whether the rewrite has a condition of its own on the matched tensors.

@@ -7,7 +7,7 @@ use fulgurite::transforms::donate::donations;
 
 use super::finding::{Finding, listed, names_of, weight};
 
-/// All of it.
+/// The findings about inputs, outputs and donations.
 pub fn of_interface(before: &Trace, after: &Trace) -> Vec<Finding> {
     let mut found = Vec::new();
     interface(before, after, &mut found);

@@ -9,9 +9,9 @@ use fulgurite::trace::{Block, BoundSymbol, Results, Schedule, Trace, ValueId, pr
 pub struct Line {
     /// The first name that it defines, behind those of the lines whose body it is in: `rms_norm/mul`.
     pub name: String,
-    /// What it calls.
+    /// The operator that it calls.
     pub operator: String,
-    /// Who runs it.
+    /// The executor that runs it.
     pub executor: Option<&'static str>,
     /// The call alone, without names of results, executor, stream and body. Names are those of the first program;
     /// values that only the second has are told apart from all others.
@@ -20,7 +20,7 @@ pub struct Line {
     pub shown: String,
     /// The types of its results.
     pub types: String,
-    /// Who refused it, and why.
+    /// Executors that refused it, and their reasons.
     pub refusals: Vec<(String, String)>,
     /// The name of the fused region that it is in.
     pub region: Option<String>,

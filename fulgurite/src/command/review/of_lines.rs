@@ -1,4 +1,4 @@
-//! What a change did to the lines of a program: what they call, who runs them, in which regions they are.
+//! What a change did to the lines of a program: what they call, their executors, and their regions.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use super::finding::{Finding, NAMES, listed, names_of, weight};
 use super::lines::{Line, Matched};
 use super::words::{changed_words, plural};
 
-/// All of it.
+/// The findings about lines.
 pub fn of_lines(lines: &Matched) -> Vec<Finding> {
     let mut found = Vec::new();
     calls(lines, &mut found);

@@ -44,9 +44,9 @@ pub struct Program {
 
 /// What happened to a program.
 pub enum Change {
-    /// It is new.
+    /// The program is new.
     New(Totals),
-    /// It is gone.
+    /// The program was removed.
     Gone(Totals),
     /// It differs. Without findings it does in names, order or places in memory alone.
     Differs { comparison: Box<Comparison>, findings: Vec<Finding> },

@@ -23,7 +23,7 @@ pub struct Pair {
 
 /// What is compared with what.
 pub struct Sides {
-    /// Before.
+    /// The commit before the change.
     pub base: Commit,
     /// After: a commit, or the working tree.
     pub to: Option<Commit>,

@@ -25,7 +25,7 @@ pub enum Answer {
 pub struct Timed<'a> {
     /// The connection.
     pub stream: &'a TcpStream,
-    /// The moment.
+    /// The deadline.
     pub until: Instant,
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What is free.
+/// A number of free slots.
 #[derive(Debug)]
 pub struct Slots {
     free: AtomicUsize,

@@ -16,7 +16,7 @@ use super::super::output::{complain, mark_debug_build, program, quoted, say, war
 use super::exit::DIVERGED;
 use crate::cases::write_whole;
 
-/// What is written.
+/// The JSON of a bench.
 #[derive(Serialize)]
 struct Written<'a> {
     /// The command line.

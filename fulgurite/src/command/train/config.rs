@@ -70,7 +70,7 @@ pub(super) fn apply(path: &Path, of: &mut Llama, given: &dyn Fn(&str) -> bool) -
         validation = (!validation.is_empty()).then_some(validation),
         precision = file.precision,
     }
-    // A part of the peak, whoever says what that is.
+    // A part of the peak, wherever the peak is given.
     let (lr, min_lr) = (run.lr, file.min_lr);
     set!(final_lr = min_lr.map(|least| least / lr));
     // A run is resumed or begins anew, and the command line says one of the two.

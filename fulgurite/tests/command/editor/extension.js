@@ -1,4 +1,4 @@
-// Runs the extension of VS Code with an editor and a client that stand in for the real ones. Prints what happened.
+// Runs the extension of VS Code with an editor and a client that replace the real ones. Prints what happened.
 "use strict";
 
 const Module = require("module");

@@ -56,7 +56,7 @@ fn epilogue(epilogue: Epilogue) -> cublasLtEpilogue_t {
     }
 }
 
-/// What is computed.
+/// The library's description of an operation.
 #[derive(Debug)]
 pub(super) struct Operation(cublasLtMatmulDesc_t);
 

@@ -10,7 +10,7 @@ pub enum Compute {
     F32,
     /// Operands in f32 are rounded to TF32 (10 bits of fraction); sums in f32.
     Tf32,
-    /// In f64.
+    /// Products and sums in f64.
     F64,
 }
 
@@ -48,7 +48,7 @@ pub fn has_eight_bits(architecture: &str) -> bool {
 /// What is done with the product before it is stored. The activation is the tanh approximation of GELU.
 ///
 /// `bias` is a vector and `aux` a matrix of [`super::MatmulOperands`]. Vectors have the type of `d`, and so has `aux`,
-/// which lies as `d` does.
+/// which has the layout of `d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Epilogue {
     /// `d = product`
@@ -139,7 +139,7 @@ pub struct Problem {
     pub n: usize,
     /// Columns of `op(a)`, rows of `op(b)`.
     pub k: usize,
-    /// How many products.
+    /// Number of products.
     pub batch: usize,
     /// The `m x k` operand.
     pub a: Operand,
@@ -149,7 +149,7 @@ pub struct Problem {
     pub d: Operand,
     /// How it is computed.
     pub compute: Compute,
-    /// What follows.
+    /// The operation on the product, before it is written.
     pub epilogue: Epilogue,
     /// Whether `c` is added: beta = 1.
     pub accumulate: bool,
@@ -210,7 +210,7 @@ impl Problem {
             alignment = alignment.min(self.bias_alignment);
         }
         if self.epilogue.has_aux() {
-            // It lies as the result does.
+            // It has the layout of the result.
             alignment = alignment.min(Operand { alignment: self.aux_alignment, ..self.d }.batch_alignment(self.batch));
         }
         alignment

@@ -399,7 +399,7 @@ mod tests {
         assert_eq!(folder.keep_first(&file, text("a product", &algorithm()).as_bytes(), good), None);
         assert_eq!(read(&folder, &file, "a product"), Ok(Some(algorithm())));
         assert!(read(&folder, &file, "another").unwrap_err().contains("another problem"));
-        // Whoever comes later follows.
+        // Later writers get the first one's algorithm.
         let other = Algorithm { split_k: 9, ..algorithm() };
         assert_eq!(folder.keep_first(&file, text("a product", &other).as_bytes(), good), Some(algorithm()));
         assert_eq!(read(&folder, &file, "a product"), Ok(Some(algorithm())));

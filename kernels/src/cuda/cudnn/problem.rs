@@ -70,7 +70,7 @@ pub type Strides = [usize; 3];
 
 /// `out = softmax(scale * query keyᵀ) value` for each head, or its gradients. Query, out and their gradients are
 /// [batch, heads, queries, width]; key, value and theirs are [batch, shared_heads, keys, width]. All are of one type
-/// and lie by strides. `log_sums`, f32 [batch, heads, queries] and contiguous, are the logarithms of the sums of each
+/// and have any strides. `log_sums`, f32 [batch, heads, queries] and contiguous, are the logarithms of the sums of each
 /// row's exponentials.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Problem {

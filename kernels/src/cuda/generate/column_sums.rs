@@ -1,5 +1,5 @@
-//! Sums of columns: blocks stay and go from row to row, and keep the sums of their rows in registers. The elements of
-//! the next row are copied to shared memory meanwhile, by the threads that read them.
+//! Sums of columns: blocks are persistent and loop over rows, and keep the sums of their rows in registers. The
+//! elements of the next row are copied to shared memory meanwhile, by the threads that read them.
 
 use super::emitter::{row_start, sum};
 use super::region::Operand;

@@ -130,7 +130,7 @@ fn place_in_row(operand: &Operand, column: &str) -> Option<String> {
     (operand.inner != 0).then(|| times(column, operand.inner))
 }
 
-/// What a thread does: all loads, then arithmetic and stores. `position` are lines that say where the k-th piece lies.
+/// Writes the body of a thread: all loads, then arithmetic and stores. `position` are lines that place the k-th piece.
 fn write_threads(
     emitter: &mut Emitter<'_>,
     position: &[String],

@@ -37,7 +37,7 @@ pub struct ManyKernel {
 
 impl ManyKernel {
     /// The kernel that does `program` on tensors of these lengths, none of them zero. The first elements of all
-    /// operands lie on multiples of `alignment` bytes, or of one element where that is more.
+    /// operands are on multiples of `alignment` bytes, or of one element where that is more.
     ///
     /// # Errors
     /// [`GenerateError`]: no tensors or more than [`MOST_TENSORS`], more blocks than a grid can have, or a program that

@@ -32,7 +32,7 @@ pub struct OutputOperand<'a> {
 pub struct Problem<'a> {
     /// What the kernel is called; what is no identifier becomes one.
     pub name: &'a str,
-    /// What is computed.
+    /// The program that the kernel computes.
     pub program: &'a FusedProgram,
     /// The iteration's shape.
     pub shape: &'a [usize],

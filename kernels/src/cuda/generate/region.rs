@@ -230,8 +230,8 @@ impl Region {
         operands.map(|operand| operand.reach(&[], self.width)).fold(self.width as u64, u64::max) >= INDEX_LIMIT
     }
 
-    /// Elements that a thread handles together: as many of the widest type as sixteen bytes hold, fewer where
-    /// operands do not lie that way or rows (`whole_rows`) are not cut evenly. With `any_address` the alignment of
+    /// Elements that a thread handles together: as many of the widest type as sixteen bytes hold, fewer where operands
+    /// are not contiguous and aligned so or rows (`whole_rows`) are not cut evenly. With `any_address` the alignment of
     /// addresses does not count: an operand that is not aligned is read and written by element. Reductions ask for
     /// that, since the order of their sums depends on the number.
     pub(super) fn vector_width(&self, whole_rows: bool, any_address: bool) -> usize {

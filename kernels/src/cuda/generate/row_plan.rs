@@ -1,4 +1,4 @@
-//! Who handles a row of a program that reduces rows: lanes of a warp, a block, or a cluster of blocks; and where the
+//! What handles a row of a program that reduces rows: lanes of a warp, a block, or a cluster of blocks; and where the
 //! row stays between passes.
 
 use super::passes::{Pass, Passes};
@@ -23,9 +23,9 @@ const CLUSTERS: [usize; 4] = [1, 2, 4, 8];
 const THREADS_OF_PAIRS: usize = 512;
 /// Shared memory that the driver takes of each block.
 const BYTES_OF_DRIVER: usize = 1 << 10;
-/// Where columns are summed over rows, blocks stay and go from row to row. Elements and words that a thread has of a
-/// row then, threads of a multiprocessor, which may have 64 registers each, and multiprocessors of the largest devices:
-/// the order of sums depends on their number.
+/// Where columns are summed over rows, blocks are persistent and loop over rows. Elements and words that a thread has
+/// of a row then, threads of a multiprocessor, which may have 64 registers each, and multiprocessors of the largest
+/// devices: the order of sums depends on their number.
 const ELEMENTS_OF_SUMS: usize = 8;
 const WORDS_OF_SUMS: usize = 48;
 const THREADS_OF_SUMS: usize = 1024;
@@ -39,7 +39,7 @@ const BYTES_UNDER_WAY: usize = 32;
 /// Room for the warps' parts of each reduction.
 const BYTES_OF_PARTS: usize = 32 * 8;
 
-/// Who handles a row, and where it stays between passes.
+/// The lanes that handle a row, and where it stays between passes.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     /// Threads of a row.
@@ -129,7 +129,7 @@ impl Plan {
         None
     }
 
-    /// Blocks that stay and go from row to row.
+    /// Number of persistent blocks for `rows` rows.
     pub(super) fn staying_blocks(&self, rows: usize) -> usize {
         rows.min(MULTIPROCESSORS * self.resident)
     }

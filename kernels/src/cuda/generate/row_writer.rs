@@ -139,7 +139,7 @@ impl Writer<'_> {
         self.emitter.text.close();
     }
 
-    /// Where the thread's vector, or its k-th one, lies in the row.
+    /// Writes the column of the thread's vector, or of its k-th one.
     pub(super) fn write_column(&mut self) -> usize {
         let (vector, index) = (self.emitter.vector, self.emitter.index);
         let mut number = match (self.emitter.unroll, self.plan.lanes) {
@@ -160,13 +160,13 @@ impl Writer<'_> {
         mark
     }
 
-    /// Whether a thread's vectors always lie in the row.
+    /// Whether a thread's vectors are always in the row.
     pub(super) fn is_covered(&self) -> bool {
         let (width, step) = (self.emitter.region.width, self.plan.lanes * self.emitter.vector * self.emitter.unroll);
         if self.plan.walks { width.is_multiple_of(step) } else { width == step }
     }
 
-    /// Opens the loop over a thread's vectors, as far as they lie in the row. Gives the place of the definition of
+    /// Opens the loop over a thread's vectors, as far as they are in the row. Gives the place of the definition of
     /// `column`, if it is here.
     pub(super) fn open_vectors(&mut self) -> Option<usize> {
         self.emitter.open_vectors();

@@ -48,7 +48,7 @@ pub struct StageOperand {
     pub first: usize,
     /// Extents; for an input those of the stage's iteration.
     pub shape: Vec<usize>,
-    /// In elements.
+    /// Strides in elements.
     pub strides: Vec<isize>,
 }
 
@@ -67,7 +67,7 @@ impl StageOperand {
 pub struct Stage {
     /// What it is called.
     pub name: String,
-    /// What it computes.
+    /// The program that the kernel computes.
     pub program: FusedProgram,
     /// The iteration's shape.
     pub shape: Vec<usize>,
@@ -80,7 +80,7 @@ pub struct Stage {
 /// Kernels that compute a problem, one after another.
 #[derive(Debug, Clone)]
 pub struct Stages {
-    /// In order.
+    /// The kernels in the order in which they run.
     pub list: Vec<Stage>,
     /// Element type and number of elements of each temporary.
     pub temporaries: Vec<(DType, usize)>,

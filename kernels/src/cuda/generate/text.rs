@@ -39,7 +39,7 @@ impl Text {
         self.line("}");
     }
 
-    /// A loop whose counter is a compile-time constant in each iteration, so that arrays indexed by it lie in
+    /// A loop whose counter is a compile-time constant in each iteration, so that arrays indexed by it are in
     /// registers.
     pub(super) fn open_unrolled(&mut self, counter: char, count: usize) {
         self.line("#pragma unroll");

@@ -3,7 +3,7 @@
 //!
 //! Read in the output's order such an input costs a whole memory transaction for each element. Here a block handles a
 //! square of the two dimensions: it reads the input along the input's fastest dimension into shared memory, and goes on
-//! along the output's. Rows of the square have one element more than they hold, so that its columns lie in different
+//! along the output's. Rows of the square have one element more than they hold, so that its columns are in different
 //! banks.
 
 use crate::cuda::LaunchShape;
@@ -91,7 +91,7 @@ fn write(emitter: &mut Emitter<'_>, squares: &Squares) {
         sum([row_start(operand), column])
     };
 
-    // Which square.
+    // The block's square.
     let used: Vec<&Operand> =
         region.used_inputs().into_iter().map(|input| &region.inputs[input]).chain(&region.outputs).collect();
     let [across, down] = [region.width, extent].map(|length| length.div_ceil(side));

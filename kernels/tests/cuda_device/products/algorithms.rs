@@ -145,7 +145,7 @@ fn a_measured_choice_is_recorded_and_used_by_the_next_process() {
     let mut problem = Problem::contiguous(DType::F32, 256, 3072, 768);
     problem.compute = Compute::Tf32;
     let choose = || {
-        // A library of its own knows of no choice, like that of another process.
+        // A new library has no choices, like that of another process.
         let library = CublasLt::new(&device.context).unwrap();
         // SAFETY: the memory is this test's.
         let tuner = unsafe { Tuner::new(&library, &device.stream, scratch.address(), scratch.len()) };
@@ -154,7 +154,7 @@ fn a_measured_choice_is_recorded_and_used_by_the_next_process() {
     };
     let files = || -> Vec<_> {
         let all = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-        // Those who write hold a lock in turn.
+        // Writers hold a lock in turn.
         all.filter(|path| path.extension().is_some_and(|extension| extension == "txt")).collect()
     };
     let first = choose();

@@ -56,7 +56,7 @@ impl Matrix {
         Matrix { layout, rows, columns, batch, values, memory }
     }
 
-    /// Of poison.
+    /// Matrices that are full of poison.
     pub fn poison(device: &Device, layout: Operand, (batch, rows, columns): (usize, usize, usize)) -> Matrix {
         let extent = Matrix::extent(&layout, (batch, rows, columns));
         let memory = device.upload(&vec![POISON; extent * layout.dtype.size()]);
@@ -77,7 +77,7 @@ impl Matrix {
         self.values[self.index(matrix, row, column)]
     }
 
-    /// What the device has now, in order, without what lies between rows: that must still be poison.
+    /// What the device has now, in order, without the gaps between rows: these must still be poison.
     fn download(&self, device: &Device) -> Vec<f64> {
         let bytes = device.download(&self.memory);
         let size = self.layout.dtype.size();

@@ -30,7 +30,7 @@ pub fn types<const N: usize>(all: [DType; N]) -> impl Iterator<Item = DType> {
     all.into_iter().enumerate().filter(move |(at, _)| seen(*at)).map(|(_, dtype)| dtype)
 }
 
-/// How a tensor lies in memory.
+/// The layout of a tensor in memory.
 #[derive(Debug, Clone, Copy)]
 pub enum Layout {
     /// Row-major, elements of the last dimension this far apart, and a gap after each row. A negative step goes

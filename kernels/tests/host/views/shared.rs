@@ -23,7 +23,7 @@ impl Placed {
         Placed { dtype, shape: shape.to_vec(), strides: contiguous_strides(shape), first }
     }
     fn read(&self) -> TensorRef<'_> {
-        // SAFETY: the elements are in a live buffer; who else has them is marked alike.
+        // SAFETY: the elements are in a live buffer; every other view of them is marked alike.
         unsafe { TensorRef::overlapped(self.dtype, &self.shape, &self.strides, self.first) }
     }
     fn write(&self) -> TensorMut<'_> {

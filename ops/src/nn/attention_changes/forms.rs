@@ -25,7 +25,7 @@ pub enum Form {
     Cap,
     /// Weights that are dropped.
     Dropped,
-    /// All of them.
+    /// All these changes together.
     All,
 }
 

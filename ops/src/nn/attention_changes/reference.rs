@@ -8,9 +8,9 @@ use crate::nn::draws;
 /// A mask, as the definition takes it.
 #[derive(Debug, Clone, Copy)]
 pub struct Marks<'a> {
-    /// Of booleans.
+    /// A mask of booleans.
     pub seen: Option<&'a ArrayD<bool>>,
-    /// Of numbers.
+    /// A mask of numbers that are added to scores.
     pub added: Option<&'a ArrayD<f64>>,
 }
 

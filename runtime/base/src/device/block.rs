@@ -32,7 +32,7 @@ impl Block {
     /// Writes `from` at `offset`, behind what is enqueued on `stream`, and waits for it.
     pub fn write(&mut self, stream: &dyn DeviceStream, offset: usize, from: &[u8]) -> Result<(), DeviceError> {
         let range = self.range(offset, from.len())?;
-        // SAFETY: the range lies in this memory, which is not freed before the copy is done: it is waited for.
+        // SAFETY: the range is in this memory, which is not freed before the copy is done: it is waited for.
         unsafe { stream.copy_in(self.address().offset(range.start), from) }?;
         waiting(|| stream.synchronize())
     }

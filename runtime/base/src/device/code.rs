@@ -10,8 +10,8 @@ use super::error::{Category, DeviceError};
 use super::stream::DeviceStream;
 use crate::stream_kind::StreamKind;
 
-/// Size of a record in device memory: the fault code of who reports as u32, four bytes of padding, and two i64, the
-/// value found and the number that it must be below.
+/// Size of a record in device memory: the fault code of the reporting symbol as u32, four bytes of padding, and two
+/// i64, the value found and the number that it must be below.
 pub const RECORD_BYTES: usize = 24;
 
 /// What a value's address is counted from.
@@ -28,14 +28,14 @@ pub enum Root {
 pub struct Location {
     /// What it is counted from.
     pub root: Root,
-    /// In bytes.
+    /// Bytes from the root.
     pub offset: i64,
 }
 
 /// The work of one symbol.
 #[derive(Debug, Clone)]
 pub struct CodeStep {
-    /// In order.
+    /// The commands in the order in which they run.
     pub commands: Vec<Command>,
     /// Indices of values.
     pub operands: Vec<usize>,
@@ -54,9 +54,9 @@ pub struct CodeStep {
 pub struct DeviceCode {
     /// The function's name.
     pub name: Arc<str>,
-    /// In order.
+    /// The steps in the order of the program.
     pub steps: Vec<CodeStep>,
-    /// Of each value.
+    /// Where each value starts.
     pub values: Vec<Location>,
     /// Where the workspace of the steps of each stream is in the program's own memory, by [`StreamKind::index`].
     pub workspaces: [u64; StreamKind::ALL.len()],
@@ -67,7 +67,7 @@ pub struct DeviceCode {
 pub struct Room {
     /// The program's own memory. Nothing is in it while code is loaded, which may use it meanwhile.
     pub own: DeviceAddress,
-    /// Its size.
+    /// Size of `own` in bytes.
     pub bytes: usize,
     /// Where kernels report wrong data, if one of them checks its data; see [`super::Plan::fault`].
     pub fault: Option<DeviceAddress>,
@@ -91,7 +91,7 @@ impl Room {
 /// Where everything is in one run.
 #[derive(Debug, Clone)]
 pub struct Addresses {
-    /// Of each value.
+    /// The address of each value.
     pub values: Vec<DeviceAddress>,
     /// Of the workspace of each stream, by [`StreamKind::index`].
     pub workspaces: [DeviceAddress; StreamKind::ALL.len()],
@@ -193,14 +193,14 @@ impl DeviceCode {
 /// An error of a backend, and the step that it comes from, where that is known.
 #[derive(Debug, Clone)]
 pub struct CodeError {
-    /// The step.
+    /// The step that failed, if one did.
     pub step: Option<usize>,
-    /// What is wrong.
+    /// The error of the device.
     pub error: DeviceError,
 }
 
 impl CodeError {
-    /// Of a step.
+    /// The error of one step.
     pub fn at(step: usize, error: impl Into<DeviceError>) -> CodeError {
         CodeError { step: Some(step), error: error.into() }
     }

@@ -27,7 +27,7 @@ pub enum Place {
 pub struct Address {
     /// What it is counted from.
     pub place: Place,
-    /// In bytes.
+    /// Bytes from the start of the place.
     pub offset: u64,
 }
 
@@ -48,7 +48,7 @@ pub enum Parameter {
     Addresses(Vec<Address>),
     /// A value of these bytes.
     Value(SmallVec<[u8; 8]>),
-    /// Who the symbol is, an `unsigned`: what a kernel gives to `report_fault`.
+    /// The fault code of the symbol, an `unsigned`, that a kernel gives to `report_fault`.
     FaultCode,
 }
 
@@ -111,7 +111,7 @@ impl<T: Any + Debug + Send + Sync + PartialEq> Payload for T {
 /// A call of a library.
 #[derive(Debug, Clone)]
 pub struct LibraryCall {
-    /// What is done.
+    /// The call itself.
     pub payload: Arc<dyn Payload>,
     /// What it is done to, in the order that the payload's type says; `None` for an operand that the call does without.
     pub operands: SmallVec<[Option<Address>; 8]>,
@@ -140,7 +140,7 @@ pub enum Command {
     Launch {
         /// Where it comes from.
         source: Arc<Source>,
-        /// Its name.
+        /// Name of the kernel in the source.
         kernel: String,
         /// Grid, block, cluster, shared memory.
         shape: LaunchShape,
@@ -155,16 +155,16 @@ pub enum Command {
         to: Address,
         /// Each byte's value.
         byte: u8,
-        /// How many.
+        /// Size in bytes.
         bytes: u64,
     },
     /// A copy of bytes.
     Copy {
-        /// From here.
+        /// First byte of the source.
         from: Address,
-        /// To here.
+        /// First byte of the destination.
         to: Address,
-        /// How many.
+        /// Size in bytes.
         bytes: u64,
     },
 }

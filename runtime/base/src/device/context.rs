@@ -15,9 +15,9 @@ use super::stream::{DeviceEvent, DeviceMemory, DeviceStream, HostMemory};
 /// What this process holds of a device's memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryHeld {
-    /// Now.
+    /// Bytes held at present.
     pub now: usize,
-    /// At most.
+    /// Most bytes held at once.
     pub peak: usize,
 }
 
@@ -82,13 +82,13 @@ pub trait DeviceContext: Any + Debug + Send + Sync {
     /// Waits on the host until all work on the device is done, of other libraries too.
     ///
     /// # Errors
-    /// The driver's; that the backend knows of no work but its own.
+    /// The driver's; that the backend cannot wait for the work of other libraries.
     fn synchronize(&self) -> Result<(), DeviceError> {
         let message = "this kind of device waits for no work of other libraries";
         Err(DeviceError::new(Category::Unsupported, message))
     }
 
-    /// Whether somebody else's memory at `address` is memory of this device, so that programs can use it where it is.
+    /// Whether external memory at `address` is memory of this device, so that programs can use it where it is.
     ///
     /// # Errors
     /// Where it is instead; that the backend cannot use memory that it did not allocate.

@@ -18,7 +18,7 @@ pub enum Category {
     Unsupported,
     /// The device runs nothing any more in this process.
     Lost,
-    /// Anything else.
+    /// Any other error.
     Other,
 }
 

@@ -21,10 +21,10 @@ use crate::error::{Error, Result};
 /// Copies of records that wait to be read. When all are in use, the oldest run is waited for.
 const SLOTS: usize = 64;
 
-/// What a kernel wrote: who found it, the value, and the number that it must be below.
+/// What a kernel wrote: its fault code, the value, and the number that it must be below.
 pub type Record = [u8; RECORD_BYTES];
 
-/// Who says what a record means. It keeps the device's record alive.
+/// Turns a record into an error. It keeps the device's record alive.
 pub trait Reporter: Debug + Send + Sync {
     /// The error in a record; `None` if no fault was reported.
     fn error(&self, record: &Record) -> Option<Error>;
@@ -103,7 +103,7 @@ impl Slots {
     /// The copy in a slot. It must be complete.
     fn read(&self, slot: usize) -> Record {
         let mut record = [0; RECORD_BYTES];
-        // SAFETY: the slot lies in this memory, and the copy into it is complete, as the caller says; the bytes were
+        // SAFETY: the slot is in this memory, and the copy into it is complete, as the caller says; the bytes were
         // zero before.
         let copy = unsafe { std::slice::from_raw_parts(self.memory.pointer().add(slot * RECORD_BYTES), RECORD_BYTES) };
         record.copy_from_slice(copy);
@@ -133,7 +133,7 @@ impl FaultLog {
             waiting(|| slots.copied[slot].synchronize())?;
             let _ = earlier.record.set(slots.read(slot));
         }
-        // SAFETY: the slot lies in pinned memory that lives as long as the stream's state, and is read after the event
+        // SAFETY: the slot is in pinned memory that lives as long as the stream's state, and is read after the event
         // below; no other slice of these bytes exists, since the earlier run has its record.
         unsafe {
             let to = std::slice::from_raw_parts_mut(slots.memory.pointer().add(slot * RECORD_BYTES), RECORD_BYTES);
@@ -250,7 +250,7 @@ mod tests {
         // The first: its own follows from that of its inputs.
         assert!(told(&log, &run(4, 9, &[&after_bad])).contains("fault 7"));
         assert!(told(&log, &run(5, 9, &[&after_good])).contains("fault 9"));
-        // Of several arrays.
+        // Faults of several arrays.
         let mut both = Origins::default();
         [&after_good, &after_bad, &bad].into_iter().for_each(|origins| both.add(origins));
         assert!(told(&log, &both).contains("fault 7"));

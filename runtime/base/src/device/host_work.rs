@@ -15,7 +15,7 @@ pub struct HostWork {
     pub results: Vec<DeviceTensor>,
     /// Whether the kernel takes contiguous operands alone.
     pub contiguous: bool,
-    /// What runs.
+    /// The kernel that runs.
     pub kernel: Arc<HostKernel>,
 }
 

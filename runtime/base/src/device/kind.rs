@@ -1,4 +1,4 @@
-//! Kinds of devices: who registers them, how they are found, and what they say of a device before it is opened.
+//! Kinds of devices: how they are registered and found, and what they say of a device before it is opened.
 
 use std::fmt;
 use std::sync::Arc;

@@ -37,7 +37,7 @@ pub(super) trait Lender: Debug + Send + Sync {
 enum Origin {
     /// Memory that was allocated elsewhere; what keeps it alive.
     External(Owner),
-    /// Memory that somebody lends to arrays again and again.
+    /// Memory that a lender lends to arrays again and again.
     Lent(Box<dyn Lender>),
 }
 
@@ -124,7 +124,7 @@ impl DeviceBuffer {
     /// `bytes` zero bytes.
     pub fn zeroed(device: Device, bytes: usize) -> Result<DeviceBuffer> {
         let buffer = DeviceBuffer::new(device, bytes)?;
-        // SAFETY: the memory is the buffer's own, and whoever uses it later does so on this stream.
+        // SAFETY: the memory is the buffer's own, and later uses of it are on this stream.
         unsafe { buffer.state.stream().fill(buffer.address(), 0, bytes) }?;
         Ok(buffer)
     }
@@ -138,7 +138,7 @@ impl DeviceBuffer {
         Ok(buffer)
     }
 
-    /// Where it starts.
+    /// Address of its first byte.
     pub fn address(&self) -> DeviceAddress {
         self.address
     }
@@ -202,7 +202,7 @@ impl DeviceBuffer {
     ///
     /// # Errors
     /// What a kernel of a run that the content comes from found wrong with its data, such as an index out of range:
-    /// each time, whoever reads. The driver's otherwise.
+    /// at each read, by any reader. The driver's otherwise.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let known = self.known();
         let mut bytes = vec![0; self.len()];

@@ -185,7 +185,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Launches a kernel of a source of its own, which stands as it is.
+    /// Launches a kernel of a source of its own, which is compiled unchanged.
     pub fn launch_from(&mut self, source: Source, kernel: &str, shape: LaunchShape, parameters: Vec<Parameter>) {
         self.commands.push(Command::Launch { source: Arc::new(source), kernel: kernel.into(), shape, parameters });
     }
@@ -211,7 +211,7 @@ impl Plan {
         Address { place: Place::Fault, offset: 0 }
     }
 
-    /// What it means if the kernels report a fault.
+    /// Describes a fault that the kernels report.
     pub fn report(&self) -> Option<&Report> {
         self.report.as_ref()
     }

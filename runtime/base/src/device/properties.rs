@@ -37,6 +37,6 @@ pub struct Rates {
 pub struct Entry {
     /// As launches name it.
     pub name: String,
-    /// In order.
+    /// Sizes of the parameters in order.
     pub parameters: Vec<usize>,
 }

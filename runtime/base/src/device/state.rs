@@ -98,7 +98,7 @@ pub struct Opening(Option<JoinHandle<Result<()>>>);
 impl Drop for Opening {
     /// The process may not end while the driver is at work.
     fn drop(&mut self) {
-        // Who uses the device is told what the thread found.
+        // Users of the device get the error that the thread found.
         let _ = self.0.take().map(JoinHandle::join);
     }
 }
@@ -195,7 +195,7 @@ impl DeviceState {
         Ok(self.allocate(bytes)?)
     }
 
-    /// A new block. If memory is short, what is kept for later is given up first. Whoever drops the block has seen that
+    /// A new block. If memory is short, what is kept for later is given up first. The caller drops the block only after
     /// the work that uses it has ended; [`DeviceState::give_back`] needs no such care.
     pub fn allocate(&self, bytes: usize) -> Result<Block, DeviceError> {
         let memory = match self.context.allocate(bytes) {
@@ -297,7 +297,7 @@ impl DeviceState {
     pub(super) fn write(&self, memory: &mut Block, from: &[u8]) -> Result<()> {
         let staging = || self.staging.lock().unwrap_or_else(PoisonError::into_inner);
         let lent = if Staging::pays(from.len()) { staging().lend(&*self.context) } else { None };
-        // Who finds the pieces in use copies without them.
+        // While another thread uses the pieces, this one copies without them.
         let Some(mut pieces) = lent else { return Ok(memory.write(self.stream(), 0, from)?) };
         pieces.write(self.stream(), memory, from).map_err(|error| self.faulted(error))?;
         staging().give_back(pieces);

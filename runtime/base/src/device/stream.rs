@@ -22,7 +22,7 @@ pub trait DeviceMemory: Debug + Send + Sync {
 ///
 /// # Safety
 /// The pointer must be valid for reads and writes of `bytes` initialized bytes as long as the value lives, and aligned
-/// for any element type. Whoever enqueues copies orders them; the block itself has no lock.
+/// for any element type. The caller that enqueues copies orders them; the block itself has no lock.
 pub unsafe trait HostMemory: Debug + Send + Sync {
     /// Its first byte.
     fn pointer(&self) -> *mut u8;

@@ -10,7 +10,7 @@ use crate::meta::TensorMeta;
 pub struct DeviceTensor {
     /// Shape, element type, device.
     pub meta: TensorMeta,
-    /// In elements.
+    /// Strides in elements.
     pub strides: Vec<isize>,
     /// Of its first element.
     pub address: Address,

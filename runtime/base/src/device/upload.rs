@@ -40,7 +40,7 @@ pub(super) enum Lent {
     #[default]
     NotMade,
     There(Box<Staging>),
-    /// Somebody has them, or they could not be made, or a copy through them failed.
+    /// Another thread has them, or they could not be made, or a copy through them failed.
     Away,
 }
 
@@ -110,7 +110,7 @@ impl Staging {
             to.copy_from_slice(from);
         });
         let range = to.range(offset, part.len())?;
-        // SAFETY: the range lies in the block, which is not freed before the copies are waited for; the piece is
+        // SAFETY: the range is in the block, which is not freed before the copies are waited for; the piece is
         // written again only after the mark behind its copy, and is not freed before the copies are waited for either.
         unsafe { stream.copy_in(to.address().offset(range.start), piece) }?;
         stream.record(&**copied)

@@ -1,4 +1,4 @@
-//! A record: who won a call on a machine, and what was measured.
+//! A record: which executor won a call on a machine, and what was measured.
 
 use std::fmt;
 
@@ -153,12 +153,12 @@ impl Entry {
         })
     }
 
-    /// Who is taken without a record: the first candidate that could be run.
+    /// The executor without a record: the first candidate that could be run.
     pub fn listed(&self) -> Option<&str> {
         self.tried.iter().find(|tried| tried.outcome.is_ok()).map(|tried| tried.by.as_str())
     }
 
-    /// The same record with who is taken without one, and the reason.
+    /// The same record with the winner that is taken without a record, and the reason.
     pub fn left_to_the_list(&self, note: String) -> Entry {
         let winner = self.listed().unwrap_or(&self.winner).to_owned();
         Entry { winner, note: Some(note), ..self.clone() }

@@ -1,5 +1,5 @@
-//! Who is asked for a call. A [`Ranking`] answers every stage of a compilation: the recorded winner first, then the list
-//! of executors. Where a record comes from is a [`Choices`]; it may measure, which is done a floor above.
+//! Which executors are asked for a call. A [`Ranking`] answers every stage of a compilation: the recorded winner first,
+//! then the list of executors. Where a record comes from is a [`Choices`]; it may measure, which is done a floor above.
 
 pub mod call;
 pub mod entry;

@@ -1,4 +1,5 @@
-//! Who is asked for a call, in which order. Every stage of a compilation asks the same value, so that all stages agree.
+//! Which executors are asked for a call, in which order. Every stage of a compilation asks the same value, so that all
+//! stages agree.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -19,7 +20,7 @@ use crate::trace::Trace;
 use crate::tracer::rules::TracingRules;
 use crate::transforms::autodiff::rules::GradientRules;
 
-/// A call that somebody may have been chosen for.
+/// A call for which a record may name an executor.
 #[derive(Clone, Copy)]
 pub struct Question<'a> {
     /// The operator.
@@ -83,7 +84,7 @@ impl Wanted {
         Wanted { call: question.call(), count: 1, def, metas, list, target }
     }
 
-    /// What is asked.
+    /// The call that is asked about.
     pub fn question(&self) -> Question<'_> {
         let Wanted { def, metas, list, target, call, .. } = self;
         Question { def, metas, purpose: call.purpose, list, target, is_program: call.is_program }
@@ -137,7 +138,7 @@ impl fmt::Display for Told {
 
 /// The order of executors for one call.
 pub struct Ranked<'a> {
-    /// Who is asked, the first one first; empty if the decomposition won.
+    /// The executors that are asked, in order; empty if the decomposition won.
     pub executors: Cow<'a, [&'static ExecutorDef]>,
     /// Why the recorded winner is not the first of them.
     pub refusal: Option<Refusal>,

@@ -14,7 +14,7 @@ pub struct Ending {
     /// The line that it ended at, of the trace that the stage starts from; `None` if that is not known, or if the error
     /// says it itself.
     pub line: Option<String>,
-    /// What is wrong.
+    /// The error of the compilation.
     pub error: Error,
 }
 

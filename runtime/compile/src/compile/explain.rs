@@ -3,7 +3,7 @@
 use super::Stage;
 use crate::refusal::Refusal;
 
-/// Who supplied which gradient rule, who took which symbol, why others did not, and what was measured.
+/// Which executor supplied which gradient rule and took which symbol, why others did not, and what was measured.
 pub fn explain<'a>(stages: impl IntoIterator<Item = &'a Stage>) -> String {
     let mut text = String::new();
     let not = |refusals: &[Refusal]| -> String {

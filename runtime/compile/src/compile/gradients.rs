@@ -15,8 +15,8 @@ pub fn with_gradients(trace: Trace, wrt: &[usize], options: &Options) -> Result<
     gradients_stage(trace, wrt, options).map(|stage| stage.trace)
 }
 
-/// As [`with_gradients`]: a stage that has beside the program who supplied the rule of each call, and what was recorded
-/// of the calls.
+/// As [`with_gradients`]: a stage that has the program, the source of the rule of each call, and what was recorded of
+/// the calls.
 ///
 /// # Errors
 /// Those of [`vjp_by`].

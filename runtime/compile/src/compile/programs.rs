@@ -81,7 +81,7 @@ fn split_once(trace: Trace, wrt: &[usize], of: &[usize], options: &Options) -> R
             Ok(next)
         })?;
         stages.tell(&ranking);
-        // What the forward program saves has memory of its own, and would be copied to stand side by side.
+        // What the forward program saves has memory of its own, and would be copied to be adjacent.
         stages.simplify(options, &executors, false)
     };
     differentiate(&mut joint).map_err(ended)?;

@@ -1,12 +1,12 @@
 //! Registration at run time: a running program adds operators, executors, implementations, rewrites and transforms to
 //! those that are linked into it, and takes them back. Rules are closures.
 //!
-//! - Each registration has a version. A name can be registered once at a time: whoever wants another version withdraws
+//! - Each registration has a version. A name can be registered once at a time: to register another version, withdraw
 //!   the present one first. What is declared cannot be replaced.
 //! - A compilation sees one state of the registrations from its beginning to its end. Threads may register while others
 //!   compile.
 //! - The state is part of the keys of [`jit`](crate::jit()): after a registration or a withdrawal each function is
-//!   compiled again when it is next called. What was compiled before keeps running for those who hold it.
+//!   compiled again when it is next called. What was compiled before keeps running for its holders.
 //! - Options that name an executor or a rewrite mean the record that was found then. Once it is withdrawn, compiling
 //!   with these options is an error, also if another version has the name.
 //! - Records and rules are never freed, since traces and programs refer to them without a count; a registration costs

@@ -30,7 +30,7 @@ impl Transform {
         Transform { version, ..self }
     }
 
-    /// Where it runs.
+    /// Sets the stage at which it runs.
     pub fn at(self, place: StagePlace) -> Self {
         Transform { transform: self.transform.at(place), ..self }
     }

@@ -42,7 +42,7 @@ pub fn autodiff(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Tra
     autodiff_with(trace, &Ranking::list(executors, &trace.target), &mut Vec::new())
 }
 
-/// As [`autodiff`]; `rules` receives who supplied the rule of each differentiated call.
+/// As [`autodiff`]; `rules` receives the source of the rule of each differentiated call.
 pub fn autodiff_with(trace: &Trace, ranking: &Ranking<'_>, rules: &mut Vec<GradientRule>) -> Result<Trace> {
     let block = expanded(&trace.block, Order::Zero, ranking, rules)?.into_owned();
     Ok(trace.transformed("autodiff", block))
@@ -55,7 +55,7 @@ enum Order {
     Zero,
     /// Once: checkpoints stay for it.
     First,
-    /// And what becomes of it is differentiated again, for which all its values are kept: the lines of checkpoints take
+    /// The gradients are differentiated again, for which all values are kept: the lines of checkpoints take
     /// their place.
     Higher,
 }
@@ -127,7 +127,7 @@ fn expanded<'a>(
             let results = match (&symbol.callee, &symbol.body) {
                 (Callee::ValueAndGrad { wrt }, Some(body)) => {
                     let operands: Vec<Tensor> = handles.iter().flat_map(Arg::tensors).copied().collect();
-                    // What stands inside is differentiated again.
+                    // The body is differentiated again.
                     let body = expanded(body, order.inside(), &ranking.of_nobody(), rules)?;
                     let body = with_names(&body, |name| unused(name, &mut taken));
                     let results = expand(symbol, &body, wrt, &operands, ranking, rules)?;
@@ -281,7 +281,7 @@ pub fn floating_outputs(trace: &Trace) -> Vec<usize> {
     (0..block.results.len()).filter(|i| block.meta(block.results[*i]).dtype().is_floating()).collect()
 }
 
-/// As [`vjp`], with cotangents of the outputs `of` alone: those of all others are zero. `rules` receives who supplied
+/// As [`vjp`], with cotangents of the outputs `of` alone: those of all others are zero. `rules` receives the source of
 /// the rule of each differentiated call. Neither `wrt` nor `of` may name what is not of a floating-point type.
 pub fn vjp_of(
     trace: &Trace,

@@ -22,7 +22,7 @@
 //! of them is there, and results until the last one is read. So it is done where a call reads little, and takes less
 //! than the least that a kernel of the device takes
 //! ([`DeviceKind::least_kernel`](crate::device::DeviceKind::least_kernel)) at the rates of its fastest products, and
-//! all batches together keep no more than 512 MiB. Lines that read a result stand behind the batch. Left alone are
+//! all batches together keep no more than 512 MiB. Lines that read a result follow the batch. Left alone are
 //! calls whose result the program returns, which has memory of its own; programs with checkpoints, which are there to
 //! save memory; and programs whose forward and backward pass are run apart.
 

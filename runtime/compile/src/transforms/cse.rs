@@ -24,7 +24,7 @@ type Key = (*const crate::operator::OperatorDef, Vec<Arg<ValueId>>, bool);
 
 pub(crate) fn merge(source: &Block) -> Block {
     let (mut flattener, mut substitution) = Flattener::copier(source);
-    // The results of a symbol, and where it stands.
+    // The results of a symbol, and its line.
     let mut known: FxHashMap<Key, (Vec<ValueId>, usize)> = FxHashMap::default();
     let (mut mergeable, mut cheap) = (Property::new(mergeable), Cheap::new());
     let small = recompute::small(source);

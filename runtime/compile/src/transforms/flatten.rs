@@ -138,7 +138,7 @@ impl Flattener {
         }
     }
 
-    /// Adds to the reasons of symbol `at` of those who did not take it, each once: another that it stands for has
+    /// Adds the refusals of executors that did not take symbol `at`, each once: another that it stands for has
     /// these.
     pub(super) fn add_refusals(&mut self, at: usize, refusals: &[Refusal]) {
         let known = &mut self.block.symbols[at].refusals;

@@ -4,8 +4,8 @@
 //!
 //! Such a line is of the executor [`JOIN`]. The memory of each part is a part of the whole's, which has its place from
 //! the first part on; a part's strides and offset follow from the line. A part may be seen through views before it is
-//! joined: the gradients of queries, [B, L, H, E], are joined as [B, L, H * E]. A part that lies row by row in the
-//! whole may be read by others too, for whom it is where it always was, and it may be joined of parts itself.
+//! joined: the gradients of queries, [B, L, H, E], are joined as [B, L, H * E]. A part that is row by row in the whole
+//! may be read by others too, for whom it is where it always was, and it may be joined of parts itself.
 
 use fulgurite_kernels::view::is_contiguous;
 use rustc_hash::FxHashSet;
@@ -23,8 +23,8 @@ use crate::trace::{Block, BoundSymbol, ValueId};
 /// A part that others read too begins at a multiple of so many bytes of its whole, as a value of its own does.
 const ALIGNED: usize = ALIGNMENT as usize;
 
-/// Makes joins of those lines whose kernels write the parts where they belong, and whose parts nobody else reads or lie
-/// there row by row.
+/// Makes joins of those lines whose kernels write the parts where they belong, and whose parts nothing else reads or
+/// are there row by row.
 ///
 /// Copies that are `donated` stay copies: they are written over an input.
 pub(super) fn join(block: &mut Block, donated: &FxHashSet<ValueId>) -> Result<()> {
@@ -70,7 +70,7 @@ pub(super) fn join(block: &mut Block, donated: &FxHashSet<ValueId>) -> Result<()
             let Some(writer) = writers.get(value).filter(|_| fits) else { break };
             fits = writes(&block.symbols[*writer], shape, &layout.strides)?;
         }
-        // Where a part lies in another way than it did, views between it and the line are read by nobody else.
+        // Where a part gets another layout, views between it and the line are read by nobody else.
         let through = |id: &ValueId| {
             let view = |id: &ValueId| writers.get(id).map(|line| &block.symbols[*line]);
             let is_view = |symbol: &&BoundSymbol| symbol.executor == Some(VIEW);
@@ -105,8 +105,8 @@ fn has_rows(meta: &TensorMeta, strides: &[isize]) -> bool {
         || row.is_none_or(|(extent, stride)| *stride == 1 && extent * meta.dtype().size() >= ROW)
 }
 
-/// Whether the lines that are needed and read a value take it however it lies, but for a single view of it. Those
-/// that a library computes may copy what lies otherwise, and do not count as such.
+/// Whether the lines that are needed and read a value take it in any layout, but for a single view of it. Those
+/// that a library computes may copy an operand of another layout, and do not count as such.
 fn is_taken_anyhow(block: &Block, needed: &[bool], value: ValueId) -> Result<bool> {
     let mut views = 0;
     for (symbol, _) in block.symbols.iter().zip(needed).filter(|(_, needed)| **needed) {

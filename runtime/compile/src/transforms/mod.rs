@@ -32,7 +32,7 @@ pub fn vjp(trace: &Trace, wrt: &[usize], executors: &[&'static ExecutorDef]) -> 
     vjp_by(trace, wrt, &Ranking::list(executors, &trace.target), &mut Vec::new())
 }
 
-/// As [`vjp`], by the executors of a ranking; `rules` receives who supplied the rule of each differentiated call.
+/// As [`vjp`], by the executors of a ranking; `rules` receives the source of the rule of each differentiated call.
 pub fn vjp_by(
     trace: &Trace,
     wrt: &[usize],

@@ -55,7 +55,7 @@ pub fn pad(trace: &Trace, ranking: &Ranking<'_>, fuel: &mut Fuel) -> Result<Opti
             let block = claim::without_bodies(dce::live(claimed.block).canonical());
             Ok(Some(Trace { block, ..padded }))
         }
-        // The list has nobody who makes larger operands: the program runs as it is.
+        // No executor of the list makes larger operands: the program runs as it is.
         Err(Error::Unclaimed { .. }) => Ok(None),
         Err(error) => Err(error),
     }

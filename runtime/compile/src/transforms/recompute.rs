@@ -19,7 +19,7 @@ use crate::trace::{Block, BoundSymbol, Pass, Results, Trace, ValueId};
 /// The name of the stage.
 pub const NAME: &str = "recompute";
 
-/// Below this scope stand the names of what is computed again.
+/// The scope of the names of what is computed again.
 const AGAIN: &str = "grad.again.";
 
 /// Bytes from which on it is worth it: at a few terabytes a second a pass over so much takes as long as a few launches.
@@ -76,8 +76,8 @@ struct Forward<'a> {
     kept: Vec<bool>,
     /// The value whose memory each one uses: itself, unless it is a view or declared to alias another.
     memory: Vec<ValueId>,
-    /// Whether a symbol writes over this memory before the backward pass ends: what lies there may be gone for those
-    /// who would read it later than they do.
+    /// Whether a symbol writes over this memory before the backward pass ends: its contents may be gone for readers
+    /// that move to a later line.
     changed: Vec<bool>,
     /// How it is computed again, if it is.
     again: Vec<Option<Recipe>>,
@@ -377,7 +377,7 @@ mod tests {
         let made = "b: f32[1000] = tt::cheap(w)\n";
         let end = "return grad.d, w = new memory { new in w }";
         assert_eq!(again(&format!("{made}{update}{gradient}{end}")), None);
-        // Who writes over it after the backward pass does no harm.
+        // Overwriting it after the backward pass does no harm.
         assert!(again(&format!("{made}{gradient}{update}{end}")).is_some());
         // Nor may it be written over through a view,
         let through = "v: f32[1000] = tt::view(w)\nnew: f32[1000] = tt::update(v, x)\n";

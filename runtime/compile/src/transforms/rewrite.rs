@@ -79,7 +79,7 @@ pub fn late(
     Ok(trace.transformed("late_rewrite", working.block.into_owned()))
 }
 
-/// Replaces every match of one rewrite in a block, whoever runs it.
+/// Replaces every match of one rewrite in a block, for any executor.
 pub fn apply(block: &Block, rewrite: &RewriteDef, fuel: &mut Fuel) -> Result<Block> {
     let mut working = Working::new(block);
     working.apply(rewrite, Runners::Any, fuel)?;
@@ -133,7 +133,7 @@ impl<'a> Working<'a> {
     }
 }
 
-/// Writes the replacement of each match where its last symbol stood.
+/// Writes the replacement of each match where its last symbol was.
 fn replace(block: &Block, matches: &[Match], pattern: &Pattern<'_>) -> Result<Block> {
     let mut at: FxHashMap<usize, &Match> = FxHashMap::default();
     let mut consumed = vec![false; block.symbols.len()];

@@ -26,13 +26,13 @@ macro_rules! parameter {
         $(#[$doc])*
         pub mod $module {
             use super::*;
-            /// Where such an argument stands: at `INDEX`.
+            /// The place of such an argument: `INDEX`.
             pub struct At<const INDEX: usize>;
             /// The gradient of such an argument.
             pub type Gradient = $gradient;
             #[allow(clippy::needless_lifetimes, reason = "some forms of arguments are borrowed for the lifetime")]
             impl<const INDEX: usize> At<INDEX> {
-                /// The place.
+                /// The value of this type.
                 pub const HERE: Self = At;
                 /// The argument, to be handed to a rule.
                 pub fn read<'a, V: Clone>(self, arguments: &'a [Arg<V>]) -> $as {
@@ -80,10 +80,10 @@ parameter!(/// Tensors or numbers.
 /// Values known when a program is traced.
 pub mod attribute {
     use super::*;
-    /// Where such an argument stands: at `INDEX`.
+    /// The place of such an argument: `INDEX`.
     pub struct At<const INDEX: usize, T>(pub PhantomData<fn() -> T>);
     impl<const INDEX: usize, T: AttributeType> At<INDEX, T> {
-        /// The place.
+        /// The value of this type.
         pub const HERE: Self = At(PhantomData);
         /// The argument, to be handed to a rule.
         pub fn read<V>(self, arguments: &[Arg<V>]) -> Made<T> {

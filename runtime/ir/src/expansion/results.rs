@@ -13,7 +13,7 @@ pub mod result {
     pub struct At<const INDEX: usize>;
 
     impl<const INDEX: usize> At<INDEX> {
-        /// The place.
+        /// The value of this type.
         pub const HERE: Self = At;
 
         /// The result of a planned symbol.

@@ -145,7 +145,7 @@ impl Tolerance {
             matches!(template, Template::Consistency | Template::Gradient | Template::Golden | Template::Checker);
         match precision {
             Precision::Tf32 if compared && dtype == Some(DType::F32) => Tolerance::new(256.0, 0.0009765625),
-            // Where an address refuses the library's products of 8 bits, others stand in.
+            // Where an address refuses the library's products of 8 bits, others replace them.
             Precision::Fp8 if compared || template == Template::Bounds => {
                 Tolerance { dtype, ..Tolerance::new(1.0, 0.375) }
             }
@@ -196,7 +196,7 @@ pub struct Directive {
     pub dtype: Option<DType>,
     /// Only for this sample.
     pub sample: Option<usize>,
-    /// Why.
+    /// The reason that the author gives.
     pub reason: &'static str,
 }
 

@@ -25,17 +25,17 @@ pub struct TraceDiff {
 /// What happened to a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineDiff {
-    /// It is gone.
+    /// The line was removed.
     Removed {
         /// The line.
         line: String,
     },
-    /// It is new.
+    /// The line was added.
     Added {
         /// The line.
         line: String,
     },
-    /// It stands elsewhere among the lines that stayed, or differs.
+    /// It is elsewhere among the lines that stayed, or differs.
     Changed {
         /// The line before.
         before: String,

@@ -107,7 +107,7 @@ pub struct Donor<'a> {
 }
 
 impl<'a> Donor<'a> {
-    /// Of a trace.
+    /// The donations of a trace.
     pub fn of(trace: &'a Trace) -> Donor<'a> {
         let block = &trace.block;
         let roots = roots(block);

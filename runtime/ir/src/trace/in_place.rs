@@ -34,7 +34,7 @@ pub fn may_lie_over(block: &Block, layouts: &[Layout], symbol: &BoundSymbol, res
     may_lie_over_as_read(&mut RegionReaders::default(), block, layouts, symbol, result, root)
 }
 
-/// As [`may_lie_over`], for one who asks of many values of one block.
+/// As [`may_lie_over`], for many values of one block.
 pub fn may_lie_over_as_read<'a>(
     readers: &mut RegionReaders<'a>,
     block: &Block,
@@ -83,12 +83,12 @@ fn beside_each_other(symbol: &BoundSymbol, result: ValueId, operand: ValueId) ->
 }
 
 /// A region of elementwise arithmetic reads before it writes. One that gathers kernels which update in place keeps
-/// them apart: a result may lie over what its own kernel alone reads.
+/// them apart: a result may overwrite what its own kernel alone reads.
 fn region_updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: ValueId) -> bool {
     RegionReaders::default().updates_in_place(symbol, result, operand)
 }
 
-/// Who reads what inside of regions; each region is gone through once.
+/// The readers of each value inside of regions; each region is gone through once.
 #[derive(Default)]
 pub struct RegionReaders<'a> {
     /// By the first result of the region.

@@ -1,4 +1,4 @@
-//! Lines of the executor [`JOIN`]: where the tensors that are put side by side lie in the whole, and which kernels write
+//! Lines of the executor [`JOIN`]: where the joined tensors are in the whole, and which kernels write
 //! a part where it belongs.
 
 use std::slice;
@@ -49,7 +49,7 @@ pub fn joined(symbol: &BoundSymbol) -> Option<(&[ValueId], usize)> {
     Some((tensors, usize::from_attribute(dim)?))
 }
 
-/// The values that are computed for a line that joins, and where each lies in the result; `None` if a part is no view
+/// The values that are computed for a line that joins, and where each is in the result; `None` if a part is no view
 /// of all of one value, or its elements would not be a constant distance apart.
 pub fn parts(block: &Block, symbol: &BoundSymbol, writers: &Writers) -> Option<Vec<(ValueId, Layout)>> {
     let (tensors, dim) = joined(symbol)?;
@@ -124,7 +124,7 @@ fn view_of_layout(block: &Block, view: &BoundSymbol, base: &Layout) -> Option<(V
     view_of(block, view, |_| base.strides.to_vec())
 }
 
-/// Where the parts of all lines that join lie: in a whole that is a part of no other.
+/// The layouts of the parts of all lines that join: in a whole that is a part of no other.
 pub fn all_parts(block: &Block) -> Vec<(ValueId, Layout)> {
     let mut joins = block.symbols.iter().filter(|symbol| symbol.executor == Some(JOIN)).peekable();
     if joins.peek().is_none() {

@@ -1,4 +1,4 @@
-//! Where the values of a claimed trace lie: views and parts of joins in the memory of others.
+//! Layouts of the values of a claimed trace: views and parts of joins in the memory of others.
 
 use super::joins::all_parts;
 pub use super::views::{ALIGNMENT, Layout, laid_over, view_of};

@@ -95,7 +95,7 @@ pub enum Pass {
     /// What the author's function computes.
     #[default]
     Forward,
-    /// What computes gradients.
+    /// The pass that computes gradients.
     Backward,
     /// What computes values of the forward pass again, for the backward pass.
     Recomputed,
@@ -121,21 +121,21 @@ pub type Results = SmallVec<[ValueId; 2]>;
 /// One line of a trace.
 #[derive(Debug, Clone)]
 pub struct BoundSymbol {
-    /// What is called.
+    /// The operator, region or statement.
     pub callee: Callee,
-    /// With what.
+    /// The arguments of the call.
     pub arguments: Vec<Arg<ValueId>>,
-    /// What it defines.
+    /// The values that it defines.
     pub results: Results,
     /// Its decomposition: a closed block whose parameters are the tensors among the arguments, in order.
     pub body: Option<Arc<Block>>,
     /// The pass it belongs to. Lines of bodies belong to that of the line whose body they are, and say `Forward`.
     pub pass: Pass,
-    /// Who runs it, once claimed.
+    /// The executor that runs it, once claimed.
     pub executor: Option<&'static str>,
     /// On which stream it runs, and what it waits for there.
     pub schedule: Schedule,
-    /// Who refused to run it, and why.
+    /// The executors that refused to run it, and why.
     pub refusals: Vec<Refusal>,
     /// The author's line that made the call; not part of the text.
     pub place: Option<Place>,

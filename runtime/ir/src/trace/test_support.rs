@@ -45,9 +45,9 @@ const fn attribute<T: AttributeType>(name: &'static str) -> ParamDef {
 }
 
 crate::attribute_enum! {
-    /// How.
+    /// A mode with two words.
     pub enum Mode {
-        /// No.
+        /// No reduction.
         None = "none",
         /// Mean.
         Mean = "mean",
@@ -62,7 +62,7 @@ fn same(arguments: &[Arg<TensorMeta>]) -> Metas {
     Ok(vec![first.cloned().unwrap_or_else(|| TensorMeta::new([], DType::F32, Device::CPU))])
 }
 
-/// The first tensor's memory as it lies.
+/// The first tensor's memory, in order.
 fn look(arguments: &[Arg<Strided>]) -> Option<View> {
     let seen = arguments[0].tensors().first()?;
     Some(View { strides: seen.strides.clone(), offset: 0 })

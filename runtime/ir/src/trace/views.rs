@@ -16,7 +16,7 @@ pub const ALIGNMENT: u64 = 64;
 pub struct Layout {
     /// The value whose memory it is; itself unless it is a view.
     pub root: ValueId,
-    /// In elements.
+    /// Strides in elements.
     pub strides: Strides,
     /// In elements, from the root's first element.
     pub offset: isize,

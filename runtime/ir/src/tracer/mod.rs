@@ -364,7 +364,7 @@ pub enum InferError {
 }
 
 impl InferError {
-    /// As the error of a call of `name`, which stands at `place`.
+    /// As the error of a call of `name` at `place`.
     pub fn of(self, name: &str, place: Option<Place>) -> Error {
         match self {
             InferError::Failure(failure) => {
@@ -473,7 +473,7 @@ fn opening(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Result<Opene
             let path: Vec<&str> = names.chain([if opened.len() - from > 8 { "..." } else { def.name }]).collect();
             let message = match again {
                 true => format!("its decomposition calls itself: {}", path.join(" -> ")),
-                false => format!("decompositions lie {DEEPEST} deep in one another: {}", path.join(" -> ")),
+                false => format!("decompositions are nested {DEEPEST} deep: {}", path.join(" -> ")),
             };
             let failure = Failure::new("Recursion", message);
             return Err(Error::Operator { operator: def.name.into(), failure, stack: CallStack::default() });

@@ -97,7 +97,7 @@ pub fn has_error() -> bool {
     with_top(|builder| builder.error.is_some()).unwrap_or(false)
 }
 
-/// Says of the recorded error, if any, in whose rule it lies.
+/// Adds to the recorded error, if any, the rule in which it arose.
 pub fn annotate_error(what: &str, operator: &str, place: Option<Place>) {
     with_top(|builder| {
         if let Some(error) = builder.error.take() {
@@ -138,10 +138,10 @@ pub fn calls_since(first: usize, def: &'static OperatorDef) -> bool {
         .unwrap_or(false)
 }
 
-/// Says of the symbol at `at`, the first of what a call of `operator` became, who refused that call.
+/// Adds the refusals of a call of `operator` to the symbol at `at`, the first that the call became.
 pub fn explain_refusals(at: usize, operator: &str, refusals: Vec<Refusal>) {
     with_top(|builder| {
-        // The call itself, if it is what stands there, is offered again when executors claim.
+        // The call itself, if it was kept, is offered again when executors claim.
         if let Some(symbol) = builder.block.symbols.get_mut(at).filter(|symbol| symbol.name() != operator) {
             // Outer calls come before those inside them.
             let mut all: Vec<Refusal> = refusals.into_iter().map(|refusal| refusal.inside(operator)).collect();

@@ -17,6 +17,6 @@ pub struct Tensor {
 pub(super) const POISON: ValueId = ValueId(u32::MAX);
 
 impl Tensor {
-    /// A handle of no trace, which stands where one will be.
+    /// A handle of no trace, to be replaced by one.
     pub const PLACEHOLDER: Tensor = Tensor { builder: u64::MAX, value: POISON };
 }

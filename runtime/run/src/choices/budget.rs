@@ -33,7 +33,7 @@ impl Worth {
 /// How measuring a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Done {
-    /// It is known who runs it.
+    /// It is known which executor runs it.
     Known,
     /// Time was up before that.
     OutOfTime,
@@ -87,7 +87,7 @@ mod tests {
         Worth { floor: Duration::from_micros(microseconds), count, candidates: 2 }
     }
 
-    /// Runs calls that take `each` seconds; who was run, and who was left.
+    /// Runs calls that take `each` seconds; the calls that ran, and those that were left.
     fn spent(worth: &[Worth], most: Option<u64>, each: &[u64], done: Done) -> (Vec<usize>, Vec<usize>) {
         let (now, ran) = (Cell::new(Duration::ZERO), RefCell::new(Vec::new()));
         let mut run = |at: usize| {

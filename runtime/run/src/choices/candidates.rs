@@ -1,4 +1,4 @@
-//! Who could run a call.
+//! Candidates to run a call.
 
 use super::call::Purpose;
 use super::entry::DECOMPOSED;

@@ -88,7 +88,7 @@ impl Clock {
         !device.is_cpu() && DeviceState::of(device).is_ok_and(|state| state.lost().is_some())
     }
 
-    /// Whether somebody records what the device does, and is not to be disturbed.
+    /// Whether a profiler records what the device does: it is not to be disturbed.
     pub(super) fn is_recorded(device: Device) -> bool {
         !device.is_cpu() && DeviceState::of(device).is_ok_and(|state| state.is_recording())
     }

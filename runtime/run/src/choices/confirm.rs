@@ -2,10 +2,10 @@
 //! it.
 //!
 //! The choices of one operator are taken together. Each operator's are kept only if the program with them is faster
-//! than without, in most of its runs, which alternate. What is not kept goes to who has it by the list. Candidates that
-//! were faster in one way of measuring only are tried after that.
+//! than without, in most of its runs, which alternate. Calls of the other choices go to the executors that the list
+//! gives them. Candidates that were faster in one way of measuring only are tried after that.
 //!
-//! What was recorded before stands unless the runs say clearly that it should not: a program that takes as long with
+//! What was recorded before is kept unless the runs say clearly that it should not: a program that takes as long with
 //! choices as without is faster with them in most of a few runs by chance, now and then.
 
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ const CLEAR: usize = 13;
 /// Runs before anything is measured.
 const WARM_UP: usize = 3;
 
-/// These records.
+/// Records that are given in memory.
 #[derive(Debug, Clone, Default)]
 struct Given(FxHashMap<Call, Arc<Entry>>);
 
@@ -53,7 +53,7 @@ impl Choices for Given {
 pub struct Confirmed {
     /// The operator.
     pub operator: String,
-    /// What for.
+    /// The purpose of the record: forward, or forward and backward.
     pub purpose: Purpose,
     /// A candidate that was not chosen, since it is faster alone or with neighbours, and not both; `None` for the
     /// winners.

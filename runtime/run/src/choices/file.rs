@@ -1,4 +1,4 @@
-//! Records in a file that somebody gives: shipped with a model, readable where no device is.
+//! Records in a file that the caller gives: shipped with a model, readable where no device is.
 
 use std::fs;
 use std::path::{Path, PathBuf};

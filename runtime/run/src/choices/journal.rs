@@ -2,10 +2,10 @@
 //!
 //! In the folder of records, `measuring.lock` is held by a process as long as it measures, so that processes measure
 //! one after the other. `measuring-USER.log`, a file for each user, has a line of JSON for each candidate that is being
-//! compiled or run, appended before that, and a second line when it has ended. So a line without an end that is found
-//! by who has the lock is of a process that ended in the middle. That may be the candidate's doing, or somebody pressed
-//! Ctrl-C. The next process skips the candidate; the one after that tries it again; after a second such line, or a
-//! fault of the device, it is skipped for good. Its lines go when a record of the call is written.
+//! compiled or run, appended before that, and a second line when it has ended. So a line without an end that the holder
+//! of the lock finds is of a process that ended in the middle. The candidate may have ended it, or the user by Ctrl-C.
+//! The next process skips the candidate; the one after that tries it again; after a second such line, or a fault of the
+//! device, it is skipped for good. Its lines go when a record of the call is written.
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
@@ -19,7 +19,7 @@ use fulgurite_kernels::regular_file;
 use serde_json::{Value, json};
 use tempfile::Builder;
 
-/// The file that who measures holds.
+/// The file that a measuring process locks.
 const LOCK: &str = "measuring.lock";
 /// How often a process that waits for its turn looks whether it has come.
 const POLL: Duration = Duration::from_millis(20);
@@ -41,7 +41,7 @@ struct State {
     file: Option<File>,
     /// Where the lines of ended processes end.
     kept: u64,
-    /// Of ended processes.
+    /// The lines of ended processes.
     lines: Vec<Line>,
     /// Of what is being compiled or run, with their numbers.
     open: Vec<(u64, Line)>,
@@ -332,7 +332,7 @@ fn name() -> String {
 /// The content of this user's file; nothing if there is none.
 ///
 /// # Errors
-/// Those of [`regular_file::open`], and that of a file of another user, who may have written anything into it.
+/// Those of [`regular_file::open`], and that of a file of another user, which may contain anything.
 fn own_content(path: &Path) -> io::Result<Vec<u8>> {
     let file = match regular_file::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

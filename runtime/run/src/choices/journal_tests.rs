@@ -43,7 +43,7 @@ fn what_was_begun_and_not_ended_is_blamed() {
     let journal = open(&folder);
     assert!(journal.blame("a", "broken").is_some());
     assert_eq!(journal.blame("b", "worse").unwrap().to_string(), "ended the process that ran it");
-    assert!(Journal::left(&folder).is_empty(), "somebody measures");
+    assert!(Journal::left(&folder).is_empty(), "a process measures");
     // A record that was written says it from then on.
     journal.forget("a").unwrap();
     assert!(journal.blame("a", "broken").is_none());
@@ -103,7 +103,7 @@ fn who_is_compiled_beside_a_candidate_that_runs_has_a_line_of_its_own() {
     journal.end(running).unwrap();
     journal.begin("a", "gelu(..)", "next", What::Running).unwrap();
     journal.end(compiling).unwrap();
-    // Only who runs is blamed.
+    // Only a candidate that runs is blamed.
     drop(journal);
     let left = Journal::left(home.path());
     assert!(left.len() == 1 && left[0].1 == "next", "{left:?}");

@@ -37,18 +37,18 @@ pub(super) struct Measured {
     pub(super) winner: String,
     pub(super) tried: Vec<Tried>,
     /// Whether it is a property of the device: not where a candidate lacked memory, which others may have used, or was
-    /// skipped since a process ended in the middle of it, which may have been somebody's wish.
+    /// skipped since a process ended in the middle of it, which the user may have wanted.
     pub(super) lasting: bool,
 }
 
 /// How measuring a call ended.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Ended {
-    /// Who is taken.
+    /// The winner.
     Chosen(Measured),
     /// There is nothing to choose, or nobody could be run.
     Nothing,
-    /// Time was up.
+    /// The time limit was reached.
     OutOfTime,
     /// Another thread records what the device does.
     Disturbed,
@@ -63,7 +63,7 @@ pub(super) struct Means<'a> {
     pub(super) peak: Option<u64>,
     /// Whether time is up; asked before a candidate is compiled, and before each round.
     pub(super) late: &'a dyn Fn() -> bool,
-    /// Where it is written down who is compiled and run.
+    /// Where the candidates that are compiled and run are written down.
     pub(super) journal: Option<&'a Journal>,
     /// The name of the call's record.
     pub(super) record: &'a str,
@@ -154,7 +154,8 @@ fn measured(question: &Question<'_>, means: &Means<'_>) -> Result<Ended, Stopped
     let mut candidates = Candidates { question, call, dropped, names, passing };
     let all: Vec<usize> = (0..candidates.names.len()).collect();
     let alone = candidates.medians(&mut clock, means, false, &all)?;
-    // Whoever is not faster alone does not win, whatever the neighbours: the list's and those that may win are left.
+    // A candidate that is not faster alone does not win, whatever the neighbours: the list's and those that may win are
+    // left.
     let listed = alone.iter().flatten().next().copied().unwrap_or(f64::INFINITY);
     let may_win = |at: &usize| alone[*at].is_some_and(|time| time < listed * (1.0 - NOISE));
     let first = all.iter().find(|at| alone[**at].is_some());
@@ -360,12 +361,12 @@ pub(super) fn slowest_part(times: Times, listed: Times, unknown: f64) -> f64 {
     (times.alone / listed.alone).max(beside)
 }
 
-/// Who wins; `None` if nobody could be run. The first of `tried` that could be run is the list's.
+/// The winner; `None` if no candidate could be run. The first of `tried` that could be run is the list's.
 pub(super) fn winner(tried: &[Tried]) -> Option<String> {
     let run: Vec<(&str, Times)> =
         tried.iter().filter_map(|one| Some((one.by.as_str(), one.outcome.clone().ok()?))).collect();
     let (listed, own) = *run.first()?;
-    // Who was not measured with neighbours, where the list's was, is not faster alone.
+    // A candidate that was not measured with neighbours, where the list's was, is not faster alone.
     let part = |times: &Times| slowest_part(*times, own, f64::INFINITY);
     let least = run.iter().map(|(_, times)| part(times)).fold(1.0, f64::min);
     if least >= 1.0 - NOISE {

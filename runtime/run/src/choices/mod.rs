@@ -1,9 +1,9 @@
 //! The best implementation wins: where several executors take a call, candidates are measured, and the winner is pinned
 //! in a record that later compilations follow.
 //!
-//! A [`Ranking`] answers every stage of a compilation that asks who is to run a call: the recorded winner first, then
-//! the list of executors. Where the answer comes from is a [`Choices`]: a [file](ChoicesFile) that is shipped with a
-//! model, or the records of this machine, which are measured where they are missing.
+//! A [`Ranking`] answers every stage of a compilation that asks which executor is to run a call: the recorded winner
+//! first, then the list of executors. Where the answer comes from is a [`Choices`]: a [file](ChoicesFile) that is
+//! shipped with a model, or the records of this machine, which are measured where they are missing.
 
 mod budget;
 mod candidates;

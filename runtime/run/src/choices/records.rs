@@ -86,7 +86,7 @@ impl Known {
 /// A file of records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kept {
-    /// Where it is.
+    /// The path of the record.
     pub path: PathBuf,
     /// Its record, or what is wrong with it.
     pub entry: Result<Entry, String>,
@@ -241,7 +241,7 @@ impl Records {
         let known = if candidates(question).len() < 2 {
             Known::Nothing
         } else if Clock::is_recorded(self.device) {
-            // Who records what the device does gets nothing measured meanwhile, and asks again.
+            // While a profiler records what the device does, nothing is measured; a later compilation asks again.
             return Found::Nothing;
         } else if !is_costly(question, self.smallest) {
             Known::Nothing

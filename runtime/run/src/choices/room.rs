@@ -28,7 +28,7 @@ impl Need {
     }
 }
 
-/// Who is measured, and how.
+/// Which candidates are measured, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Residency {
     /// The indices of those that do not fit, with what they need.
@@ -37,8 +37,8 @@ pub(super) struct Residency {
     pub(super) one_at_a_time: bool,
 }
 
-/// Who fits, if `free` bytes of the device's memory are free; `None` if that is not known. All are there at once if
-/// they then need little, or no more than `peak`, what the program whose call is measured does.
+/// The candidates that fit, if `free` bytes of the device's memory are free; `None` if that is not known. All are there
+/// at once if they then need little, or no more than `peak`, what the program whose call is measured does.
 pub(super) fn residency(needs: &[Need], free: Option<u64>, peak: Option<u64>) -> Residency {
     let room = free.map(|free| free - free / RESERVE);
     let fits = |need: &Need| room.is_none_or(|room| need.total() <= room);

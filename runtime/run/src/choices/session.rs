@@ -20,7 +20,7 @@ use super::records::Records;
 use crate::device::find_kind;
 use crate::meta::Device;
 
-/// Who measures without a bound waits so long for another process that measures.
+/// How long a measurement without a bound waits for another process that measures.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Records of a device for one compilation, which measures for a bounded time.
@@ -158,7 +158,7 @@ impl Session<'_> {
                             order.iter().skip(1).for_each(|at| ahead.compile(open[*at], neighbour));
                         }
                     };
-                    // Without them, whoever runs a candidate compiles it.
+                    // Without them, each candidate is compiled when it is first run.
                     if let Ok(pool) = pool(threads) {
                         pool.install(all);
                     }
@@ -210,7 +210,7 @@ impl Session<'_> {
                 open.len()
             );
         }
-        // Who asks when nothing is recorded has them measured.
+        // A request while no profiler records has them measured.
         for one in left.into_iter().filter(|_| !disturbed) {
             records.leave(&one.call, reason.clone());
         }
@@ -313,7 +313,7 @@ struct Ahead<'a> {
 
 impl Ahead<'_> {
     /// Has the kernels of a call's candidates compiled, alone or with neighbours, so that they are in the cache when
-    /// the candidates are run. Errors are those of whoever compiles them then.
+    /// the candidates are run. Errors are returned when a candidate is compiled to be run.
     fn compile(&self, wanted: &Wanted, neighbour: bool) {
         use rayon::prelude::*;
         if self.stop.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! What was recorded stands unless something else is faster by more than the noise: who measures twice gets no other
-//! programs for two candidates that are as fast as one another.
+//! A recorded winner is kept unless another is faster by more than the noise: measuring twice gives no other programs
+//! for two candidates that are equally fast.
 
 use super::entry::{Entry, Times};
 use super::measure::{NOISE, slowest_part};
@@ -51,7 +51,7 @@ mod tests {
         }
     }
 
-    /// Who wins where `recorded` was the winner and `winner` is now.
+    /// The winner where `recorded` was the winner and `winner` is now.
     fn wins(recorded: &str, winner: &str, times: &[(&str, f64, Option<f64>)]) -> String {
         let new = entry(winner, times);
         let earlier = entry(recorded, &[(recorded, 1.0, None)]);

@@ -36,7 +36,7 @@ struct Entry<V> {
     used: u64,
 }
 
-/// What [`Cache::find`] finds.
+/// The answer of [`Cache::find`].
 pub(super) enum Found<'a, K: Hash + Eq, V> {
     Ready(Arc<V>),
     /// It is for the caller to compile.
@@ -215,7 +215,7 @@ mod tests {
                 theirs.fill(10);
             });
             began.wait();
-            // Who waited here would wait for one that may wait for `f`.
+            // Waiting here would be waiting for a thread that may wait for `f`.
             assert_eq!(get(&g, 1), (10, false));
             go.wait();
         });

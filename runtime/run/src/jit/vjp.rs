@@ -241,7 +241,7 @@ impl<O> CompiledVjp<O> {
         donations(self.forward.trace())
     }
 
-    /// Who supplied which gradient rule, who took which symbol, why others did not, and what was measured.
+    /// Which executor supplied which gradient rule and took which symbol, why others did not, and what was measured.
     pub fn explain(&self) -> String {
         let Programs { joint, forward, backward } = &self.programs;
         explain(joint.iter().chain(forward).chain(backward))
@@ -323,7 +323,7 @@ impl<O> Pullback<O> {
         }
         let mut arrays = compiled.backward.run_matching(inputs)?;
         for array in &mut arrays {
-            // A gradient may be a cotangent as it came. A kept zero is not given away: who got it could not donate it.
+            // A gradient may be a cotangent as it came. A kept zero is not given away: the caller could not donate it.
             let kept = |own: &Cotangent| own.zero.get().is_some_and(|zero| zero.shares_memory(array));
             if compiled.cotangents.iter().any(kept) {
                 *array = Array::zeros_on(array.device(), array.shape(), array.dtype())?;

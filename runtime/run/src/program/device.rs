@@ -47,7 +47,7 @@ const GRAPH_VARIABLE: &str = "FULGURITE_GRAPH";
 /// How often a device program ran, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunCounts {
-    /// Runs.
+    /// Number of runs.
     pub runs: usize,
     /// Graphs recorded.
     pub graphs: usize,
@@ -78,7 +78,7 @@ pub(super) struct DeviceProgram {
     runs: AtomicUsize,
     /// Whether runs are replayed.
     graph: bool,
-    /// Whether its kernels know of no more than that operands are aligned to an element.
+    /// Whether its kernels assume element alignment only.
     least_aligned: bool,
 }
 
@@ -116,7 +116,7 @@ impl DeviceProgram {
         DeviceProgram::planned(trace, placement, false)
     }
 
-    /// The same program, whose kernels know of no more than that operands are aligned to an element, for a checked run.
+    /// The same program with kernels that assume element alignment only, for a checked run.
     pub(super) fn least_aligned(&self) -> Result<DeviceProgram> {
         DeviceProgram::planned(self.trace.clone(), Placement::new(&self.trace)?, true)
     }

@@ -152,7 +152,7 @@ impl Program {
 
     /// Keeps the first `count` of `outputs`, those of a run of this program, as the state of the runs to come, which
     /// look at none of it; the rest are left. `None`, and all are left, where the program does not update that state in
-    /// place on a device, or somebody else holds a part of it.
+    /// place on a device, or another array shares a part of it.
     pub(crate) fn bind(&self, outputs: &mut Vec<Array>, count: usize) -> Option<BoundState> {
         match &self.ready {
             Ready::Host(_) => None,

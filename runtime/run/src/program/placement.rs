@@ -55,8 +55,8 @@ pub(super) struct Placement {
 /// The error of a donated input that is not for the program to overwrite.
 pub(super) fn not_unique(name: &str, is_external: bool) -> Error {
     let message = match is_external {
-        true => "is donated but its memory belongs to somebody else; donate a copy (`to_contiguous`)",
-        false => "is donated but somebody else still holds it; give the only copy away, or do not donate it",
+        true => "is donated but its memory belongs to another library; donate a copy (`to_contiguous`)",
+        false => "is donated but another array still shares its memory; donate the only array, or do not donate it",
     };
     Error::Argument { argument: name.to_owned(), message: message.into() }
 }

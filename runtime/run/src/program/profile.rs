@@ -40,7 +40,7 @@ pub struct Profile {
     /// What the streams of the device did over several runs, each replayed or enqueued as a whole
     /// ([`crate::device::DeviceState::begin_timeline`]); empty if that was not recorded.
     pub timeline: Vec<Activity>,
-    /// What the device does at most. A run does not know it: who measures the device or reads its data sheet sets it.
+    /// What the device does at most. A run does not know it: the caller sets it, from a measurement or the data sheet.
     pub ceilings: Ceilings,
 }
 
@@ -49,7 +49,7 @@ pub struct Profile {
 pub struct Span {
     /// The symbol's operator, or the executor's region.
     pub symbol: String,
-    /// Who ran it.
+    /// The executor that ran it.
     pub executor: String,
     /// The name of its first result.
     pub result: String,

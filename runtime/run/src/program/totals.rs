@@ -10,9 +10,9 @@ use crate::stream_kind::StreamKind;
 /// Symbols of one stream, executor and name together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Totals<'a> {
-    /// Where they ran.
+    /// The stream on which they ran.
     pub stream: StreamKind,
-    /// Who ran them.
+    /// The executor that ran them.
     pub executor: &'a str,
     /// Their operator, or the executor's region.
     pub symbol: &'a str,
@@ -29,7 +29,7 @@ pub struct Totals<'a> {
 }
 
 impl<'a> Totals<'a> {
-    /// Of no symbol.
+    /// Totals of no symbol.
     pub(super) fn none((stream, executor, symbol): (StreamKind, &'a str, &'a str)) -> Totals<'a> {
         let time = Duration::ZERO;
         Totals { stream, executor, symbol, calls: 0, time, bytes: 0.0, flops: Some(0.0), floor: Some(0.0) }

@@ -1,4 +1,4 @@
-//! Which symbols round nothing, and which programs add nothing up: what these give has the same bits whoever runs them.
+//! Which symbols round nothing, and which programs add nothing up: their results have the same bits by every executor.
 
 use crate::arithmetic::Arithmetic;
 use crate::operator::RuleSet;

@@ -196,7 +196,7 @@ impl Golden {
             other => return Err(Problem(format!("tensor '{name}': dtype {other:?} is none of ours"))),
         };
         let bytes = stored.data.get(info.data_offsets.0..info.data_offsets.1);
-        let bytes = bytes.ok_or_else(|| Problem(format!("tensor '{name}' lies outside its file")))?;
+        let bytes = bytes.ok_or_else(|| Problem(format!("tensor '{name}' is outside its file")))?;
         Ok(Some(Array::from_bytes(&info.shape, dtype, bytes)?))
     }
 }

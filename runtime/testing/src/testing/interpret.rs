@@ -3,7 +3,7 @@
 //! that round some values differently may be apart.
 //!
 //! Moving the inputs alone would not: what is rounded on the way to a step (`floor` of a product in bf16) or cancels
-//! there jumps although the inputs stand far from it, and what overflows on the way (`log(exp(199))` in f32) is finite
+//! there jumps although the inputs are far from it, and what overflows on the way (`log(exp(199))` in f32) is finite
 //! in f64.
 
 use crate::operator::RuleSet;
@@ -183,7 +183,7 @@ fn range(dtype: DType) -> (f64, f64) {
 
 impl Moves {
     /// Whether element `j` of result `i`, which should be `value`, tells anything about an executor: it neither
-    /// overflows, nor moves by more than `jump` of its size (or of one), nor stands at a step.
+    /// overflows, nor moves by more than `jump` of its size (or of one), nor is at a step.
     pub fn settled(&self, i: usize, j: usize, value: f64, jump: f64) -> bool {
         let wild = |v: f64| !v.is_finite() || v.abs() > 1e30 || (v != 0.0 && v.abs() < 1e-30);
         let moved = |times: &[Vec<Vec<f64>>]| {

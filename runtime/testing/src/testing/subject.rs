@@ -37,7 +37,7 @@ use crate::transforms::retarget::retarget;
 /// The executor that runs references.
 pub(crate) const REFERENCE: &str = "reference";
 
-/// Who runs a program, and with how much optimization.
+/// The executors that run a program, and how much it is optimized.
 #[derive(Clone)]
 pub(crate) struct List {
     /// Names the list in messages and keys.
@@ -54,7 +54,7 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// `executor` first, then those that stand after it by default. The list of the reference executor opens every
+    /// `executor` first, then those that come after it by default. The list of the reference executor opens every
     /// composite, since composites run by their own references would prove nothing.
     pub fn of(executor: &'static ExecutorDef) -> List {
         let defaults = default_executors(executor.device);
@@ -229,7 +229,7 @@ pub(crate) fn trace_of(name: &str, block: Block) -> Trace {
 /// The trace of one call.
 pub(crate) fn trace_call(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Result<Trace> {
     let block = trace_rule(def, metas, |arguments| {
-        // Who reads of an error there is the operator's author.
+        // An error there is read by the operator's author.
         tracer::calls::call_at(def, arguments.to_vec(), Place::declared(def))
     })?;
     Ok(trace_of(def.short_name(), block))

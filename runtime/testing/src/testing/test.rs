@@ -70,9 +70,9 @@ pub struct GeneratedTest {
     pub name: String,
     /// The operator (or the rewrite, for its own template).
     pub operator: String,
-    /// What is tested.
+    /// The template that it was generated from.
     pub template: Template,
-    /// Who runs the operator, where that matters.
+    /// The executor that runs the operator, where that matters.
     pub executor: Option<&'static str>,
     /// The element type, where that matters.
     pub dtype: Option<DType>,
@@ -104,7 +104,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Who runs the operator.
+    /// The executor that runs the operator.
     pub fn list(&self) -> Check<List> {
         match self.executor {
             Some(executor) => Ok(List::of(executor)),

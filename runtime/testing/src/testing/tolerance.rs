@@ -143,7 +143,7 @@ impl Expected {
         Expected { signs: true, ..self }
     }
 
-    /// As much again as the reference moves when its inputs move by one rounding. An element that jumps stands at a
+    /// As much again as the reference moves when its inputs move by one rounding. An element that jumps is at a
     /// discontinuity; it gets nothing.
     pub fn with_responses(mut self, responses: &[Vec<f64>]) -> Expected {
         self.responses = vec![0.0; self.values.len()];
@@ -284,7 +284,7 @@ pub(crate) fn same_numbers(got: &Array, expected: &Array) -> Check {
 
 /// Compares two arrays bit for bit.
 pub(crate) fn same_bits(got: &Array, expected: &Array) -> Check {
-    // Wherever they are.
+    // The devices may differ.
     let same = got.shape() == expected.shape() && got.dtype() == expected.dtype();
     ensure!(same, "is {}, expected {}", got.meta(), expected.meta());
     let (a, b) = (got.to_bytes()?, expected.to_bytes()?);

@@ -1,5 +1,4 @@
-//! What becomes of an index out of range on a device: an error for whoever reads what comes from it, and for nobody
-//! else.
+//! An index out of range on a device is an error for readers of values that depend on it, and for no others.
 
 use fulgurite_ops::prelude::*;
 use fulgurite_runtime::jit::Jit;
@@ -43,7 +42,7 @@ fn an_index_out_of_range_is_the_error_of_every_read_of_its_results_and_of_no_oth
         let after = first.call((indices(1), weight())).unwrap();
         let other = second.call((indices(0), weight())).unwrap();
         let other_bad = second.call((indices(-1), weight())).unwrap();
-        // Whoever waits first is not told what is not theirs.
+        // The first wait does not return errors of other runs.
         assert_eq!(other.to_vec::<f32>().unwrap(), values(0), "round {round}");
         assert_eq!(after.to_vec::<f32>().unwrap(), values(1), "round {round}");
         for _ in 0..2 {

@@ -1,6 +1,6 @@
 //! Which file of a crate needs which other: the names that the code of a file takes from others, resolved to the files
-//! that define them. Calls of methods are not seen, but who has a value of a type has its name from somewhere. Macros
-//! in textual scope (`#[macro_use]`) and what macros expand to are not seen either.
+//! that define them. Calls of methods are not seen, but a file that has a value of a type has its name from somewhere.
+//! Macros in textual scope (`#[macro_use]`) and what macros expand to are not seen either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -44,7 +44,7 @@ impl Module {
     /// Takes note of an item that is no module.
     pub fn read(&mut self, item: &syn::Item) {
         if let syn::Item::Use(item) = item {
-            // A re-export passes a name on; who uses it needs the file that defines it.
+            // A re-export passes a name on; its users need the file that defines it.
             let exported = !matches!(item.vis, syn::Visibility::Inherited);
             read_use(&item.tree, &mut Vec::new(), &mut |path, name| {
                 match name {

@@ -11,7 +11,7 @@ use crate::device::{Address, Command, LibraryCall};
 /// The payload of attention: see [`AttentionAddresses`] for its operands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attention {
-    /// What attention.
+    /// The attention that is computed.
     pub problem: Problem,
     /// The factor of scores.
     pub scale: f32,

@@ -33,7 +33,7 @@ pub(super) struct CudaCode {
     context: Context,
     code: Arc<DeviceCode>,
     room: Room,
-    /// For each step.
+    /// The work of each step, in order.
     work: Vec<Vec<Work>>,
     /// Clears the record of faults.
     fill: Option<Fill>,

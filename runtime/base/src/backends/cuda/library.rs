@@ -25,7 +25,7 @@ pub(super) struct Library<T> {
     context: Context,
     open: fn(&Context) -> Result<T, CudaError>,
     opened: OnceLock<T>,
-    /// Held by who opens it.
+    /// Held while opening it.
     opening: Mutex<()>,
 }
 

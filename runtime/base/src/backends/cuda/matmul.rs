@@ -9,7 +9,7 @@ use crate::device::{Address, Command, LibraryCall};
 /// The payload of a product: see [`MatmulAddresses`] for its operands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Matmul {
-    /// What product.
+    /// The product that is computed.
     pub problem: Problem,
     /// A factor of the product.
     pub alpha: f64,
@@ -26,7 +26,7 @@ pub struct MatmulAddresses {
     pub b: Address,
     /// What is added if the product accumulates; otherwise, and if it is absent, what is written.
     pub c: Option<Address>,
-    /// What is written.
+    /// The result.
     pub d: Address,
     /// The epilogue's vector.
     pub bias: Option<Address>,

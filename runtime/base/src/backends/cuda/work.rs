@@ -235,12 +235,12 @@ pub(super) unsafe fn enqueue(
                 let [a, b, c, d, bias, aux, workspace, a_factor, b_factor] =
                     operands.map(|operand| operand.map_or(DeviceAddress::NULL, |address| at(&address)));
                 let operands = MatmulOperands { a, b, c, d, bias, aux, workspace, factors: [a_factor, b_factor] };
-                // SAFETY: as above; the problem describes the operands as they lie.
+                // SAFETY: as above; the problem describes the layouts of the operands.
                 unsafe { plan.run(stream, &operands, *alpha) }?;
             }
             Work::Attention { plan, operands, scale } => {
                 let operands = Attention::at(operands, at);
-                // SAFETY: as above; the problem describes the operands as they lie.
+                // SAFETY: as above; the problem describes the layouts of the operands.
                 unsafe { plan.run(stream, &operands, *scale) }?;
             }
             // SAFETY: as above; the range is one tensor's.

@@ -1,14 +1,14 @@
-//! Who supplied the rule by which a call was differentiated, and where its lines stand.
+//! The source of the rule by which a call was differentiated, and where its lines are.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::refusal::Refusal;
 
-/// Below this scope stand the names of what the backward pass computes.
+/// The scope of the names of the backward pass.
 pub(super) const BACKWARD: &str = "grad";
 
-/// Who supplied the rule by which a call was differentiated.
+/// The source of the rule by which a call was differentiated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleSource {
     /// An executor's implementation.
@@ -36,7 +36,7 @@ pub struct GradientRule {
     pub value: Arc<str>,
     /// The operator.
     pub operator: &'static str,
-    /// Who supplied the rule.
+    /// The source of the rule.
     pub from: RuleSource,
     /// Executors that have an implementation of the operator and did not supply the rule, with their reasons.
     pub refusals: Vec<Refusal>,

@@ -20,7 +20,7 @@ use crate::trace::{Block, BoundSymbol, Callee};
 use crate::tracer::{self, Draws, Tensor};
 use crate::transforms::autodiff::rules::{GradRule, Pullback};
 
-/// A value of the program being differentiated, whatever block it stands in: cotangents are kept by these and never by
+/// A value of the program being differentiated, whatever block it is in: cotangents are kept by these and never by
 /// handles, since a rule may give back its own argument.
 pub(super) type Key = usize;
 
@@ -80,14 +80,14 @@ struct Choice {
     /// `None` if its decomposition is differentiated, or nothing can be.
     rule: Option<GradRule>,
     from: RuleSource,
-    /// Who offers a rule that does not apply.
+    /// Executors that offer a rule that does not apply, with the reasons.
     refusals: Vec<Refusal>,
-    /// Who accepts the symbol and offers no rule.
+    /// Executors that accept the symbol and offer no rule.
     silent: Vec<&'static str>,
 }
 
 impl<'a> Tape<'a> {
-    /// A tape that has nothing recorded. `rules` receives who supplied each rule.
+    /// A tape that has nothing recorded. `rules` receives the source of each rule.
     pub(super) fn new(ranking: &'a Ranking<'a>, rules: &'a mut Vec<GradientRule>) -> Tape<'a> {
         Tape { ranking, recorded: Vec::new(), keys: 0, rules, again: "" }
     }
@@ -172,8 +172,8 @@ impl<'a> Tape<'a> {
         Choice { rule: GradientRules::of(def).grad, from, refusals, silent }
     }
 
-    /// Says who supplied the rule of a call and why others did not; `first` is the first line of what the call became,
-    /// whose result is `name`.
+    /// Records the source of the rule of a call and why others did not supply it; `first` is the first line of what the
+    /// call became, whose result is `name`.
     fn explain(&mut self, first: usize, symbol: &BoundSymbol, name: &str, choice: Choice) {
         let Some(def) = symbol.operator() else { return };
         let Choice { from, mut refusals, silent, .. } = choice;
@@ -256,8 +256,8 @@ impl<'a> Tape<'a> {
             });
             return Ok(results);
         };
-        // The rule's own call of the operator would be named like the result; whatever else it computes stands below
-        // it.
+        // The rule's own call of the operator would be named like the result; the names of its other results are below
+        // that one.
         let operator = symbol.operator().map_or("", |def| def.name);
         let mut draws = Draws::default();
         let traced = || tracer::within_rule(operator, &mut draws, constants(operands), || rule(&handles));

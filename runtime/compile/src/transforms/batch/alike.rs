@@ -115,7 +115,7 @@ impl Finder<'_> {
         (fits && !repeated && !returned && self.is_small(symbol)).then_some(Member { result, operands })
     }
 
-    /// What a call reads, if it is computed by the program and lies as it was computed.
+    /// What a call reads, if it is computed by the program and keeps the layout in which it was computed.
     fn operand(&self, id: ValueId, transposable: bool) -> Option<Operand> {
         let mut operand = Operand { base: id, root: id, transposed: false };
         let mut producer = self.producers.get(&id)?;

@@ -150,7 +150,7 @@ impl<'a> Writer<'a> {
         if of_stacks { Vec::new() } else { independent }
     }
 
-    /// Where the batch stands: behind all members and the stacks that it reads, and in a backward pass at its end,
+    /// The line of the batch: behind all members and the stacks that it reads, and in a backward pass at its end,
     /// where it is in the way of no lines that are fused. `None` if a line that would be moved behind it must stay
     /// where it is.
     fn order(&mut self, members: &[Member], known: &[Option<usize>]) -> Option<Order> {

@@ -101,7 +101,7 @@ impl Wider {
         self.note();
     }
 
-    /// Remembers who makes the results of the last symbol.
+    /// Remembers that the last symbol makes its results.
     pub(super) fn note(&mut self) {
         let block = self.flattener.block();
         self.producers.resize(block.values.len(), None);

@@ -16,17 +16,17 @@ use crate::trace::{Block, BoundSymbol, ValueId};
 use crate::tracer::trace_block;
 use crate::transforms::claim;
 
-/// The list of executors, and where the first that a rewrite belongs to stands in it.
+/// The list of executors, and the place in it of the first that a rewrite belongs to.
 #[derive(Clone, Copy)]
 pub(super) struct Owners<'a> {
     pub(super) executors: &'a [&'static ExecutorDef],
     pub(super) first: usize,
 }
 
-/// Who must run the replacement.
+/// Which executors must run the replacement.
 #[derive(Clone, Copy)]
 pub(super) enum Runners<'a> {
-    /// Anyone.
+    /// Any executor.
     Any,
     /// An executor that the rewrite belongs to.
     Owners(Owners<'a>),

@@ -26,7 +26,7 @@ pub(super) struct Match {
 }
 
 impl Match {
-    /// Where its replacement stands.
+    /// The line of its replacement.
     pub(super) fn place(&self) -> usize {
         self.consumed.iter().copied().max().unwrap_or(0)
     }
@@ -81,7 +81,7 @@ pub(super) fn find_all(
 #[derive(Clone, Copy)]
 struct Place {
     symbol: usize,
-    /// Whether its first two arguments stand in the other order.
+    /// Whether its first two arguments are in the other order.
     swapped: bool,
 }
 
@@ -90,7 +90,7 @@ struct Search<'a> {
     block: &'a Block,
     uses: &'a Uses,
     pattern: &'a Pattern<'a>,
-    /// Where the first symbol of the match stands.
+    /// The line of the first symbol of the match.
     anchor: u32,
     /// The block's value for each value of the pattern's shape.
     bound: Vec<Option<ValueId>>,
@@ -274,7 +274,7 @@ impl<'a> Search<'a> {
         (0..symbols.len()).filter(|own| !stays[*own]).collect()
     }
 
-    /// Whether the match can be written where its last symbol stood: nothing before that reads a matched result, no
+    /// Whether the match can be written where its last symbol was: nothing before that reads a matched result, no
     /// inner value is needed elsewhere, and the matched symbols do not feed parameters of the pattern.
     fn independent(&self, found: &Match) -> bool {
         let (block, last) = (self.block, found.place() as u32);

@@ -1,4 +1,4 @@
-//! Who makes and who reads each value of a block, and where each operator is called.
+//! The maker and the readers of each value of a block, and where each operator is called.
 
 use rustc_hash::FxHashMap;
 

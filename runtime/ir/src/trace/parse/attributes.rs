@@ -32,7 +32,7 @@ pub fn fits(type_name: &str, attribute: &Attribute) -> bool {
 }
 
 impl Parser<'_> {
-    /// A number or boolean, if one stands here.
+    /// A number or boolean, if one is next.
     pub(super) fn scalar(&mut self) -> Result<Option<Scalar>> {
         let word = self.number_word();
         let start = self.at;

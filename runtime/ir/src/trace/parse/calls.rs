@@ -10,7 +10,7 @@ use crate::operator::{OperatorDef, ParamDef, ParamKind};
 use crate::registry::find_operator;
 
 impl<'a> Parser<'a> {
-    /// `name=`, if that stands here.
+    /// `name=`, if that is next.
     pub(super) fn try_label(&mut self) -> Option<(&'a str, usize)> {
         let word = self.peek_word();
         let start = self.at;

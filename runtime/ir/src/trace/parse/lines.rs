@@ -1,4 +1,4 @@
-//! Lines.
+//! Parsing of the lines of a block.
 
 use std::sync::Arc;
 
@@ -361,7 +361,7 @@ impl Parser<'_> {
         Ok(Heads { names, metas: Some(metas) })
     }
 
-    /// Values after `return` or `yield`, each perhaps with a path; several lines stand between parentheses. An item is
+    /// Values after `return` or `yield`, each perhaps with a path; several lines are between parentheses. An item is
     /// given the item before it.
     pub(super) fn results<T: Clone>(
         &mut self,

@@ -36,7 +36,7 @@ impl Parser<'_> {
         })
     }
 
-    /// What stands here, for messages.
+    /// The next word or character, for messages.
     pub(super) fn found(&mut self) -> String {
         self.skip();
         let rest = self.rest();

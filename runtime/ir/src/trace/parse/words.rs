@@ -116,7 +116,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A name where nothing but a name can stand.
+    /// A name where only a name is allowed.
     pub(super) fn label(&mut self, what: &str) -> Result<String> {
         if self.peek() == Some('"') {
             return self.string();
@@ -129,7 +129,7 @@ impl<'a> Parser<'a> {
         Ok(word.to_owned())
     }
 
-    /// A name where a number or a keyword could stand as well, and where it stands. It may be below the scope.
+    /// A name where a number or a keyword is allowed too, and its offset. It may be below the scope.
     pub(super) fn name(&mut self, what: &str) -> Result<(String, usize)> {
         self.skip();
         let at = self.at;

@@ -74,7 +74,7 @@ impl<'a> Style<'a> {
         }
     }
 
-    /// `a, b: f32[4], c: i64[4]`: a type stands behind the last name of those that have it.
+    /// `a, b: f32[4], c: i64[4]`: a type follows the last name of those that have it.
     pub(super) fn all_typed(&self, ids: &[ValueId]) -> Vec<String> {
         let meta = |id: &ValueId| self.names.block.values.get(id.index()).map(|value| &value.meta);
         let (mut texts, mut at, mut end) = (Vec::with_capacity(ids.len()), 0, 0);
@@ -258,7 +258,7 @@ impl<'a> Style<'a> {
         text
     }
 
-    /// Results, operator and arguments, who runs it, and where and when.
+    /// Results, operator and arguments, executor, and schedule.
     pub(super) fn line(&self, symbol: &BoundSymbol) -> String {
         let follow = self.names.short() && implied::results_follow(self.names.block, symbol);
         let results = if follow { self.names.runs(&symbol.results) } else { self.all_typed(&symbol.results) };

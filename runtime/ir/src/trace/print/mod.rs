@@ -47,7 +47,7 @@ pub fn print_symbol(block: &Block, symbol: &BoundSymbol) -> String {
     fold::unfolded(&Style::alone(block).line(symbol))
 }
 
-/// A name where a number or a keyword could stand: as it is if it reads as a name there, else in quotes.
+/// A name where a number or a keyword is allowed: as it is if it reads as a name there, else in quotes.
 pub fn print_name(name: &str) -> String {
     words::name(name)
 }

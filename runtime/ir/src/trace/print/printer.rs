@@ -10,7 +10,7 @@ use crate::meta::Device;
 /// Version of the text format; the first line of every text names it.
 pub const VERSION: u32 = 2;
 
-/// How deep nested bodies may lie.
+/// Deepest nesting of bodies.
 pub const MAX_DEPTH: usize = 64;
 
 /// What of a trace is printed. [`PrintOptions::COMPACT`] and [`PrintOptions::FULL`] parse back to the same trace.
@@ -20,7 +20,7 @@ pub struct PrintOptions {
     pub depth: usize,
     /// Whether the memory plan is shown.
     pub storage: bool,
-    /// Whether it is shown who refused a symbol, and why.
+    /// Whether refusals of a symbol are shown, with their reasons.
     pub refusals: bool,
     /// Whether what follows from the rest is shown too: devices, arguments at their defaults, parameters of bodies,
     /// operands of regions, the storage of views; and names in full.

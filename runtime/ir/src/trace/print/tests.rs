@@ -1,4 +1,4 @@
-//! What is printed.
+//! Tests of the printed text.
 
 use super::words::name;
 use super::*;

@@ -27,12 +27,12 @@ pub(super) fn is_word(text: &str) -> bool {
     !text.is_empty() && word_length(text) == text.len()
 }
 
-/// A name that stands where a number or a keyword could: bare if possible, else quoted.
+/// A name where a number or a keyword is allowed: bare if possible, else quoted.
 pub(super) fn name(text: &str) -> String {
     if is_word(text) && !is_numeric(text) && !is_reserved(text) { text.into() } else { format!("{text:?}") }
 }
 
-/// A name that stands where nothing but a name can.
+/// A name where only a name is allowed.
 pub(super) fn label(text: &str) -> String {
     if is_word(text) { text.into() } else { format!("{text:?}") }
 }

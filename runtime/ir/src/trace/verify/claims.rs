@@ -1,4 +1,4 @@
-//! Who runs a line: the executor is there, runs on the target, takes the call, and is the region's; and that a planned
+//! The executor of a line is there, runs on the target, takes the call, and is the region's; and that a planned
 //! trace lacks nothing that running it needs.
 
 use crate::kernel::KernelRules;
@@ -61,8 +61,7 @@ impl<'t> Verifier<'t> {
         }
     }
 
-    /// What has a memory plan is compiled no further: each of its lines has somebody who runs it, and each value a
-    /// place.
+    /// A trace with a memory plan is compiled no further: each of its lines has an executor, and each value a place.
     pub(super) fn planned(&self) -> Result<()> {
         let block = &self.trace.block;
         if !self.trace.history.iter().any(|past| past == "plan_memory") {
@@ -82,8 +81,8 @@ impl<'t> Verifier<'t> {
         Ok(())
     }
 
-    /// The operands of a line that joins lie where they belong in the result, and the kernels of all lines write their
-    /// results as they lie.
+    /// The operands of a line that joins are where they belong in the result, and the kernels of all lines write their
+    /// results in their layouts.
     fn parts(&self, symbol: &'t BoundSymbol, layouts: &[Layout]) -> Result<()> {
         let block = &self.trace.block;
         if symbol.executor == Some(JOIN)
@@ -98,7 +97,7 @@ impl<'t> Verifier<'t> {
             let (shape, layout) = (block.meta(*id).shape(), &layouts[id.index()]);
             if layout.root != *id && !writes(symbol, shape, &layout.strides)? {
                 let whole = name(block, layout.root);
-                let message = format!("its kernel does not write {} where it lies in {whole}", name(block, *id));
+                let message = format!("its kernel does not write {} at its place in {whole}", name(block, *id));
                 return Err(self.broken_by(block, symbol, message));
             }
         }

@@ -14,7 +14,7 @@ pub(super) struct State {
     pub(super) deleted: Vec<bool>,
     /// The value whose memory a value has, by declared aliases.
     pub(super) root: Vec<u32>,
-    /// Who last overwrote the memory of a root, and the result that has the new contents.
+    /// The line that last overwrote the memory of a root, and the result that has the new contents.
     pub(super) written: FxHashMap<u32, (usize, ValueId)>,
     pub(super) names: FxHashSet<Arc<str>>,
 }

@@ -57,7 +57,7 @@ impl DeviceProgram {
     }
 
     /// Keeps the first `count` of `outputs`, those of a run of this program, as the state of the runs to come; the rest
-    /// are left. `None`, and all are left, where runs do not update that state in place, or somebody else holds a part
+    /// are left. `None`, and all are left, where runs do not update that state in place, or another array shares a part
     /// of it.
     pub(in crate::program) fn bind(&self, outputs: &mut Vec<Array>, count: usize) -> Option<State> {
         if !self.is_updated_in_place(count) || count > outputs.len() {

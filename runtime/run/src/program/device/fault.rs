@@ -1,6 +1,6 @@
 //! What kernels of a program report of their data: an index out of range, or weights that nothing can be drawn by.
 //!
-//! The record is in device memory of its own, so that it outlives the program for whoever reads its results. It is
+//! The record is in device memory of its own, so that it outlives the program for readers of its results. It is
 //! cleared at the start of each run and fetched at its end, on the compute stream, which the other streams of the run
 //! begin behind and end before. So each run is told of its own faults and of no others.
 
@@ -19,7 +19,7 @@ use crate::trace::Trace;
 pub(super) struct FaultCell {
     record: Block,
     trace: Arc<Trace>,
-    /// For each symbol what it means if its kernels report a fault.
+    /// For each symbol the description of a fault that its kernels report.
     meanings: Vec<Option<Report>>,
 }
 

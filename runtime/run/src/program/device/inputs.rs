@@ -68,8 +68,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Looks at each input once: a training step has hundreds. The number of one that is to be overwritten and that
-    /// somebody else holds is the error.
+    /// Looks at each input once: a training step has hundreds. The error is the number of an input that is to be
+    /// overwritten and is still shared.
     pub(super) fn look(inputs: &mut [Array], overwritten: &[bool], state: &Arc<DeviceState>) -> Result<Seen, usize> {
         let mut seen = Seen::default();
         for (i, (array, overwritten)) in inputs.iter_mut().zip(overwritten).enumerate() {

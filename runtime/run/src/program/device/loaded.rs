@@ -36,7 +36,7 @@ pub(super) enum Refused {
     Memory(DeviceError),
     /// Its code could not be loaded.
     Code(CodeError),
-    /// Anything else.
+    /// Any other error.
     Other(crate::Error),
 }
 
@@ -50,8 +50,8 @@ impl<E: Into<crate::Error>> From<E> for Refused {
 type Parts = (Staging, Box<dyn LoadedCode>, Option<Fences>, Room, Option<Arc<FaultCell>>);
 
 impl Loaded {
-    /// Allocates memory for the program, and has the device's backend load its code. `meanings` says for each symbol
-    /// what it means if its kernels report a fault.
+    /// Allocates memory for the program, and has the device's backend load its code. `meanings` has for each symbol the
+    /// description of a fault that its kernels report.
     pub(super) fn new(
         state: Arc<DeviceState>,
         code: &Arc<DeviceCode>,

@@ -50,17 +50,17 @@ impl DeviceProgram {
             }
             last = Some(buffer);
         }
-        // SAFETY: the ranges are allocated, each input has a place of its own, and whoever uses them later does so on
-        // this stream.
+        // SAFETY: the ranges are allocated, each input has a place of its own, and later uses of them are on this
+        // stream.
         unsafe { loaded.state.stream().copy_all(&copies) }?;
         Ok(())
     }
 }
 
-/// The copy before and its size if it is to copy `next` as well, an input of the same memory that lies as far behind
-/// its own there as here: inputs that were sent together are copied together. Between the two places is nothing but
-/// what rounds up the first one, since all places are aligned; what lies between the two in the memory that they share
-/// is copied to there.
+/// The copy before and its size if it is to copy `next` as well, an input of the same memory at the same distance there
+/// as here: inputs that were sent together are copied together. Between the two places is nothing but what rounds up
+/// the first one, since all places are aligned; the bytes between the two in the memory that they share are copied to
+/// there.
 fn joined<'a>(before: &'a mut CopyRange, next: &CopyRange) -> Option<(&'a mut CopyRange, usize)> {
     let apart = next.to.0.checked_sub(before.to.0)?;
     let alike = next.from.0.checked_sub(before.from.0)? == apart;

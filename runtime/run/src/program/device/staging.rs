@@ -72,7 +72,7 @@ impl Staging {
     ) -> Result<()> {
         let Some(sent) = self.sent.get(self.next) else { return Ok(()) };
         waiting(|| sent.synchronize()).map_err(|error| state.faulted(error))?;
-        // SAFETY: the slot lies in this memory, which nobody else uses; the copy from it that was enqueued last is
+        // SAFETY: the slot is in this memory, which nobody else uses; the copy from it that was enqueued last is
         // done.
         let slot =
             unsafe { std::slice::from_raw_parts_mut(self.memory.pointer().add(self.next * self.bytes), self.bytes) };

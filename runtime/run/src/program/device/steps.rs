@@ -24,11 +24,11 @@ use crate::transforms::layout::layouts;
 pub(super) struct Step {
     /// The symbol of the trace.
     pub(super) symbol: usize,
-    /// What it means if the kernels report a fault.
+    /// Describes a fault that the kernels report.
     pub(super) report: Option<Report>,
     /// If the symbol is run on the host: its work, and the device has none.
     pub(super) host: Option<HostWork>,
-    /// Operands whose elements the kernels expect where results lie: indices of values.
+    /// Operands whose elements the kernels expect in the memory of results: indices of values.
     pub(super) continued: Vec<(usize, usize)>,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn device_of(trace: &Trace) -> Device {
     devices.into_iter().find(|device| !device.is_cpu()).unwrap_or_else(|| trace.target.device())
 }
 
-/// Plans every symbol. With `least_aligned` the kernels know of no more than that operands are aligned to an element.
+/// Plans every symbol. With `least_aligned` the kernels assume element alignment only.
 pub(super) fn planned(trace: &Trace, placement: &Placement, least_aligned: bool) -> Result<Steps> {
     let kind = find_kind(trace.target.kind())?;
     let properties = properties_for(kind, &trace.target, device_of(trace).index());
@@ -167,7 +167,7 @@ fn counted(trace: &Trace) -> FxHashSet<ValueId> {
         .collect()
 }
 
-/// The inputs whose memory results lie in.
+/// The inputs whose memory results overwrite.
 fn written_inputs(trace: &Trace, placement: &Placement) -> FxHashSet<usize> {
     let of_executors = |symbol: &&BoundSymbol| symbol.callee != Callee::Delete && symbol.executor != Some(VIEW);
     let results = trace.block.symbols.iter().filter(of_executors).flat_map(|symbol| symbol.results.iter());

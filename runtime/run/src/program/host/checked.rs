@@ -303,7 +303,7 @@ fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
 }
 
 fn fill(range: &Range<usize>) {
-    // SAFETY: ranges are those of values, which lie in the buffers of the run, and nobody else has these.
+    // SAFETY: ranges are those of values, which are in the buffers of the run, and nobody else has these.
     unsafe { std::ptr::with_exposed_provenance_mut::<u8>(range.start).write_bytes(POISON, range.len()) };
 }
 

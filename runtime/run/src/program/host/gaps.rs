@@ -100,7 +100,7 @@ impl HostProgram {
     }
 }
 
-/// The first element that differs by its bits: what lies between elements does not change the order of sums.
+/// The first element that differs by its bits: gaps between elements do not change the order of sums.
 fn first_different(plain: &Array, gapped: &Array) -> Result<Option<usize>> {
     let size = plain.dtype().size();
     let (a, b) = (plain.to_bytes()?, gapped.to_bytes()?);

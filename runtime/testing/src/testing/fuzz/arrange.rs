@@ -39,7 +39,7 @@ impl Arrangement {
         Arrangement::Expanded,
     ];
 
-    /// Strides, and how many elements lie in front of the one with the lowest address.
+    /// Strides, and how many elements precede the one with the lowest address.
     fn strides(self, shape: &[usize]) -> (Vec<isize>, usize) {
         let dense = contiguous_strides(shape);
         match self {
@@ -78,7 +78,7 @@ impl Arrangement {
     }
 }
 
-/// The values of `array` in an arrangement; what lies between the elements is poison. [`Arrangement::Expanded`] has
+/// The values of `array` in an arrangement; gaps between the elements are poison. [`Arrangement::Expanded`] has
 /// other values.
 pub(super) fn arrange(array: &Array, arrangement: Arrangement) -> Check<Array> {
     let shape = array.shape();

@@ -19,7 +19,7 @@ use crate::tracer::{self, trace_block};
 pub(crate) struct Input {
     /// Shape, element type and values.
     pub tensor: SampleTensor,
-    /// How it lies in memory, where layouts are asked for.
+    /// Its layout in memory, where layouts are asked for.
     pub arrangement: Arrangement,
     /// Whether the caller gives it away, where donations are asked for.
     pub donated: bool,

@@ -52,13 +52,13 @@ impl Neutral {
 /// One way to run a program.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Config {
-    /// The executor that is asked first; those that stand after it by default follow.
+    /// The executor that is asked first; those that come after it by default follow.
     pub executor: &'static str,
     pub fuse: bool,
     /// From how many bytes on values are computed again.
     pub recompute: Option<u64>,
     pub fuel: Option<u64>,
-    /// Whether inputs lie as the case arranges them.
+    /// Whether inputs have the layouts of the case.
     pub arranged: bool,
     pub neutral: Option<Neutral>,
 }
@@ -74,7 +74,7 @@ impl Config {
         Config { fuse: true, recompute: Some(recompute::FROM_BYTES), ..Config::plain(executor) }
     }
 
-    /// A random one.
+    /// A random configuration.
     pub(super) fn drawn(random: &mut Random, executors: &[&'static ExecutorDef]) -> Config {
         let mut one_in = |n: u64| random.next().is_multiple_of(n);
         let fuse = !one_in(4);

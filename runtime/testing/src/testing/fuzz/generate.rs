@@ -355,7 +355,7 @@ fn decorate(case: &mut Case, random: &mut Random) {
         };
         let found = earlier.iter_mut().enumerate().find_map(|(i, other)| like(&other).then_some((i, other)));
         if let Some((i, other)) = found.filter(|_| random.next().is_multiple_of(6)) {
-            // Nobody can give away what somebody else holds.
+            // Memory that another input shares cannot be donated.
             (own.donated, other.donated) = (false, false);
             own.same_as = Some(i);
             own.arrangement = other.arrangement;

@@ -33,7 +33,7 @@ pub(crate) enum Against {
     About(Config),
 }
 
-/// What went wrong.
+/// Kinds of failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Results differ.

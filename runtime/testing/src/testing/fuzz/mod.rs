@@ -130,7 +130,7 @@ pub struct Finding {
     pub cause: String,
 }
 
-/// What happens meanwhile.
+/// An event of a fuzzing run.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A case is about to be run.

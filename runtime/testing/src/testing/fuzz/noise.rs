@@ -20,7 +20,7 @@ const ALIKE: f64 = 128.0;
 /// By which part of themselves terms that are alike are moved: sums and products answer in proportion to so little.
 const PROBE: f64 = 1.0 / (1u64 << 20) as f64;
 
-/// What becomes of roundings.
+/// The treatment of roundings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Noise {
     /// None are made.

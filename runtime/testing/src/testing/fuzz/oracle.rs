@@ -4,7 +4,7 @@
 //! The program is run as the references say, each result rounded to its element type. It is run again with every
 //! rounding made anew at random ([`Noise`]): how far an element moves is how far executors, which round elsewhere or
 //! add in another order, may differ there. An element that moves by more than a part of its own size is
-//! ill-conditioned, or stands at a discontinuity, and says nothing about an executor. It is counted as skipped.
+//! ill-conditioned, or is at a discontinuity, and says nothing about an executor. It is counted as skipped.
 
 use crate::arithmetic::Arithmetic;
 use crate::operator::RuleSet;

@@ -47,7 +47,7 @@ pub(super) fn may_claim(def: &'static OperatorDef, executor: &ExecutorDef, metas
         || executor.claims.is_some_and(|claims| metas.iter().any(|arguments| claims(def, arguments).is_ok()))
 }
 
-/// Who runs what is tested.
+/// The executor that runs what is tested.
 pub(super) struct Runner {
     /// The executor that tests are named after; the others of its device come behind it by default.
     pub first: &'static ExecutorDef,

@@ -2,7 +2,7 @@
 //! streams), and those that the verifier lets through must give what the same lines give without a plan.
 //!
 //! `programs` makes planned traces of operators' samples and of random programs, with gradients; `change` changes them;
-//! [`judge`] says what became of one.
+//! [`judge`] says whether one was refused, or ran right.
 
 mod change;
 mod planned;

@@ -1,7 +1,7 @@
 //! A value has the bits that its type says, wherever it is computed: fused with its neighbours or alone, kept for the
 //! backward pass or computed again, in a checkpoint or without one.
 //!
-//! The call stands between products of its floating-point operands and results with numbers, so that something can be
+//! The call is between products of its floating-point operands and results with numbers, so that something can be
 //! fused with it and its operands can be computed again; only these show a value that was left unrounded in a register.
 //!
 //! A number for an operand gives what a tensor filled with it gives.

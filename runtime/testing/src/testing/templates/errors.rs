@@ -56,7 +56,7 @@ fn one(def: &'static OperatorDef, sample: &ErrorSample) -> Check {
     expect(def, &metas, sample.code, sample.message)
 }
 
-/// The call must fail with `code` and a message that contains `message`, and must say who called.
+/// The call must fail with `code` and a message that contains `message`, and must name the caller's line.
 fn expect(def: &'static OperatorDef, metas: &[Arg<TensorMeta>], code: &str, message: &str) -> Check {
     let call = format!("{}({})", def.name, describe(metas));
     let error = match trace_call(def, metas) {
@@ -72,7 +72,7 @@ fn expect(def: &'static OperatorDef, metas: &[Arg<TensorMeta>], code: &str, mess
     let here = stack.at.iter().chain(stack.frames.iter().filter_map(|(_, place)| place.as_ref()));
     ensure!(
         here.clone().any(|place| place.file() == def.file && place.line() == def.line),
-        "{call}: the error does not say where the caller stands: {text}"
+        "{call}: the error does not name the caller's line: {text}"
     );
     ensure!(
         operator == def.name || stack.frames.iter().any(|(frame, _)| frame == def.name),
@@ -88,7 +88,7 @@ fn expect(def: &'static OperatorDef, metas: &[Arg<TensorMeta>], code: &str, mess
 }
 
 /// The call is traced, and fails with the sample's code and message when it runs: by the operator's own reference,
-/// which says that it must, and by every executor of the host. (A device tells of wrong data when somebody waits for
+/// which says that it must, and by every executor of the host. (A device tells of wrong data when the host waits for
 /// it.)
 fn refused(def: &'static OperatorDef, sample: &ErrorSample) -> Check {
     let subject = Subject::of_arguments(def, DType::F32, sample.arguments.clone())?;
@@ -110,7 +110,7 @@ fn refused(def: &'static OperatorDef, sample: &ErrorSample) -> Check {
     executors().into_iter().filter(may_run).try_for_each(|executor| refused_by(executor, &subject, sample))
 }
 
-/// The call fails when `executor` runs it, or, on a device, when somebody waits for its results.
+/// The call fails when `executor` runs it, or, on a device, when the host waits for its results.
 fn refused_by(executor: &'static ExecutorDef, subject: &Subject, sample: &ErrorSample) -> Check {
     let call = format!("{}({})", subject.def.name, subject.describe());
     let program = List::of(executor).compile(subject.trace()?)?;

@@ -164,7 +164,7 @@ pub(super) struct Along<'a> {
     pub values: &'a [f64],
     /// The gradient.
     pub gradient: &'a [f64],
-    /// Of the directions.
+    /// The seed of the directions.
     pub seed: u64,
     /// The relative error that is allowed.
     pub allowed: f64,

@@ -18,7 +18,7 @@ enum Arrangement {
     Permuted,
     /// Every other element of a row twice as long, starting at the second.
     Stepped,
-    /// Behind other data.
+    /// At an offset in a larger buffer.
     Offset,
     /// The first element along the last dimension, repeated with stride 0.
     Expanded,
@@ -115,7 +115,7 @@ fn arrange(array: &Array, arrangement: Arrangement) -> Check<Array> {
     };
     let reach: usize = shape.iter().zip(&strides).map(|(extent, stride)| (extent - 1) * *stride as usize).sum();
     let size = array.dtype().size();
-    // What lies between the elements is poison: a kernel that reads it says so.
+    // Gaps between the elements are poison: a kernel that reads them shows it.
     let mut buffer = Buffer::zeroed((offset + reach + 1 + 3) * size).map_err(crate::Error::from)?;
     buffer.as_bytes_mut().fill(POISON);
     let bytes = array.to_bytes()?;

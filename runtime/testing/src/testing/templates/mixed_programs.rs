@@ -1,5 +1,5 @@
-//! Random programs under autocast: as near to the same program in f64 as their roundings to bf16 allow, and whoever
-//! runs them no further from it than the plain executors.
+//! Random programs under autocast: as near to the same program in f64 as their roundings to bf16 allow, and by every
+//! executor no further from it than by the plain executors.
 
 use crate::operator::RuleSet;
 use crate::strided::LayoutRules;

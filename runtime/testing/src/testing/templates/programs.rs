@@ -117,7 +117,7 @@ fn drawn(numbers: &[u64], name: &str) -> u64 {
 /// A program of values that mostly have this shape. Every third call is of operators that are `preferred`, if there are
 /// any.
 ///
-/// For each call the operators stand in an order of their own, by a hash of their names, and the first that takes what
+/// For each call the operators have an order of their own, by a hash of their names, and the first that takes what
 /// there is is called. So an operator more changes a program only where it comes first and fits; all others stay as
 /// they were.
 fn generate_of(shape: &[usize], seed: u64, parts: &[Part], preferred: fn(&OperatorDef) -> bool) -> RandomProgram {

@@ -1,6 +1,6 @@
 //! Both sides of a rewrite agree on its samples, forward and backward; it fires on its own pattern, and on nothing that
 //! only looks like it: where two tensors of the pattern are told apart, both sides must differ only as the program
-//! does. It fires as well where operands that commute stand in the other order, and, if it keeps inner
+//! does. It fires as well where operands that commute are in the other order, and, if it keeps inner
 //! values, where one of them is returned; otherwise it leaves such a program alone, or right.
 
 use fulgurite_kernels::DType;
@@ -90,7 +90,7 @@ fn one(def: &'static RewriteDef, metas: &[TensorMeta], arrays: &[Array], dtype: 
                 stays_right(def, &exposed, arrays, dtype)?;
             }
         }
-        // A tensor that stands more than once in the pattern is told apart: the rewrite must leave the program alone,
+        // A tensor that is more than once in the pattern is told apart: the rewrite must leave the program alone,
         // or keep what it means.
         for apart in told_apart(program) {
             stays_right(def, &apart, arrays, dtype)?;

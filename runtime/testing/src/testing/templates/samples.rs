@@ -113,7 +113,7 @@ fn describe(argument: &Arg<TensorMeta>) -> String {
 /// Another value of one argument.
 struct Change {
     what: String,
-    /// Of an attribute.
+    /// The other value of an attribute.
     argument: Option<Attribute>,
     /// Of tensors: how their values become others.
     values: Option<fn(&[f64]) -> Vec<f64>>,

@@ -179,7 +179,7 @@ fn planned(
     Ok(Some((plan, types)))
 }
 
-/// Every launch, also those that stand in for a call of a library.
+/// Every launch, also those that replace a call of a library.
 fn all_launches(commands: &[Command]) -> Vec<&Command> {
     let mut all = Vec::new();
     for command in commands {

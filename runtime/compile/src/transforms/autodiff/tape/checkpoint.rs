@@ -85,7 +85,7 @@ impl Tape<'_> {
         arrived: &[Option<Tensor>],
         cotangents: &mut FxHashMap<Key, Tensor>,
     ) -> Result<()> {
-        // Who supplied the rules was said of the forward lines.
+        // The sources of the rules were recorded at the forward lines.
         let mut rules = Vec::new();
         let mut tape = Tape { again: AGAIN, ..Tape::new(ranking, &mut rules) };
         let mut own: FxHashMap<Key, Tracked> = FxHashMap::default();
