@@ -274,7 +274,7 @@ fn pages_and_comments_use_plain_words() {
             }
         }
     }
-    assert!(told.is_empty(), "words that readers stumble over (CONTRIBUTING.md, \"Style\"):\n{told}");
+    assert!(told.is_empty(), "words that readers stumble over (CONTRIBUTING.md, \"Language\"):\n{told}");
     assert_eq!(kept.len(), KEPT_PAGES.len(), "pages that are excepted and not there: {kept:?}");
     assert_eq!(allowed.len(), ALLOWED.len(), "exceptions that nothing needs: {allowed:?}");
 }
