@@ -81,7 +81,7 @@ fn byte_level(path: &Path, bytes: &[u8]) -> Result<Value, String> {
     let merges = path.with_file_name(MERGES);
     let text = std::fs::read_to_string(&merges).map_err(|error| format!("'{}': {error}", merges.display()))?;
     let lines =
-        text.lines().enumerate().filter(|(i, line)| !line.is_empty() && !(*i == 0 && line.starts_with("#version")));
+        text.lines().enumerate().filter(|(i, line)| !line.is_empty() && (*i > 0 || !line.starts_with("#version")));
     let pair = |(i, line): (usize, &str)| match line.split_once(' ') {
         Some((left, right)) if !right.contains(' ') => Ok(json!([left, right])),
         _ => Err(format!("'{}': line {} is not two tokens with a space between them", merges.display(), i + 1)),

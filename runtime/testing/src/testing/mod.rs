@@ -6,8 +6,10 @@
 //! ```no_run
 //! use my_operators as _;
 //! # mod my_operators {}
-//! # //! fn main() -> std::process::ExitCode {
-//!     fulgurite_runtime::testing::main()
+//! # use fulgurite_testing as fulgurite;
+//!
+//! fn main() -> std::process::ExitCode {
+//!     fulgurite::testing::main()
 //! }
 //! // A crate that tests what it declares: fulgurite::main_of_crate!()
 //! ```

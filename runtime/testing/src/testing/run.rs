@@ -92,9 +92,10 @@ macro_rules! main_of_crate {
 /// ```no_run
 /// use my_device as _; // links the kind and its executors
 /// # mod my_device {}
+/// # use fulgurite_testing as fulgurite;
 ///
 /// fn main() -> std::process::ExitCode {
-///     fulgurite_runtime::testing::main_of_device("mine")
+///     fulgurite::testing::main_of_device("mine")
 /// }
 /// ```
 pub fn main_of_device(kind: &str) -> ExitCode {
