@@ -362,11 +362,7 @@ fn a_waiver_of_an_argument_that_decides() {
 fn a_decomposition_that_calls_itself() {
     let path = "its decomposition calls itself: wrong::calls_itself -> wrong::calls_itself";
     must_catch("wrong::calls_itself", Template::Consistency, path);
-    must_catch(
-        "wrong::never_ends",
-        Template::Consistency,
-        "decompositions are nested 64 deep: wrong::never_ends -> ",
-    );
+    must_catch("wrong::never_ends", Template::Consistency, "decompositions are nested 64 deep: wrong::never_ends -> ");
 }
 
 /// Whether kernels can be compiled here; where they must be, they can.
