@@ -74,8 +74,8 @@ impl Loaded {
         }
     }
 
-    /// The folder that has the files of the model's tokenizer, if it has any: that of weights under the names of others,
-    /// or that of the file which a checkpoint names. `path` is what was loaded.
+    /// The folder that has the files of the model's tokenizer, if it has any: that of weights under the names of
+    /// others, or that of the file which a checkpoint names. `path` is what was loaded.
     pub fn tokenizer_folder(&self, path: &Path) -> Option<PathBuf> {
         match self.format {
             Format::HuggingFace | Format::LitGpt => Some(files::folder_of(path).to_owned()),

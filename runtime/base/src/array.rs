@@ -94,8 +94,8 @@ impl Array {
         Ok(Array::from_buffer(buffer, meta))
     }
 
-    /// An array of `dtype` on the host whose bytes `write` sets, in row-major order, little endian; their initial values
-    /// are unspecified.
+    /// An array of `dtype` on the host whose bytes `write` sets, in row-major order, little endian; their initial
+    /// values are unspecified.
     ///
     /// # Errors
     /// If there is not as much memory; that of `write`.
