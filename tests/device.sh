@@ -16,27 +16,27 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 action=${1:?build, run, report, speed or sanitize} folder=${2:?the folder of the binaries}
 
-# What runs on a device, the slowest first: a name, the package, its test binary, a filter of the tests that need the
+# What runs on a device, the slowest first: a name, the package, its test binary, a pattern of the tests that need the
 # device ('-' for all of the binary), and how many threads. Of `generated` come those tests besides that are there with
 # a device and not without one, by executor and letter.
 table() {
     cat <<'END'
-decoders    fulgurite-tests   llama_parity    cuda         4
-gpt2        fulgurite-tests   gpt2_parity     -            2
-kernels     fulgurite-kernels cuda_generated  -            2
-floor       fulgurite-kernels cuda_device     -            4
-programs    fulgurite-tests   device_runs     -            4
-plans       fulgurite-tests   mutated_plans   on_a_device  4
-streams     fulgurite-tests   streams         -            4
-eight_bits  fulgurite-tests   fp8             -            4
-wrong       fulgurite-tests   wrong_operators on_a_device  4
-columns     fulgurite-tests   column_sums     -            4
-clipping    fulgurite-tests   clipping        -            4
-padding     fulgurite-tests   padding         -            4
-rows        fulgurite-tests   adding_rows     -            4
-transposed  fulgurite-tests   turned_operands -            4
-cotangents  fulgurite-tests   vjp_calls       cotangents   4
-ordinals    fulgurite-tests   device_ordinals -            4
+decoders    fulgurite-tests   models          ^llama_parity::.*cuda              4
+gpt2        fulgurite-tests   models          ^gpt2_parity::                     2
+kernels     fulgurite-kernels cuda_generated  -                                  2
+floor       fulgurite-kernels cuda_device     -                                  4
+programs    fulgurite-tests   declared        ^device_runs::                     4
+plans       fulgurite-tests   programs        ^mutated_plans::.*on_a_device      4
+streams     fulgurite-tests   programs        ^streams::                         4
+eight_bits  fulgurite-tests   executors       ^fp8::                             4
+wrong       fulgurite-tests   wrong_operators on_a_device                        4
+columns     fulgurite-tests   programs        ^column_sums::                     4
+clipping    fulgurite-tests   executors       ^clipping::                        4
+padding     fulgurite-tests   programs        ^padding::                         4
+rows        fulgurite-tests   executors       ^adding_rows::                     4
+transposed  fulgurite-tests   programs        ^turned_operands::                 4
+cotangents  fulgurite-tests   declared        ^vjp_calls::.*cotangents           4
+ordinals    fulgurite-tests   programs        ^device_ordinals::                 4
 END
 }
 
@@ -72,21 +72,21 @@ jobs_of() {
     local names
     if [ $# -eq 0 ]; then
         table | while read -r name _ binary filter threads; do
-            listed "$binary" | { [ "$filter" = - ] && cat || grep -F -- "$filter"; } >"$logs/$name.names" || true
+            listed "$binary" | { [ "$filter" = - ] && cat || grep -E -- "$filter"; } >"$logs/$name.names" || true
             # A row without a test is a mistake of the table.
             [ -s "$logs/$name.names" ] || echo "$name: no test of '$binary' is called '$filter'" >>"$logs/mistakes"
             echo "$name $binary $threads"
         done
     fi
-    # Operator, template, executor, element type; the last two may be missing.
+    # Operator, template, executor, and an element type or the seed of a program; the last may be missing.
     names=$(comm -23 <(listed generated | sort) <(CUDA_VISIBLE_DEVICES='' listed generated | sort))
     rm -f "$logs"/of_*.names
     [ -n "$names" ] || { echo 'no operator has tests on a device' >>"$logs/mistakes"; return; }
     awk -v folder="$logs" -v wanted="$*" '
         BEGIN { split(wanted, list, " "); for (i in list) asked[list[i]] = 1 }
         {
-            n = split($0, part, "::"); dtype = part[n] ~ /^(f64|f32|f16|bf16|i64|i32|u8|bool)$/
-            executor = part[n - dtype]
+            n = split($0, part, "::"); last = part[n] ~ /^(f64|f32|f16|bf16|i64|i32|u8|bool|seed_[0-9]+)$/
+            executor = part[n - last]
             if (wanted != "" && !(executor in asked)) next
             print > (folder "/of_" executor "_" substr($0, 1, 1) ".names")
         }' <<<"$names"

@@ -44,6 +44,10 @@ pub use fulgurite_ops as ops;
 pub use fulgurite_ops_macros::{Tree, executor, implementation, operator, operator_files, operators, rewrite};
 pub use fulgurite_runtime::*;
 
+/// How this library was built: `"release"`, or `"debug"` with assertions and the verifier after every transform, which
+/// makes compilation slower. Times of a debug build say nothing about a release build.
+pub const BUILD: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
+
 /// Buffers, strided views and the building blocks that host kernels are written with.
 pub use fulgurite_runtime::rules::fulgurite_kernels as kernels;
 

@@ -6,6 +6,7 @@ pub mod access;
 pub mod attention;
 pub mod buffer;
 pub mod caches;
+pub mod crash;
 pub mod cuda;
 pub mod dtype;
 pub mod elements;

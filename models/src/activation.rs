@@ -1,6 +1,7 @@
 //! Activation functions by the names that `transformers` has for them.
 
 use fulgurite_ops::prelude::*;
+use fulgurite_ops::prims;
 use serde::{Deserialize, Serialize};
 
 /// An elementwise function between two linear layers.
@@ -64,6 +65,11 @@ const NAMES: [(&str, Activation); 20] = [
     ("linear", Activation::Linear),
 ];
 
+/// Mean and deviation of [`Activation::Laplace`], with the decimals of `transformers`.
+#[allow(clippy::approx_constant, reason = "the constant with more digits would be another function")]
+const MEAN: f64 = 0.707_107;
+const DEVIATION: f64 = 0.282_095;
+
 impl Activation {
     /// The function of a name.
     pub fn named(name: &str) -> Option<Activation> {
@@ -86,18 +92,18 @@ impl Activation {
         match self {
             Activation::Gelu => gelu(x),
             Activation::GeluNew => gelu::with(x).approximate(Approximate::Tanh).call(),
-            Activation::ClippedGelu => minimum(maximum(gelu(x), -10.0), 10.0),
+            Activation::ClippedGelu => prims::minimum(prims::maximum(gelu(x), -10.0), 10.0),
             Activation::QuickGelu => x * sigmoid(x * 1.702),
             Activation::Relu => relu(x),
             Activation::ReluSquared => relu_squared(x),
-            Activation::Relu6 => minimum(relu(x), 6.0),
-            Activation::LeakyRelu => maximum(x, 0.0) + minimum(x, 0.0) * 0.01,
+            Activation::Relu6 => prims::minimum(relu(x), 6.0),
+            Activation::LeakyRelu => prims::maximum(x, 0.0) + prims::minimum(x, 0.0) * 0.01,
             Activation::Silu => silu(x),
             // The logarithm of 1 + eˣ is that of the logistic function of -x, negated.
             Activation::Mish => x * tanh(-logsigmoid(-x)),
             Activation::Tanh => tanh(x),
             Activation::Sigmoid => sigmoid(x),
-            Activation::Laplace => (erf((x - 0.707107) / (0.282095 * std::f64::consts::SQRT_2)) + 1.0) * 0.5,
+            Activation::Laplace => (erf((x - MEAN) / (DEVIATION * std::f64::consts::SQRT_2)) + 1.0) * 0.5,
             Activation::Linear => x,
         }
     }
@@ -138,7 +144,7 @@ mod tests {
                     "mish" => x * x.exp().ln_1p().tanh(),
                     "tanh" => x.tanh(),
                     "sigmoid" => sigmoid(x),
-                    "laplace" => 0.5 * (1.0 + erf((x - 0.707_107) / (0.282_095 * std::f64::consts::SQRT_2))),
+                    "laplace" => 0.5 * (1.0 + erf((x - MEAN) / (DEVIATION * std::f64::consts::SQRT_2))),
                     "linear" => x,
                     _ => tanh_gelu(x),
                 };

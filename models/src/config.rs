@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::activation::Activation;
 
-/// What the GPT-2s of others compute differently from OpenAI's; the fields are those of `transformers`.
+/// A GPT-2 that may differ from OpenAI's in its functions; the fields are those of `transformers`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
@@ -57,7 +57,7 @@ pub struct GptConfig {
     pub channels: usize,
     /// Probability in [0, 1) of dropping a value after the embeddings, attention weights and residual branches.
     pub dropout: f64,
-    /// What it computes. Checkpoints name it where it is not OpenAI's.
+    /// Its functions. Checkpoints name them where they are not OpenAI's.
     #[serde(default, skip_serializing_if = "Variant::is_openai")]
     pub variant: Variant,
 }
@@ -178,7 +178,7 @@ pub enum ConfigError {
 }
 
 impl GptConfig {
-    /// The published `gpt2`, of which other configurations take what they do not say.
+    /// The published `gpt2`, whose fields other configurations take where they do not say their own.
     pub const GPT2: GptConfig = GptConfig {
         vocabulary: 50_257,
         context: 1024,
@@ -241,7 +241,7 @@ impl GptConfig {
         self.variant.n_inner.unwrap_or(self.channels.saturating_mul(4))
     }
 
-    /// What the scores of attention of block `layer` are multiplied by, where it is not `1 / √D`.
+    /// The factor of the scores of attention of block `layer`, where it is not `1 / √D`.
     pub(crate) fn score_scale(&self, layer: usize) -> Option<f64> {
         let Variant { scale_attn_weights, scale_attn_by_inverse_layer_idx, .. } = self.variant;
         let of_heads = if scale_attn_weights { 1.0 / (self.head_channels() as f64).sqrt() } else { 1.0 };
@@ -345,6 +345,18 @@ mod tests {
         );
         assert_eq!(list.len(), 28);
         assert_eq!(line(&list[27]), "ln_f.bias [64] false");
+    }
+
+    #[test]
+    fn scores_are_divided_as_the_variant_says() {
+        let scale = |scale_attn_weights, scale_attn_by_inverse_layer_idx, layer| {
+            let variant = Variant { scale_attn_weights, scale_attn_by_inverse_layer_idx, ..Variant::OPENAI };
+            GptConfig { channels: 64, heads: 4, variant, ..GptConfig::GPT2 }.score_scale(layer)
+        };
+        assert_eq!([scale(true, false, 0), scale(true, false, 1)], [None, None], "1 / √D is attention's own");
+        assert_eq!([scale(false, false, 0), scale(false, false, 1)], [Some(1.0), Some(1.0)]);
+        assert_eq!([scale(true, true, 0), scale(true, true, 1)], [Some(0.25), Some(0.125)]);
+        assert_eq!([scale(false, true, 0), scale(false, true, 3)], [Some(1.0), Some(0.25)]);
     }
 
     #[test]

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 
 use serde_json::{Value, json};
 
-/// Keys that change nothing of what is computed here, and why. What only one type of models has is listed with it.
-pub(crate) const HARMLESS: [(&str, &str); 76] = [
+/// Keys that change no result, each with the reason. Those of one type of models are listed with the type.
+pub(crate) const HARMLESS: [(&str, &str); 84] = [
     ("architectures", "the class that saved the file; its tensors say which heads it has"),
-    ("transformers_version", "who wrote the file"),
-    ("_name_or_path", "who wrote the file"),
-    ("_commit_hash", "who wrote the file"),
+    ("transformers_version", "which program wrote the file"),
+    ("_name_or_path", "which program wrote the file"),
+    ("_commit_hash", "which program wrote the file"),
     ("_attn_implementation", "which kernel computed attention"),
     ("_attn_implementation_autoset", "which kernel computed attention"),
     ("_experts_implementation", "which kernel computed experts"),
@@ -44,6 +44,7 @@ pub(crate) const HARMLESS: [(&str, &str); 76] = [
     ("task_specific_params", "options of generation by task; those of the command count"),
     ("problem_type", "a head of classification"),
     ("num_labels", "a head of classification"),
+    ("_num_labels", "a head of classification"),
     ("id2label", "a head of classification"),
     ("label2id", "a head of classification"),
     ("summary_activation", "a head of classification"),
@@ -82,6 +83,13 @@ pub(crate) const HARMLESS: [(&str, &str); 76] = [
     ("is_decoder", "every model here attends to earlier positions alone"),
     ("router_jitter_noise", "noise of training"),
     ("model_type", "read before all others"),
+    ("cache_implementation", "how keys and values are kept, which changes no result"),
+    ("max_sequence_length", "the context under an older name, which nothing reads"),
+    ("neftune_noise_alpha", "noise of training"),
+    ("is_llama_config", "which program wrote the file"),
+    ("unsloth_version", "which program wrote the file"),
+    ("unsloth_fixed", "which program wrote the file"),
+    ("transformers.js_config", "how a browser loads the file"),
 ];
 
 /// The fields of a file, or of an object in it.
@@ -149,8 +157,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Refuses what no model here has, and every field that was neither asked for nor is in `harmless`. A field that is
-    /// null says nothing.
+    /// Refuses settings that no model here has, and every field that was neither asked for nor is in `harmless`.
+    /// A field that is null says nothing.
     pub(crate) fn end(&self, of: &str, harmless: &[(&str, &str)]) -> Result<(), String> {
         if self.get("quantization_config").is_some() {
             return Err("quantization_config is there, and quantized weights are not supported".to_owned());

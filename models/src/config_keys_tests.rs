@@ -1,5 +1,5 @@
-//! Every key of every foreign configuration: whatever another value of it is, the logits are others, the file is
-//! refused, or the key is in a list of those that change nothing.
+//! Every key of every foreign configuration: with another value the logits are others, the file is refused, or the key
+//! is in a list of those that change nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ fn others(key: &str, value: &Value) -> Vec<Value> {
             None => vec![json!(number.as_f64().unwrap() * 1.5 + 1e-3), json!("other")],
         },
         Value::String(_) => vec![json!("other"), json!(3)],
-        Value::Null => vec![json!(2), json!(0.5), json!(true), json!("other"), json!([1, 0]), json!({"factor": 2.0})],
+        Value::Null => vec![json!(2), json!(0.75), json!(true), json!("other"), json!([1, 0]), json!({"factor": 2.0})],
         Value::Array(items) => vec![Value::from(items.iter().rev().cloned().collect::<Vec<_>>()), json!([]), json!(3)],
         Value::Object(fields) => {
             let changed = |key: &String, value: &Value| -> Vec<Value> {
@@ -62,7 +62,7 @@ fn others(key: &str, value: &Value) -> Vec<Value> {
     }
 }
 
-/// How many other values of a family's keys moved the logits, were refused, or are harmless.
+/// How many changed values of a family's keys ended in which way.
 #[derive(Debug, Default, PartialEq)]
 struct Count {
     moved: usize,
@@ -184,7 +184,11 @@ const MORE: [&str; 37] = [
 #[test]
 fn each_key_of_transformers_decoders_moves_the_logits_or_is_refused() {
     for (kind, name, ..) in hugging_face_config::KINDS {
-        let (folder, file) = copied(&golden(name));
+        let (folder, mut file) = copied(&golden(name));
+        if name == "gpt_neox" {
+            // Half of a head of 4 is one rotation, which is the same with every base.
+            file["rope_parameters"]["partial_rotary_factor"] = json!(1.0);
+        }
         let path = folder.path().join("config.json");
         let write = |file: &Value| std::fs::write(&path, file.to_string()).unwrap();
         let list = hugging_face_config::harmless(kind);
@@ -239,7 +243,7 @@ fn each_key_of_litgpt_moves_the_logits_or_is_refused() {
         config
     };
     for config in [
-        small("pythia-70m", &["rotary_percentage=0.5", "n_query_groups=4", "head_size=4"]),
+        small("pythia-70m", &["rotary_percentage=0.5", "n_query_groups=4", "head_size=8"]),
         small("Llama-2-7b", &["n_query_groups=2", "head_size=4"]),
         small("Gemma-2-2b", &["n_query_groups=2", "head_size=4", "sliding_window_size=3"]),
         small("Mixtral-8x7B-v0.1", &["n_query_groups=2", "head_size=4", "n_expert=4"]),

@@ -1,5 +1,5 @@
-//! `config.json` of a GPT-2 as Hugging Face's `transformers` has it, and back. Fields of what is computed that a file
-//! leaves out have the defaults of `transformers`, which are OpenAI's.
+//! `config.json` of a GPT-2 as Hugging Face's `transformers` has it, and back. Functions that a file
+//! leaves out are the defaults of `transformers`, which are OpenAI's.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::config_fields::{Fields, HARMLESS};
 /// The type's name in `config.json`.
 pub(crate) const MODEL_TYPE: &str = "gpt2";
 
-/// Keys of a GPT-2 that change nothing of what is computed here, and why.
+/// Keys of a GPT-2 that change no result, each with the reason.
 pub(crate) const HARMLESS_OF_GPT2: [(&str, &str); 5] = [
     ("n_ctx", "the context under its older name, which nothing reads"),
     ("embd_pdrop", "training alone; dropout is an option of a run"),
@@ -22,8 +22,8 @@ pub(crate) const HARMLESS_OF_GPT2: [(&str, &str); 5] = [
 /// Reads a file. `sizes` is the model that the tensors have, whose number of heads is the file's in the result.
 ///
 /// # Errors
-/// A field that is not known, one of another type, a size that is not that of the tensors, and what no model here
-/// computes; each names the field.
+/// A field that is not known, one of another type, a size that is not that of the tensors, and a function that no model
+/// here has; each names the field.
 pub(crate) fn from_json(file: &Value, sizes: &GptConfig) -> Result<GptConfig, String> {
     let fields = Fields::of(file);
     match fields.text("model_type")? {
@@ -53,7 +53,7 @@ pub(crate) fn from_json(file: &Value, sizes: &GptConfig) -> Result<GptConfig, St
         scale_attn_weights: fields.flag("scale_attn_weights", usual.scale_attn_weights)?,
         scale_attn_by_inverse_layer_idx: fields
             .flag("scale_attn_by_inverse_layer_idx", usual.scale_attn_by_inverse_layer_idx)?,
-        // What is said is what there is otherwise, too.
+        // Named or not, 4 C is the same model.
         n_inner: fields.whole("n_inner")?.filter(|inner| *inner != sizes.channels.saturating_mul(4)),
     };
     let heads = fields.size("n_head")?;

@@ -23,7 +23,7 @@ const PREFIX: &str = "transformer.";
 const LM_HEAD: &str = "lm_head.weight";
 /// The metadata's key for the number of heads, which no tensor's shape tells.
 const HEADS: &str = "n_head";
-/// The file beside the weights that says what they are of.
+/// The file beside the weights with the model's sizes and functions.
 const CONFIG: &str = "config.json";
 
 /// How tensors are called.

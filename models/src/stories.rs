@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::corpus::CorpusError;
 use crate::foreign_file;
 
-/// What counts of a story; the instructions that it was written by and its source do not.
+/// A story; its source and the instructions that it was written by are not read.
 #[derive(Deserialize)]
 struct Story {
     story: String,

@@ -122,7 +122,7 @@ impl Tokenizer {
         }
     }
 
-    /// What is odd about its files.
+    /// Warnings about its files.
     pub fn warnings(&self) -> &[String] {
         match self {
             Tokenizer::Gpt2 | Tokenizer::Bytes => &[],

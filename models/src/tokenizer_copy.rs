@@ -24,7 +24,7 @@ const FILES: [&str; 9] = [
 const CONFIG: &str = "config.json";
 const IDS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
 
-/// Copies what there is of a tokenizer in `from` to the folder `to`.
+/// Copies the files of a tokenizer from the folder `from` to the folder `to`.
 ///
 /// # Errors
 /// A file that cannot be read or written, and one of `to` that has another content: nothing is copied then.

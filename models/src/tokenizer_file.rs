@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::durable;
 use crate::foreign_file;
 use crate::tokenizer_error::TokenizerError;
+use crate::tokenizer_vocabulary as vocabulary;
 
 /// The file of a tokenizer.
 pub const FILE: &str = "tokenizer.json";
@@ -17,7 +18,7 @@ pub const FILE: &str = "tokenizer.json";
 /// The files beside it that say where texts begin and end.
 const BESIDE: [&str; 3] = ["tokenizer_config.json", "generation_config.json", "config.json"];
 
-/// A tokenizer that was read from a `tokenizer.json`.
+/// A tokenizer that was read from a `tokenizer.json`, or from the files of a vocabulary.
 #[derive(Debug)]
 pub struct TokenizerFile {
     path: PathBuf,
@@ -28,10 +29,13 @@ pub struct TokenizerFile {
     begin: Vec<u32>,
     ends: Vec<u32>,
     warnings: Vec<String>,
+    /// The `tokenizer.json` that means the same as the vocabulary it was read from.
+    converted: Option<Vec<u8>>,
 }
 
 impl TokenizerFile {
-    /// Reads a `tokenizer.json`, or that of a folder, and the `tokenizer_config.json`, `generation_config.json` and
+    /// Reads a `tokenizer.json`, SentencePiece's `tokenizer.model`, or `vocab.json` with `merges.txt`, or the first of
+    /// these that a folder has, and the `tokenizer_config.json`, `generation_config.json` and
     /// `config.json` that are beside it.
     ///
     /// - A prompt begins with the tokens that the file's own post-processor puts before a text, unless `add_bos_token`
@@ -46,9 +50,15 @@ impl TokenizerFile {
     /// A file that cannot be read or is damaged, and a field of another type or with a token that the tokenizer does
     /// not have. Each names the file.
     pub fn load(path: &Path) -> Result<Self, TokenizerError> {
-        let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
-        let bytes = std::fs::read(&path).map_err(|error| in_file(&path, error))?;
-        if let Some(told) = foreign_file::told(&bytes) {
+        let of_folder = |folder: &Path| vocabulary::in_folder(folder).unwrap_or_else(|| folder.join(FILE));
+        let path = if path.is_dir() { of_folder(path) } else { path.to_owned() };
+        let mut bytes = std::fs::read(&path).map_err(|error| in_file(&path, error))?;
+        let mut converted = None;
+        if vocabulary::is_one(&path, &bytes) {
+            let made = vocabulary::converted(&path, &bytes).map_err(|error| in_file(&path, error))?;
+            bytes.clone_from(&made.json);
+            converted = Some(made);
+        } else if let Some(told) = foreign_file::told(&bytes) {
             return Err(in_file(&path, told));
         }
         let mut read = TokenizerFile::parse(&bytes).map_err(|error| in_file(&path, error))?;
@@ -66,8 +76,12 @@ impl TokenizerFile {
         if read.ends.is_empty() {
             read.ends.extend(config.token("eos_token", &read)?);
         }
+        if read.ends.is_empty() {
+            read.ends.extend(converted.as_ref().and_then(|converted| converted.end));
+        }
         // Of every folder that a checkpoint with this name is read in.
         read.path = std::path::absolute(&path).map_err(|error| in_file(&path, error))?;
+        read.converted = converted.map(|converted| converted.json);
         Ok(read)
     }
 
@@ -93,6 +107,7 @@ impl TokenizerFile {
             begin: Vec::new(),
             ends: Vec::new(),
             warnings: Vec::new(),
+            converted: None,
         };
         read.begin = read.processed_beginning()?;
         Ok(read)
@@ -106,7 +121,8 @@ impl TokenizerFile {
     pub fn copy_to(&self, folder: &Path, replace: bool) -> Result<(), TokenizerError> {
         let beside = BESIDE.map(|name| (self.path.with_file_name(name), name));
         for (from, name) in std::iter::once((self.path.clone(), FILE)).chain(beside) {
-            let bytes = match std::fs::read(&from) {
+            let converted = self.converted.as_ref().filter(|_| name == FILE);
+            let bytes = match converted.map_or_else(|| std::fs::read(&from), |bytes| Ok(bytes.clone())) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 read => read.map_err(|error| in_file(&from, error))?,
             };
@@ -144,7 +160,7 @@ impl TokenizerFile {
         &self.ends
     }
 
-    /// What is odd about the files beside it, each with the file's name.
+    /// Warnings about the files beside it, each with the file's name.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

@@ -216,3 +216,45 @@ fn damaged_files_are_errors_or_tokenizers() {
     }
     assert!(taken > 100, "{taken}");
 }
+
+/// What `tests/golden/vocabulary_files.py` wrote: tokens by the libraries that these files are of.
+#[test]
+fn vocabularies_of_other_files_give_the_tokens_of_their_own_libraries() {
+    let expected: Value = serde_json::from_slice(&std::fs::read(golden("vocabularies.json")).unwrap()).unwrap();
+    for (name, begin, ends) in [("bpe", vec![1], vec![2]), ("unigram", vec![1], vec![2]), ("gpt2", vec![], vec![])] {
+        let tokenizer = TokenizerFile::load(&golden(name)).unwrap();
+        let texts = list::<String>(&expected[name]["texts"]);
+        let tokens = list::<Vec<u32>>(&expected[name]["tokens"]);
+        let decoded = list::<String>(&expected[name]["decoded"]);
+        for ((text, tokens), decoded) in texts.iter().zip(&tokens).zip(&decoded) {
+            assert_eq!(tokenizer.encode(text, true).unwrap(), *tokens, "{name}: {text:?}");
+            // SentencePiece shows an unknown character as " ⁇ ", which no other library does.
+            if !decoded.contains('⁇') {
+                assert_eq!(tokenizer.decode(tokens).unwrap(), *decoded, "{name}: {text:?}");
+            }
+        }
+        assert_eq!((tokenizer.begin(), tokenizer.ends()), (&begin[..], &ends[..]), "{name}");
+        assert_eq!(tokenizer.vocabulary(), 400, "{name}");
+        // What goes with a checkpoint is a tokenizer.json that gives the same.
+        let folder = tempfile::tempdir().unwrap();
+        tokenizer.copy_to(folder.path(), false).unwrap();
+        let copy = TokenizerFile::load(&folder.path().join(FILE)).unwrap();
+        assert_eq!(copy.encode(&texts[0], true).unwrap(), tokens[0], "{name}");
+    }
+}
+
+#[test]
+fn vocabularies_that_are_not_read_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &[u8]| std::fs::write(folder.path().join(name), text).unwrap();
+    let complain = || TokenizerFile::load(folder.path()).unwrap_err().to_string();
+    assert!(complain().contains("tokenizer.json"), "{}", complain());
+    write("vocab.txt", b"[UNK]\n");
+    assert!(complain().contains("vocab.txt': is a vocabulary of WordPiece"), "{}", complain());
+    write("vocab.json", b"{\"a\": 0}");
+    assert!(complain().contains("vocab.json': ") && complain().contains("merges.txt': "), "{}", complain());
+    write("merges.txt", b"#version: 0.2\na b c\n");
+    assert!(complain().contains("merges.txt': line 2 is not two tokens"), "{}", complain());
+    write("tokenizer.model", b"\n\x09\n\x05<unk>");
+    assert!(complain().contains("tokenizer.model': is cut short"), "{}", complain());
+}

@@ -23,7 +23,8 @@ use crate::random::fingerprint;
 use crate::schedule::Schedule;
 use crate::tensor_file::TensorFile;
 use crate::tokenizer::Tokenizer;
-use crate::tokenizer_file::{self, TokenizerFile};
+use crate::tokenizer_file::TokenizerFile;
+use crate::tokenizer_vocabulary;
 use crate::torch;
 use crate::weights::{FamilyWeights, Weights};
 
@@ -74,8 +75,8 @@ impl Loaded {
         }
     }
 
-    /// The folder that has the files of the model's tokenizer, if it has any: that of weights under the names of
-    /// others, or that of the file which a checkpoint names. `path` is what was loaded.
+    /// The folder for the files of the model's tokenizer: that of weights under the names of others, or that of the
+    /// file which a checkpoint names. `path` was loaded.
     pub fn tokenizer_folder(&self, path: &Path) -> Option<PathBuf> {
         match self.format {
             Format::HuggingFace | Format::LitGpt => Some(files::folder_of(path).to_owned()),
@@ -204,7 +205,7 @@ fn of_others(file: TensorFile, heads: Option<usize>, path: &Path) -> Result<Load
         let weights = weights.map_err(|source| WeightFileError::HuggingFace { path: path.to_owned(), source })?;
         (weights.into(), Format::HuggingFace)
     };
-    let tokenizer_file = Some(folder.join(tokenizer_file::FILE)).filter(|path| path.is_file());
+    let tokenizer_file = tokenizer_vocabulary::in_folder(folder);
     Ok(Loaded { weights, format, tokenizer: None, tokenizer_file })
 }
 

@@ -21,6 +21,7 @@ pub mod parse;
 pub mod rewrite;
 pub mod scan;
 pub mod signature;
+pub mod torch_names;
 pub mod tree;
 
 pub use expansion::{executor, implementation, operator, operators, rewrite, tree};

@@ -107,6 +107,8 @@ pub struct Param {
     pub kind: ParamKind,
     /// Its default, if it has one.
     pub default: Option<TokenStream>,
+    /// Whether a number for it has the accumulator's precision.
+    pub accumulates: bool,
 }
 
 /// What a signature returns.
@@ -238,6 +240,8 @@ pub struct Options {
     pub exact: bool,
     /// Whether the first two operands may be exchanged.
     pub commutes: bool,
+    /// The operands whose numbers have the accumulator's precision.
+    pub accumulates: Vec<Ident>,
     /// Declared effects.
     pub effects: Effects,
     /// Whether its host kernel takes operands of any strides.

@@ -5,7 +5,7 @@ use syn::parse::Parser;
 
 use crate::declaration::{OPERATOR_RULES, Operator, parts};
 use crate::errors::Errors;
-use crate::model::Kind;
+use crate::model::{Kind, ParamKind};
 use crate::parse::{self, Module};
 use crate::signature;
 
@@ -38,9 +38,17 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
     if docs.is_empty() {
         docs = parse::documentation(&written.attrs);
     }
-    let signature = signature::read(&written, errors);
+    let mut signature = signature::read(&written, errors);
     let taken: Vec<String> = signature.params.iter().map(|param| param.ident.to_string()).collect();
     crate::check::in_place(options.in_place.as_deref(), &taken, "the signature has", errors);
+    crate::check::known_operands(&options.accumulates, "accumulate", &taken, "the signature has", errors);
+    for param in &mut signature.params {
+        let Some(named) = options.accumulates.iter().find(|named| **named == param.ident) else { continue };
+        param.accumulates = matches!(param.kind, ParamKind::Operand(_));
+        if !param.accumulates {
+            errors.at(named, format!("`{named}` takes no number; `accumulates` is for parameters of type `Operand`"));
+        }
+    }
     crate::check::known_operands(&options.autocast_keeps, "be kept", &taken, "the signature has", errors);
     let short = module.ident.to_string();
     let name = match (&options.name, &options.kind) {

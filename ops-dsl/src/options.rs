@@ -146,7 +146,7 @@ fn inner<'a>(setting: &'a Setting, example: &str, errors: &mut Errors) -> &'a [S
 
 /// Reads the settings of `#[operator(...)]`.
 pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
-    const KNOWN: [&str; 21] = [
+    const KNOWN: [&str; 22] = [
         "prim",
         "executor",
         "torch",
@@ -158,6 +158,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         "elements",
         "exact",
         "commutes",
+        "accumulates",
         "effects",
         "strided",
         "strided_results",
@@ -180,6 +181,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         elements: None,
         exact: false,
         commutes: false,
+        accumulates: Vec::new(),
         effects: Effects::default(),
         strided: false,
         strided_results: None,
@@ -219,6 +221,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
             "elements" => options.elements = variant(setting, &ELEMENTS, errors),
             "exact" => options.exact = flag(setting, errors),
             "commutes" => options.commutes = flag(setting, errors),
+            "accumulates" => options.accumulates = names(setting, "accumulates(x)", errors),
             "effects" => effects(setting, &mut options.effects, errors),
             "strided" => options.strided = flag(setting, errors),
             "strided_results" => options.strided_results = strided_results(setting, errors),

@@ -79,7 +79,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
             errors.at(&param.ty, "a pattern takes tensors: write `Tensor`; attributes are written out in the pattern");
         }
         let ident = Ident::new(&param.name, param.written.span());
-        params.push(Param { ident, kind: ParamKind::Tensor(Class::Any), default: None });
+        params.push(Param { ident, kind: ParamKind::Tensor(Class::Any), default: None, accumulates: false });
     }
     let names: Vec<String> = params.iter().map(|param| param.ident.to_string()).collect();
     crate::check::rewrite(&module.ident, &mut rules, &parts, &names, errors);

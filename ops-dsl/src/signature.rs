@@ -30,7 +30,7 @@ pub fn read(function: &Function, errors: &mut Errors) -> Signature {
             }
         }
         let kind = param_kind(&typed.ty, errors);
-        params.push(Param { ident: pattern.ident.clone(), kind, default });
+        params.push(Param { ident: pattern.ident.clone(), kind, default, accumulates: false });
     }
     let before = errors.messages().len();
     let results = results(function, &params, errors);

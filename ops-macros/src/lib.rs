@@ -61,7 +61,8 @@ use proc_macro::TokenStream;
 /// is `None` where none arrived.
 ///
 /// **Settings.** `torch = "..."`, `overload = Add` (the runtime's `Role`s), `commutes` if the first two operands may be
-/// exchanged, `exact` if nothing is rounded but the result,
+/// exchanged, `accumulates(x)` if a number for the operand `x` is f32 beside tensors of 16 bits and is not rounded to
+/// their type, `exact` if nothing is rounded but the result,
 /// `autocast = low` (or `full`, `widest`, `keep`: what mixed precision makes of the operands), `autocast_keeps(x)`
 /// (operands that it leaves as they are),
 /// `effects(random, mutates(x), aliases(out, x), collective)`, `strided` if `cpu` takes operands of any strides,

@@ -4,7 +4,7 @@
     python tests/golden/operators.py CASES [--out FOLDER]  # writes operators.json and operators.safetensors.gz, here by default
 
 Needs torch (CPU) and safetensors. The same cases and the same PyTorch give the same files, byte for byte. What is written is
-described in runtime/src/testing/golden.rs, which reads it.
+described in runtime/testing/src/testing/golden.rs, which reads it.
 
 A case:
 
@@ -73,6 +73,19 @@ def operands(function):
         dtype = torch.result_type(input, other)
         number = lambda operand, is_number: torch.tensor(operand, dtype=dtype) if is_number else operand
         return function(number(input, numbers[0]), number(other, numbers[1]), **rest)
+
+    return call
+
+
+def factors(function, commutes=False):
+    """As `operands`, of which the second, a factor or divisor, stays a number: torch does not round it to 16 bits."""
+
+    def call(input, other, **rest):
+        if commutes and not isinstance(input, torch.Tensor):
+            input, other = other, input
+        if isinstance(other, torch.Tensor):
+            return operands(function)(input, other, **rest)
+        return function(input, other, **rest)
 
     return call
 
@@ -149,10 +162,12 @@ def scatter_add(input, dim, index, src):
     return torch.scatter_add(input, dim, index, src[tuple(slice(0, extent) for extent in index.shape)])
 
 
-BINARY = ["add", "sub", "mul", "div", "maximum", "minimum", "remainder", "logical_and", "logical_or"]
+BINARY = ["add", "sub", "maximum", "minimum", "remainder", "logical_and", "logical_or"]
 BINARY += ["eq", "ne", "lt", "le", "gt", "ge"]
 FUNCTIONS = {
     **{name: operands(getattr(torch, name)) for name in BINARY},
+    "mul": factors(torch.mul, commutes=True),
+    "div": factors(torch.div),
     **{name: without_none(getattr(torch, name)) for name in ("amax", "amin", "squeeze")},
     **{f"nn.functional.{name}": losses(getattr(torch.nn.functional, name)) for name in ("cross_entropy", "nll_loss")},
     "nn.functional.scaled_dot_product_attention": without_none(torch.nn.functional.scaled_dot_product_attention),

@@ -56,9 +56,9 @@ fn dropped(generator: Option<TensorRef<'_>>, probability: f64) -> Result<Option<
     Ok(Some(Dropped { seed: seed as u64, offset: offset as u64, probability }))
 }
 
-/// For references: what the kernels add to scores [B, H, L, S] of a mask of numbers, which are these numbers less the
-/// largest one of a key that the query sees.
-fn added(
+/// For references: what the kernels subtract from sums of scores and a mask's numbers, [B, H, L]: the largest number of
+/// a key that the query sees.
+fn bases(
     marks: Marks<'_>,
     [query, key]: [&ArrayD<f64>; 2],
     lengths: Option<&ArrayD<i64>>,
@@ -74,24 +74,23 @@ fn added(
             && window.is_none_or(|window| j as i64 > i as i64 - window)
             && lengths.is_none_or(|lengths| (j as i64) < lengths[[b]])
     };
-    let mut added = ArrayD::zeros(IxDyn(&[batch, heads, queries, keys]));
+    let mut bases = ArrayD::zeros(IxDyn(&[batch, heads, queries]));
     let rows = batch * heads * queries;
     for (b, h, i) in (0..rows).map(|row| (row / queries / heads, row / queries % heads, row % queries)) {
         let seen = (0..keys).filter(|j| sees(b, i, *j)).map(|j| number([b, h, i, j]));
         let largest = seen.fold(f64::NEG_INFINITY, f64::max);
-        let base = if largest == f64::NEG_INFINITY { 0.0 } else { largest };
-        (0..keys).for_each(|j| added[[b, h, i, j]] = number([b, h, i, j]) - base);
+        bases[[b, h, i]] = if largest == f64::NEG_INFINITY { 0.0 } else { largest };
     }
-    Some(added)
+    Some(bases)
 }
 
 /// Attention of query [B, H, L, E] to key [B, H', S, E] and value [B, H', S, V], H a multiple of H': out [B, L, H, V],
 /// with the heads of a position beside each other, and the logarithm of the sum of each row's exponentials, f32
 /// [B, H, L]; +infinity for a row that sees nothing, and whose result is 0. `is_causal` lets position i see 0 to i,
 /// `window` only that number of last ones; row b of the batch sees its first `lengths[b]` keys. With `cap` scores
-/// become cap · tanh(score / cap). `mask` [B, H, L, S], where every extent may be 1, is of booleans that say which keys
-/// are seen, or of numbers that are added to scores; the logarithm is that of scores less the largest number of the
-/// row. Weights are dropped as by `dropout` of `dropout_p` and `generator`.
+/// become cap · tanh(score / cap). `mask` [B, H, L, S], where every extent may be 1, is of booleans that say which
+/// keys are seen, or of numbers that are added to scores; the logarithm is that of sums less the largest number of the row.
+/// Weights are dropped as by `dropout` of `dropout_p` and `generator`.
 #[operator(executor = cpu, strided, no_grad = "the implementation that uses it has a gradient of its own")]
 pub mod attention {
     #[results(out, log_sums)]
@@ -144,9 +143,9 @@ pub mod attention {
         dropout_p: f64,
     ) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
         let (marks, kept) = (Marks::of(mask), kept(query, key, generator, dropout_p)?);
-        let added = added(marks, [query, key], lengths, is_causal, window);
-        let (added, kept) = (added.as_ref(), kept.as_ref());
-        let changes = definition::Changes { added, lengths, window, cap, kept };
+        let bases = bases(marks, [query, key], lengths, is_causal, window);
+        let (bases, kept) = (bases.as_ref(), kept.as_ref());
+        let changes = definition::Changes { added: marks.added, bases, lengths, window, cap, kept };
         Ok(Attended { query, key, value, mask: marks.seen, is_causal, scale }.forward_with(&changes))
     }
 
@@ -240,7 +239,8 @@ const MASKS: [[usize; 4]; 3] = [[2, 1, 1, 150], [1, 1, 7, 150], [2, 3, 7, 150]];
 
 /// The gradients of [`mod@attention`] for query, key and value, each with the heads of a position beside each other:
 /// [B, L, H, E], [B, S, H', E] and [B, S, H', V]. d_out is [B, H, L, V]; attended [B, L, H, V] and log_sums [B, H, L]
-/// are the results of forward.
+/// are the results of forward. Without attended the row sums of weights times their gradients are those of f32; with it
+/// they are sums of d_out · attended, which are as exact as attended.
 #[operator(executor = cpu, strided, no_grad = "a gradient is not differentiated again")]
 pub mod attention_backward {
     #[results(d_query, d_key, d_value)]
@@ -249,10 +249,10 @@ pub mod attention_backward {
         query: Tensor<Floating>,
         key: Tensor<Floating>,
         value: Tensor<Floating>,
-        attended: Tensor<Floating>,
         log_sums: Tensor<Floating>,
         is_causal: bool,
         scale: f64,
+        #[default(None)] attended: Option<Tensor<Floating>>,
         #[default(None)] mask: Option<Tensor>,
         #[default(None)] lengths: Option<Tensor<Integer>>,
         #[default(None)] generator: Option<Tensor<Integer>>,
@@ -266,9 +266,9 @@ pub mod attention_backward {
         query: &TensorMeta,
         key: &TensorMeta,
         value: &TensorMeta,
-        attended: &TensorMeta,
         log_sums: &TensorMeta,
         is_causal: bool,
+        attended: Option<&TensorMeta>,
         mask: Option<&TensorMeta>,
         lengths: Option<&TensorMeta>,
         generator: Option<&TensorMeta>,
@@ -281,7 +281,9 @@ pub mod attention_backward {
         let [batch, heads, queries] = [0, 1, 2].map(|dim| query.shape()[dim]);
         let d_result = query.with_shape([batch, heads, queries, value.shape()[3]]);
         checks::is_like(("d_out", d_out), &d_result, Code::Cotangent)?;
-        checks::is_like(("attended", attended), &beside(query, value), Code::Attended)?;
+        if let Some(attended) = attended {
+            checks::is_like(("attended", attended), &beside(query, value), Code::Attended)?;
+        }
         checks::is_like(("log_sums", log_sums), &row_meta(query), Code::LogSums)?;
         Ok((beside(query, query), beside(key, key), beside(value, value)))
     }
@@ -295,10 +297,10 @@ pub mod attention_backward {
         query: &ArrayD<f64>,
         key: &ArrayD<f64>,
         value: &ArrayD<f64>,
-        attended: &ArrayD<f64>,
         log_sums: &ArrayD<f64>,
         is_causal: bool,
         scale: f64,
+        attended: Option<&ArrayD<f64>>,
         mask: Option<&ReferenceTensor>,
         lengths: Option<&ArrayD<i64>>,
         generator: Option<&ReferenceTensor>,
@@ -307,9 +309,9 @@ pub mod attention_backward {
         dropout_p: f64,
     ) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
         let (marks, kept) = (Marks::of(mask), kept(query, key, generator, dropout_p)?);
-        let added = added(marks, [query, key], lengths, is_causal, window);
-        let (added, kept) = (added.as_ref(), kept.as_ref());
-        let changes = definition::Changes { added, lengths, window, cap, kept };
+        let bases = bases(marks, [query, key], lengths, is_causal, window);
+        let (bases, kept) = (bases.as_ref(), kept.as_ref());
+        let changes = definition::Changes { added: marks.added, bases, lengths, window, cap, kept };
         let all = Attended { query, key, value, mask: marks.seen, is_causal, scale };
         Ok(all.backward_with(&changes, d_out, attended, log_sums).into())
     }
@@ -319,10 +321,10 @@ pub mod attention_backward {
         query: TensorRef,
         key: TensorRef,
         value: TensorRef,
-        attended: TensorRef,
         log_sums: TensorRef,
         is_causal: bool,
         scale: f64,
+        attended: Option<TensorRef>,
         mask: Option<TensorRef>,
         lengths: Option<TensorRef>,
         generator: Option<TensorRef>,
@@ -358,20 +360,22 @@ pub mod attention_backward {
             let v = s.normal([batch, shared, keys, value_width]);
             let sums = log_sums(s, keys, [batch, heads, queries]);
             let scale = 1.0 / (width as f64).sqrt();
-            s.case(with(d_out, s.normal(q), s.normal(k), v, attended, sums, is_causal, scale));
+            // As the implementations call it.
+            let attended = (s.dtype() == DType::F32).then_some(attended);
+            s.case(with(d_out, s.normal(q), s.normal(k), v, sums, is_causal, scale).attended(attended));
         }
         for mask in super::MASKS {
             let (q, k, v) = (s.normal([2, 3, 7, 4]), s.normal([2, 3, 150, 4]), s.normal([2, 3, 150, 5]));
             let (d_out, attended) = (s.normal([2, 3, 7, 5]), s.normal([2, 7, 3, 5]));
             let sums = log_sums(s, 150, [2, 3, 7]);
-            s.case(with(d_out, q, k, v, attended, sums, false, 0.5).mask(s.booleans(mask)));
+            s.case(with(d_out, q, k, v, sums, false, 0.5).attended(attended).mask(s.booleans(mask)));
         }
         for (form, [heads, shared], [queries, keys], width) in FORMS {
             let (q, k) = ([2, heads, queries, width], [2, shared, keys, width]);
-            let (attended, sums) = (s.normal([2, queries, heads, width]), log_sums(s, keys, [2, heads, queries]));
+            let sums = log_sums(s, keys, [2, heads, queries]);
             let scale = 1.0 / (width as f64).sqrt();
             let (d_out, q, key, value) = (s.normal(q), s.normal(q), s.normal(k), s.normal(k));
-            let case = with(d_out, q, key, value, attended, sums, form.is_causal(), scale);
+            let case = with(d_out, q, key, value, sums, form.is_causal(), scale);
             s.case(with_changes!(case, form.made(s, [heads, queries, keys])));
         }
     }
@@ -380,10 +384,10 @@ pub mod attention_backward {
         let of = |shape: &[usize]| e.of(DType::F32, shape);
         let q = || of(&[2, 4, 3, 8]);
         let k = || of(&[2, 2, 5, 8]);
-        let good = || with(q(), q(), k(), k(), of(&[2, 3, 4, 8]), of(&[2, 4, 3]), false, 0.5);
+        let good = || with(q(), q(), k(), k(), of(&[2, 4, 3]), false, 0.5).attended(of(&[2, 3, 4, 8]));
         e.case(Kernel, ARGUMENTS.value.set(good(), of(&[2, 2, 6, 8])), "as many values as keys");
         e.case(Cotangent, ARGUMENTS.d_out.set(good(), of(&[2, 4, 3, 9])), "expected f32[2, 4, 3, 8]");
-        e.case(Attended, ARGUMENTS.attended.set(good(), of(&[2, 4, 3, 8])), "expected f32[2, 3, 4, 8]");
+        e.case(Attended, ARGUMENTS.attended.set(good(), Some(of(&[2, 4, 3, 8]))), "expected f32[2, 3, 4, 8]");
         e.case(LogSums, ARGUMENTS.log_sums.set(good(), of(&[2, 4, 4])), "expected f32[2, 4, 3]");
     }
 }
@@ -415,7 +419,9 @@ impl Call {
     #[track_caller]
     pub(super) fn backward(self, d_out: Tensor, out: Tensor, log_sums: Tensor) -> (Tensor, Tensor, Tensor) {
         let Call { query, key, value, is_causal, scale, .. } = self;
-        let call = attention_backward::with(d_out, query, key, value, out, log_sums, is_causal, scale);
+        // Results of 16 bits are rounded by more than the gradients of their rows may be off.
+        let attended = (out.dtype() == DType::F32).then_some(out);
+        let call = attention_backward::with(d_out, query, key, value, log_sums, is_causal, scale).attended(attended);
         with_changes!(call, self).call()
     }
 
@@ -423,12 +429,10 @@ impl Call {
     fn of_numbers(self, mask: Tensor) -> Numbers {
         let Call { query, key, value, generator, dropout_p, scale, .. } = self;
         let dropped = generator.map(|generator| (generator, dropout_p));
-        // Less the largest of each row, as the kernels add them.
-        let numbers = mask_as_four(accumulating(mask));
-        let largest = prims::amax(numbers, [3]);
-        let base = prims::select(prims::eq(largest, f64::NEG_INFINITY), 0.0, largest);
-        let added = prims::sub(numbers, prims::broadcast_in_dim(base, numbers.shape(), [0, 1, 2]));
-        Numbers { mask, added, query, key, value, dropped, scale }
+        // The largest of each row, as the kernels subtract it.
+        let largest = prims::amax(mask_as_four(accumulating(mask)), [3]);
+        let bases = Some(prims::select(prims::eq(largest, f64::NEG_INFINITY), 0.0, largest));
+        Numbers { mask, bases, query, key, value, dropped, scale }
     }
 }
 
@@ -511,7 +515,7 @@ mod attention_by_cpu {
                 query: as_before(d_query, query),
                 key: as_before(d_key, key),
                 value: as_before(d_value, value),
-                attn_mask: numbers.map(|mask| call.of_numbers(mask).gradient(d_out, out, log_sums)),
+                attn_mask: numbers.map(|mask| call.of_numbers(mask).gradient(d_out, log_sums)),
             }
         })
     }

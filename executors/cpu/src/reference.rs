@@ -32,7 +32,7 @@ pub mod reference {
             let arguments = map_arguments(&form, |()| {
                 to_reference(operands.next().unwrap_or_else(|| unreachable!("one operand for each tensor")))
             });
-            let computed = rule(&arguments)?;
+            let computed = rule(&fulgurite_runtime::rules::as_rounded(operator.params, &arguments))?;
             if computed.len() != results.len() {
                 return Err(Failure::new(
                     "ReferenceResults",

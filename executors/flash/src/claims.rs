@@ -45,7 +45,7 @@ impl Call {
         let Call { query, key, value, generator, dropout_p, scale, .. } = self;
         Numbers {
             mask,
-            added: mask,
+            bases: None,
             query,
             key,
             value,
@@ -137,7 +137,7 @@ by_both!(fulgurite_ops::nn::scaled_dot_product_attention, attention_by_flash, at
                 query: as_before(d_query, query),
                 key: as_before(d_key, key),
                 value: as_before(d_value, value),
-                attn_mask: numbers.map(|mask| call.of_numbers(mask).gradient(d_out, out, log_sums)),
+                attn_mask: numbers.map(|mask| call.of_numbers(mask).gradient(d_out, log_sums)),
             }
         })
     }

@@ -229,14 +229,18 @@ struct HeadChanges {
 #if MASK == 1
         score = mark ? score : -INFINITY_F32;
 #else
-        // Less than the floor, whatever it is, gives a weight of 0 beside any that has none, since scores have a bound
-        // there. A row without others stays in the range where its gradients can be computed; -infinity hides even
-        // there. NaN stays.
+        // Below the floor a number gives a weight of 0 beside any above it, since what is left of scores has a bound
+        // there. Rows without others stay in the range where logarithms of their sums keep digits: with what the sum
+        // in f32 leaves of the score, which is nothing beside numbers below the second floor; those have no weight
+        // beside numbers on the first one. -infinity hides even there. NaN stays.
         const float number = widen(mark), added = number * LOG2_E;
-        if (added < -24576.0f && number != -INFINITY_F32)
-            score = -24576.0f + (score > 4096.0f ? 4096.0f : score < -4096.0f ? -4096.0f : score);
-        else
+        if (added < -24576.0f && number != -INFINITY_F32) {
+            const float left = ((score * LN_2 + number) - number) * LOG2_E;
+            score = -24576.0f + (left > 4096.0f ? 4096.0f : left < -4096.0f ? -4096.0f : left);
+            if (number < -0x1p100f) score = -32000.0f;
+        } else {
             score += added;
+        }
 #endif
 #endif
         return score;

@@ -23,7 +23,8 @@ __device__ __forceinline__ float dot(const T* a, const T* b, int at) {
     return sum;
 }
 
-// The logarithm to base 2 of the sum of its weights, and δ = Σ d_out out.
+// The logarithm to base 2 of the sum of its weights, and δ = Σ d_out out, of results as they are rounded to T:
+// in 16 bits δ is off by a rounding of each term.
 extern "C" __global__ void __launch_bounds__(THREADS_OF_ROWS) attention_rows(
     const T* d_out, const T* out, const float* log_sums, float* rows, Strides of_d_out, Strides of_out, int heads,
     int queries, i64 count) {

@@ -136,7 +136,8 @@ pub mod attention {
     ) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
         let marks = Marks::of(mask);
         let kept = kept(query, key, generator, dropout_p)?;
-        let changes = definition::Changes { added: marks.added, lengths, window, cap, kept: kept.as_ref() };
+        let changes =
+            definition::Changes { added: marks.added, bases: None, lengths, window, cap, kept: kept.as_ref() };
         Ok(Attended { query, key, value, mask: marks.seen, is_causal, scale }.forward_with(&changes))
     }
 
@@ -403,9 +404,10 @@ pub mod attention_backward {
     ) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
         let marks = Marks::of(mask);
         let kept = kept(query, key, generator, dropout_p)?;
-        let changes = definition::Changes { added: marks.added, lengths, window, cap, kept: kept.as_ref() };
+        let changes =
+            definition::Changes { added: marks.added, bases: None, lengths, window, cap, kept: kept.as_ref() };
         let all = Attended { query, key, value, mask: marks.seen, is_causal, scale };
-        Ok(all.backward_with(&changes, d_out, attended, log_sums).into())
+        Ok(all.backward_with(&changes, d_out, Some(attended), log_sums).into())
     }
 
     fn plan(

@@ -8,7 +8,7 @@ use fulgurite_executor_cuda::rows::streamed;
 use fulgurite_executor_cuda::support::type_of;
 use fulgurite_ops::core::arrays::array;
 use fulgurite_ops::nn::Reduction;
-use fulgurite_runtime::rules::{DeviceTensor, LaunchShape, Parameter, Plan, Result};
+use fulgurite_runtime::rules::{DeviceTensor, Failure, LaunchShape, Parameter, Plan, Result};
 
 /// Threads of a block, which has a row.
 const THREADS: usize = 512;
@@ -56,6 +56,18 @@ fn share(target: &ndarray::ArrayD<i64>, ignore_index: i64, reduction: Reduction)
     }
 }
 
+/// For references: the kernels refuse classes that there are not, but for the one that counts nothing.
+fn classes_fit(target: &ndarray::ArrayD<i64>, ignore_index: i64, classes: usize) -> Result<()> {
+    let is_class = |class: &i64| usize::try_from(*class).is_ok_and(|class| class < classes);
+    match target.iter().find(|class| **class != ignore_index && !is_class(class)) {
+        Some(class) => {
+            let message = format!("target holds {class}, there are {classes} classes");
+            Err(Failure::new("IndexOutOfRange", message))
+        }
+        None => Ok(()),
+    }
+}
+
 /// The cross entropy of logits `[N, C]` and classes `[N]` in the element type of the logits, each row's log-sum-exp
 /// (`f32[N]`), and the share of a row in the result (`f32[]`). Rows of class `ignore_index` count nothing.
 #[operator(
@@ -91,7 +103,8 @@ pub mod crossentropy {
         target: &ArrayD<i64>,
         ignore_index: i64,
         reduction: Reduction,
-    ) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
+    ) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
+        super::classes_fit(target, ignore_index, input.shape()[1])?;
         let (rows, classes) = (input.shape()[0], input.shape()[1]);
         let (mut losses, mut sums) = (Vec::new(), Vec::new());
         for i in 0..rows {
@@ -108,7 +121,7 @@ pub mod crossentropy {
             Reduction::Mean if share.is_infinite() => array(&[], vec![f64::NAN]),
             Reduction::Mean => array(&[], vec![losses.iter().sum::<f64>() * share]),
         };
-        (loss, array(&[rows], sums), array(&[], vec![share]))
+        Ok((loss, array(&[rows], sums), array(&[], vec![share])))
     }
 
     fn plan(
@@ -199,8 +212,9 @@ pub mod crossentropy_softmax_backward {
         share: &ArrayD<f64>,
         d_loss: &ArrayD<f64>,
         ignore_index: i64,
-    ) -> ArrayD<f64> {
-        ArrayD::from_shape_fn(IxDyn(input.shape()), |at| {
+    ) -> Result<ArrayD<f64>> {
+        super::classes_fit(target, ignore_index, input.shape()[1])?;
+        Ok(ArrayD::from_shape_fn(IxDyn(input.shape()), |at| {
             let (i, c) = (at[0], at[1]);
             if target[[i]] == ignore_index {
                 return 0.0;
@@ -208,7 +222,7 @@ pub mod crossentropy_softmax_backward {
             let hit = f64::from(u8::from(target[[i]] == c as i64));
             let d = if d_loss.ndim() == 0 { d_loss.sum() } else { d_loss[[i]] };
             ((input[[i, c]] - log_sum_exp[[i]]).exp() - hit) * share.sum() * d
-        })
+        }))
     }
 
     fn plan(
@@ -292,5 +306,22 @@ mod cross_entropy_by_llmc {
             // Classes are integers, whose gradient nobody reads.
             Grads { input: d_input, target, weight: None }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_refuse_classes_that_there_are_not() {
+        let of = |classes: [i64; 2]| {
+            let target = ndarray::ArrayD::from_shape_vec(ndarray::IxDyn(&[2]), classes.to_vec()).unwrap();
+            classes_fit(&target, -100, 5).map_err(|failure| failure.message)
+        };
+        assert_eq!(of([4, -100]), Ok(()));
+        for class in [5, -1] {
+            assert_eq!(of([0, class]), Err(format!("target holds {class}, there are 5 classes")));
+        }
     }
 }

@@ -36,7 +36,7 @@ use super::files;
 use super::idle_executors;
 use super::interruption::{self, INTERRUPTED};
 use super::outcome::{Failed, Outcome};
-use super::output::{program, quoted, say, warn};
+use super::output::{mark_debug_build, program, quoted, say, warn};
 use crate::cases::write_whole;
 
 /// Bytes of the stack of the thread that measures: as many as the command's own has.
@@ -124,7 +124,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let words = std::env::args().skip(1).map(|word| quoted(&word));
     let mut report = Report {
         command: [program()].into_iter().chain(words).collect::<Vec<_>>().join(" "),
-        version: format!("{}, {}", env!("CARGO_PKG_VERSION"), if cfg!(debug_assertions) { "debug" } else { "release" }),
+        version: format!("{}, {}", env!("CARGO_PKG_VERSION"), fulgurite::BUILD),
         device: (!device.is_cpu()).then_some(model),
         libraries: (!device.is_cpu()).then_some(libraries),
         host,
@@ -169,6 +169,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     for path in [&arguments.out, &arguments.json].into_iter().flatten() {
         say!("wrote {}", path.display())?;
     }
+    mark_debug_build();
     if interrupted {
         warn(&format!("interrupted: {} of {} rows were measured", report.rows.len(), asked.rows.len()));
         drop(folder);

@@ -127,7 +127,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if let Some(folder) = arguments.to_file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|error| Failed::file(folder, error))?;
     }
-    // What others take for the model's tokenizer, before any weights: another one that is there is an error.
+    // The files of the tokenizer before any weights: another one that is there is an error.
     let beside = arguments.to_file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let of_tokenizer = loaded.tokenizer_folder(&arguments.from_file).filter(|_| to == Format::HuggingFace);
     if let Some(folder) = &of_tokenizer {

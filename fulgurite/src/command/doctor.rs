@@ -139,7 +139,7 @@ fn report() -> Report {
     Report {
         version: env!("CARGO_PKG_VERSION"),
         trace_text_version: TRACE_VERSION,
-        build: if cfg!(debug_assertions) { "debug" } else { "release" },
+        build: fulgurite::BUILD,
         platform: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
         processor: fulgurite_kernels::machine::processor(),
         cpu_features: system::cpu_features(),

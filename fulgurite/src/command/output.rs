@@ -71,6 +71,13 @@ pub fn warn(message: &str) {
     let _ = writeln!(stderr().lock(), "warning: {message}");
 }
 
+/// Marks times of a debug build, on standard error: nobody should take them for those of a release build.
+pub fn mark_debug_build() {
+    if fulgurite::BUILD != "release" {
+        note("this is a debug build: its times are not those of a release build (cargo build --release)");
+    }
+}
+
 /// A line on standard error about what is no error.
 pub fn note(message: &str) {
     let _ = writeln!(stderr().lock(), "note: {}", printable(message));

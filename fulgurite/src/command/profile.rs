@@ -15,7 +15,7 @@ use fulgurite_plots::roofline::{Dot, Roofs, svg};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::outcome::{Failed, Outcome};
-use super::output::{say, warn};
+use super::output::{mark_debug_build, say, warn};
 use super::programs::{Part, Program};
 use super::{files, measured_inputs};
 use crate::cases::{of_case, write_whole};
@@ -130,6 +130,7 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
         let heading = format!("{} \u{b7} {}", arguments.name, program.in_words(&arguments.name, &options));
         written(path, picture(&heading, &profile).as_bytes())?;
     }
+    mark_debug_build();
     Ok(ExitCode::SUCCESS)
 }
 

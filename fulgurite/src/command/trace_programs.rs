@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use fulgurite::compile::{Options, Programs, Stage};
+use fulgurite::compile::{Options, Programs, Stage, prepare};
 use fulgurite::trace::Trace;
 
 use super::outcome::{Failed, Outcome};
@@ -29,7 +29,7 @@ pub fn run(programs: &Programs, stage: Option<&str>, options: &Options, show: im
             }
         }
         SOURCES => {
-            let (first, second) = programs.prepare(options).map_err(of_case)?;
+            let (first, second) = prepare(programs, options).map_err(of_case)?;
             let mut sources = first.sources();
             let more = second.sources();
             sources

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use fulgurite::choices::{Call, Choices, Confirmed, Entry, Kept, Machine, Purpose, Records, VERSION, confirm, print};
+use fulgurite::choices::{
+    Call, Choices, Confirmed, Entry, Kept, Machine, Purpose, Records, VERSION, confirm, print, with_winner_of,
+};
 use fulgurite::compile::{Options, stages};
 use fulgurite::models::traces::loss_programs;
 use fulgurite::trace::Trace;
@@ -17,7 +19,7 @@ use fulgurite::{Device, Target};
 
 use self::asked::{Listing, Measuring};
 use super::outcome::{Failed, Outcome};
-use super::output::{note, say, warn};
+use super::output::{mark_debug_build, note, say, warn};
 use super::programs::{Part, Program, named};
 use super::{files, target, trace_files};
 use crate::cases::{of_case, write_whole};
@@ -143,6 +145,7 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
         write_whole(out, print(&all).as_bytes())?;
         say!("\nwrote {}: {}", out.display(), table::count(all.len()))?;
     }
+    mark_debug_build();
     Ok(ExitCode::SUCCESS)
 }
 
@@ -263,7 +266,7 @@ impl Tuned {
     /// A record that was measured now with the winner of an earlier one, if no candidate is faster by more than the
     /// noise.
     fn standing(&self, entry: &Entry) -> Option<Entry> {
-        entry.with_winner_of(self.earlier(&entry.call)?)
+        with_winner_of(entry, self.earlier(&entry.call)?)
     }
 
     /// The records with those left to the list that make a whole program no faster.

@@ -77,7 +77,7 @@ mod filled {
 #[test]
 fn a_declaration_is_written_once() {
     let folder = tempfile::tempdir().unwrap();
-    let new = ["ops", "new", "placeholder", "--torch", "torch.nn.functional.placeholder"];
+    let new = ["ops", "new", "placeholder", "--torch", "torch.nn.functional.softsign"];
     let said = run_in(folder.path(), &new).ok();
     assert!(said.starts_with("wrote placeholder.rs\nadd to the mod.rs or lib.rs beside it:\n"), "{said}");
     assert!(said.contains("    fulgurite::operator_files! { placeholder }\n"), "{said}");
@@ -203,7 +203,7 @@ fn the_declarations_compile_and_their_tests_fail() {
     assert!(find_implementation("relu", "placeholder_gpu").is_some_and(|own| own.kernel.plan.is_some()));
     let _ = std::hint::black_box((&placeholder_fast::EXECUTOR, &placeholder_gpu::EXECUTOR));
     let def = find_operator("placeholder").unwrap();
-    assert_eq!(def.torch, Some("nn.functional.placeholder"));
+    assert_eq!(def.torch, Some("nn.functional.softsign"));
     let failure = |operator: &str, name: &str| {
         let tests = generated_tests(&Filter::operator(operator), &Settings::default());
         let test = tests.iter().find(|test| test.name == format!("{operator}::{name}")).unwrap();

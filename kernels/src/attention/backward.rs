@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::operands::{Heads, Matrix, Results};
 use super::problem::{Extents, KEYS, QUERIES, Scores, tile};
 use super::products::{multiply, score};
-use super::rows::{dot, gradients};
+use super::rows::{add_weighted, dot, gradients};
 use super::seen::{Added, Seen};
 use crate::extents;
 use crate::view::{TensorMut, TensorRef};
@@ -19,7 +19,10 @@ const MANY_HEADS: usize = 16;
 /// The gradients of [`attention_forward`](super::attention_forward) for query, key and value.
 ///
 /// `d_out` is `[batch, heads, queries, value_width]`; `attended` `[batch, queries, heads, value_width]` and `log_sums`
-/// f32 `[batch, heads, queries]` are the results of the forward function. `d_query` is
+/// f32 `[batch, heads, queries]` are the results of the forward function. The gradient of a score needs the sum of
+/// weights times their gradients over its row. It is `Σ d_out · attended` if `attended` is given, which is as exact as
+/// `attended`: of f32. Results that were rounded to 16 bits lose more than gradients of 16 bits do; without `attended`
+/// the sums are those of the weights in f32, for two more products. `d_query` is
 /// `[batch, queries, heads, width]`, `d_key` and `d_value` are `[batch, keys, groups, ...]`. Element types are f32,
 /// bf16 and f16. Panics if extents do not fit, or if a result shares memory with an operand.
 #[allow(clippy::too_many_arguments)]
@@ -27,7 +30,7 @@ pub fn attention_backward(
     scores: &Scores<'_>,
     value: TensorRef<'_>,
     d_out: TensorRef<'_>,
-    attended: TensorRef<'_>,
+    attended: Option<TensorRef<'_>>,
     log_sums: TensorRef<'_>,
     d_query: TensorMut<'_>,
     d_key: TensorMut<'_>,
@@ -37,35 +40,29 @@ pub fn attention_backward(
     let extents = Extents::of(NAME, scores, &value);
     let Extents { batch, heads, groups, queries, keys, width, value_width } = extents;
     extents::shape(NAME, "d_out", d_out.shape(), &[batch, heads, queries, value_width]);
-    extents::shape(NAME, "attended", attended.shape(), &[batch, queries, heads, value_width]);
+    if let Some(attended) = &attended {
+        extents::shape(NAME, "attended", attended.shape(), &[batch, queries, heads, value_width]);
+    }
     extents::shape(NAME, "log_sums", log_sums.shape(), &[batch, heads, queries]);
     extents::shape(NAME, "d_query", d_query.shape(), &[batch, queries, heads, width]);
     extents::shape(NAME, "d_key", d_key.shape(), &[batch, keys, groups, width]);
     extents::shape(NAME, "d_value", d_value.shape(), &[batch, keys, groups, value_width]);
-    let operands = [
-        ("query", &scores.query),
-        ("key", &scores.key),
-        ("value", &value),
-        ("d_out", &d_out),
-        ("attended", &attended),
-        ("log_sums", &log_sums),
-    ];
-    let changes = [("mask", &scores.mask), ("lengths", &scores.lengths)];
-    let changes = changes.into_iter().filter_map(|(name, operand)| Some((name, operand.as_ref()?)));
-    for (name, operand) in operands.into_iter().chain(changes) {
+    let operands =
+        [("query", &scores.query), ("key", &scores.key), ("value", &value), ("d_out", &d_out), ("log_sums", &log_sums)];
+    let optional = [("attended", &attended), ("mask", &scores.mask), ("lengths", &scores.lengths)];
+    let optional = optional.into_iter().filter_map(|(name, operand)| Some((name, operand.as_ref()?)));
+    for (name, operand) in operands.into_iter().chain(optional) {
         [&d_query, &d_key, &d_value].iter().for_each(|result| extents::apart(NAME, name, operand, result));
     }
-    // In the order of the others: a head after a head.
-    let order = [0, 2, 1, 3];
-    let (shape, strides) = (order.map(|dim| attended.shape()[dim]), order.map(|dim| attended.strides()[dim]));
-    // SAFETY: the same elements, in another order of dimensions.
-    let attended = unsafe { attended.part(&shape, &strides, attended.as_ptr()) };
     let log_sums: Vec<f32> = crate::access::read_f64(&log_sums).into_iter().map(|sum| sum as f32).collect();
     let operands = [scores.query, scores.key, value, d_out].map(Heads::of);
-    let deltas = deltas(&extents, &operands[3], &Heads::of(attended));
     let results = [d_query, d_key, d_value].map(Results::of);
     let added = Added::of(scores, &extents);
-    let work = Work { scores, extents, added, operands, log_sums: &log_sums, deltas: &deltas, results };
+    let mut work = Work { scores, extents, added, operands, log_sums: &log_sums, deltas: Vec::new(), results };
+    work.deltas = match attended {
+        Some(attended) => deltas_of_results(&extents, &work.operands[3], attended),
+        None => work.deltas_of_weights(),
+    };
     let tiles = keys.div_ceil(KEYS);
     if batch * groups >= MANY_HEADS || tiles <= 1 {
         (0..batch * groups).into_par_iter().for_each(|task| {
@@ -94,8 +91,13 @@ pub fn attention_backward(
 }
 
 /// `Σ d_out · attended` of each query of each head.
-fn deltas(extents: &Extents, d_out: &Heads<'_>, attended: &Heads<'_>) -> Vec<f32> {
+fn deltas_of_results(extents: &Extents, d_out: &Heads<'_>, attended: TensorRef<'_>) -> Vec<f32> {
     let Extents { heads, queries, value_width, .. } = *extents;
+    // In the order of the others: a head after a head.
+    let order = [0, 2, 1, 3];
+    let (shape, strides) = (order.map(|dim| attended.shape()[dim]), order.map(|dim| attended.strides()[dim]));
+    // SAFETY: the same elements, in another order of dimensions.
+    let attended = &Heads::of(unsafe { attended.part(&shape, &strides, attended.as_ptr()) });
     let mut deltas = vec![0.0f32; extents.batch * heads * queries];
     deltas.par_chunks_mut(queries.max(1)).enumerate().for_each(|(pair, deltas)| {
         let [d_out, attended] = [d_out, attended].map(|tensor| tensor.matrix(pair / heads, pair % heads));
@@ -122,7 +124,8 @@ struct Work<'a> {
     /// Query, key, value and the gradient of the result.
     operands: [Heads<'a>; 4],
     log_sums: &'a [f32],
-    deltas: &'a [f32],
+    /// What is subtracted from the gradients of weights of each query of each head.
+    deltas: Vec<f32>,
     /// The gradients of query, key and value.
     results: [Results<'a>; 3],
 }
@@ -145,6 +148,68 @@ impl Work<'_> {
         Pair { weights: of(true), d_scores: of(true), slopes, factors }
     }
 
+    /// Sums over keys of weights times their gradients, of each query of each head.
+    fn deltas_of_weights(&self) -> Vec<f32> {
+        let Extents { batch, heads, queries, .. } = self.extents;
+        let mut deltas = vec![0.0f32; batch * heads * queries];
+        // A head has so many tiles, of which the last may be shorter.
+        let tiles = deltas.chunks_mut(queries.max(1)).enumerate();
+        let tiles = tiles.flat_map(|(pair, deltas)| deltas.chunks_mut(QUERIES).enumerate().map(move |at| (pair, at)));
+        tiles.collect::<Vec<_>>().into_par_iter().for_each(|(place, (at, deltas))| {
+            let (batch, head) = (place / heads, place % heads);
+            let queries = tile(at * QUERIES, QUERIES, queries);
+            let seen = Seen::of(self.scores, &self.added, batch, head);
+            let mut pair = self.pair();
+            let all = seen.keys(&queries);
+            for start in all.clone().step_by(KEYS) {
+                let keys = tile(start, KEYS, all.end);
+                let count = queries.len() * keys.len();
+                // SAFETY: nobody writes to the operands.
+                unsafe { self.score_pair(&mut pair, [batch, head], &seen, &queries, &keys) };
+                let (scores, d_weights) = (&pair.weights[..count], &pair.d_scores[..count]);
+                let log_sums = &self.log_sums[place * self.extents.queries..][queries.clone()];
+                add_weighted(scores, d_weights, keys.len(), log_sums, deltas);
+            }
+        });
+        deltas
+    }
+
+    /// Fills a pair of tiles with scores and gradients of weights, slopes where there is a cap, and factors where
+    /// weights are dropped.
+    ///
+    /// # Safety
+    /// Nobody writes to the operands.
+    unsafe fn score_pair(
+        &self,
+        pair: &mut Pair,
+        [batch, head]: [usize; 2],
+        seen: &Seen<'_>,
+        queries: &Range<usize>,
+        keys: &Range<usize>,
+    ) {
+        let Extents { width, value_width, .. } = self.extents;
+        let group = head / self.extents.times();
+        let [query, key, value, d_out] = &self.operands;
+        let count = queries.len() * keys.len();
+        let (scores, d_weights) = (&mut pair.weights[..count], &mut pair.d_scores[..count]);
+        let slopes = self.scores.cap.map(|_| &mut pair.slopes[..count]);
+        let matrices = (query.matrix(batch, head), key.matrix(batch, group));
+        let extents = [queries.len(), value_width, keys.len()];
+        let target = Matrix::of_rows(d_weights.as_mut_ptr(), keys.len());
+        let d_out = d_out.matrix(batch, head).below(queries.start);
+        let value = value.matrix(batch, group).below(keys.start).turned();
+        // SAFETY: the operands of one head; the slices have an element for each pair.
+        unsafe {
+            score(scores, slopes, (queries, keys), matrices, width, self.scores, seen);
+            multiply(extents, target, false, d_out, value, 1.0);
+        }
+        if let Some(dropped) = self.scores.dropped {
+            let factors = &mut pair.factors[..count];
+            dropped.factors(&self.extents, [batch, head], (queries, keys), factors);
+            d_weights.iter_mut().zip(&*factors).for_each(|(d_weight, factor)| *d_weight *= factor);
+        }
+    }
+
     /// Fills a pair of tiles: weights without those that are dropped, and gradients of scores; both as matrices with a
     /// row for each query.
     ///
@@ -158,31 +223,15 @@ impl Work<'_> {
         queries: &Range<usize>,
         keys: &Range<usize>,
     ) -> [Matrix; 2] {
-        let Extents { width, value_width, .. } = self.extents;
-        let group = head / self.extents.times();
-        let [query, key, value, d_out] = &self.operands;
+        // SAFETY: the caller's promise.
+        unsafe { self.score_pair(pair, [batch, head], seen, queries, keys) };
         let scale = self.scores.scale as f32;
         let count = queries.len() * keys.len();
         let (weights, d_scores) = (&mut pair.weights[..count], &mut pair.d_scores[..count]);
-        let mut slopes = self.scores.cap.map(|_| &mut pair.slopes[..count]);
-        let matrices = (query.matrix(batch, head), key.matrix(batch, group));
-        let extents = [queries.len(), value_width, keys.len()];
-        let d_weights = Matrix::of_rows(d_scores.as_mut_ptr(), keys.len());
-        let d_out = d_out.matrix(batch, head).below(queries.start);
-        let value = value.matrix(batch, group).below(keys.start).turned();
-        // SAFETY: the operands of one head; the slices have an element for each pair.
-        unsafe {
-            score(weights, slopes.as_deref_mut(), (queries, keys), matrices, width, self.scores, seen);
-            multiply(extents, d_weights, false, d_out, value, 1.0);
-        }
+        let slopes = self.scores.cap.map(|_| &pair.slopes[..count]);
+        let factors = self.scores.dropped.map(|_| &pair.factors[..count]);
         let first = (batch * self.extents.heads + head) * self.extents.queries;
         let rows = first + queries.start..first + queries.end;
-        let factors = self.scores.dropped.map(|dropped| {
-            let factors = &mut pair.factors[..count];
-            dropped.factors(&self.extents, [batch, head], (queries, keys), factors);
-            d_scores.iter_mut().zip(&*factors).for_each(|(d_weight, factor)| *d_weight *= factor);
-            factors
-        });
         gradients(weights, d_scores, keys.len(), &self.log_sums[rows.clone()], &self.deltas[rows], scale);
         for (values, by) in [(&mut *d_scores, slopes), (&mut *weights, factors)] {
             if let Some(by) = by {

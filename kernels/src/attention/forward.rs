@@ -16,9 +16,9 @@ use crate::view::{TensorMut, TensorRef, contiguous_strides};
 ///
 /// `value` is `[batch, groups, keys, value_width]`, `out` `[batch, queries, heads, value_width]`. `log_sums`, `[batch,
 /// heads, queries]`, gets the logarithm of the sum of each row's exponentials, of scores less the largest number that a
-/// mask adds in the row; [`attention_backward`](super::attention_backward) takes it. It is +infinity, for weights of 0,
-/// where a mask, a window or a length hides all keys: the result is 0 there. Element types are f32, bf16 and f16.
-/// Panics if extents do not fit, or if a result shares memory with an operand.
+/// mask adds in the row ([`Scores::mask`]); [`attention_backward`](super::attention_backward) takes it. It is
+/// +infinity, for weights of 0, where a mask, a window or a length hides all keys: the result is 0 there. Element types
+/// are f32, bf16 and f16. Panics if extents do not fit, or if a result shares memory with an operand.
 pub fn attention_forward(scores: &Scores<'_>, value: TensorRef<'_>, out: TensorMut<'_>, log_sums: TensorMut<'_>) {
     const NAME: &str = "attention_forward";
     let extents = Extents::of(NAME, scores, &value);

@@ -87,6 +87,32 @@ multiversion! {
 }
 
 multiversion! {
+    /// Adds `Σ exp(score - log_sum) · d_weight` of each row to its sum.
+    pub(super) fn add_weighted[FMA](
+        scores: &[f32],
+        d_weights: &[f32],
+        columns: usize,
+        log_sums: &[f32],
+        sums: &mut [f32],
+    ) {
+        let rows = scores.chunks_exact(columns).zip(d_weights.chunks_exact(columns));
+        for ((scores, d_weights), (log_sum, sum)) in rows.zip(log_sums.iter().zip(sums)) {
+            let mut sums = [0.0f32; LANES];
+            let (mut a, mut b) = (scores.chunks_exact(LANES), d_weights.chunks_exact(LANES));
+            for (a, b) in (&mut a).zip(&mut b) {
+                for lane in 0..LANES {
+                    sums[lane] = multiply_add::<FMA>(exp::<FMA>(a[lane] - log_sum), b[lane], sums[lane]);
+                }
+            }
+            for (sum, (a, b)) in sums.iter_mut().zip(a.remainder().iter().zip(b.remainder())) {
+                *sum = multiply_add::<FMA>(exp::<FMA>(*a - log_sum), *b, *sum);
+            }
+            *sum += sums.iter().sum::<f32>();
+        }
+    }
+}
+
+multiversion! {
     /// `Σ left · right` of two rows of one length.
     pub(super) fn dot[FMA](left: &[f32], right: &[f32]) -> f32 {
         let mut sums = [0.0f32; LANES];

@@ -18,7 +18,8 @@ pub(super) struct Added<'a> {
     _copy: Vec<f32>,
     /// The number of keys that each of the batch sees.
     lengths: Vec<usize>,
-    /// What is taken from the mask's numbers for each query of each head, [`Scores::mask`]; none where there are none.
+    /// What is subtracted from the sums of scores and numbers for each query of each head, [`Scores::mask`]; empty
+    /// where the mask has no numbers.
     bases: Vec<f32>,
     queries: usize,
     heads: usize,
@@ -77,7 +78,7 @@ pub(super) struct Seen<'a> {
     /// The keys that there are.
     length: usize,
     mask: Option<HeadMask<'a>>,
-    /// What is taken from the mask's numbers for each query.
+    /// What is subtracted from the sums of scores and numbers for each query.
     bases: &'a [f32],
 }
 
@@ -182,7 +183,8 @@ impl<'a> Seen<'a> {
                 } else {
                     // SAFETY: as above, of numbers.
                     let number = |j: usize| unsafe { mask.read::<f32>(i, j) };
-                    pairs.for_each(|(j, score)| *score += number(j) - self.bases[i]);
+                    // In this order: the sum rounds the score as adding to it does.
+                    pairs.for_each(|(j, score)| *score = (*score + number(j)) - self.bases[i]);
                 }
             }
         }

@@ -163,7 +163,8 @@ fn by_kernels<T: Element>(case: Case) -> ([Vec<f64>; 5], [Own<T>; 4], Vec<f64>) 
         &scores,
         value.view(),
         d_out.view(),
-        out.view(),
+        // As executors call it.
+        (T::DTYPE == DType::F32).then(|| out.view()),
         log_sums.view(),
         d_query.view_mut(),
         d_key.view_mut(),
@@ -348,14 +349,14 @@ fn of_one_head(width: usize, query: &[f64], key: &[f64], how: How<'_>) -> [Vec<f
     let mut d_query = Own::<f32>::poison(&[1, queries, 1, width]);
     let mut d_key = Own::<f32>::poison(&[1, keys, 1, width]);
     let mut d_value = Own::<f32>::poison(&[1, keys, 1, 1]);
-    let (attended, log_sums) = (out.view(), sums.view());
+    let (attended, log_sums) = (Some(out.view()), sums.view());
     let [d_q, d_k, d_v] = [d_query.view_mut(), d_key.view_mut(), d_value.view_mut()];
     attention_backward(&scores, value.view(), d_out.view(), attended, log_sums, d_q, d_k, d_v);
     [out.values(), d_query.values(), d_key.values(), d_value.values()]
 }
 
 #[test]
-fn numbers_far_below_zero_hide_keys_beside_others_and_leave_weights_to_scores_otherwise() {
+fn numbers_far_below_zero_hide_keys_beside_others_and_round_scores() {
     let run = |numbers: [f64; 2], keys: [f64; 2]| {
         let mask = Own::<f32>::new(&[1, 1, 1, 2], &numbers);
         of_one_head(1, &[1.0], &keys, How { mask: Some(mask.view()), ..How::default() })
@@ -363,11 +364,40 @@ fn numbers_far_below_zero_hide_keys_beside_others_and_leave_weights_to_scores_ot
     // Values are 1 and 1/2.
     let out = |numbers: [f64; 2]| run(numbers, [2.0, 1.0])[0][0];
     assert_eq!([out([-1e30, 0.0]), out([0.0, -1e30]), out([f64::NEG_INFINITY; 2])], [0.5, 1.0, 0.0]);
-    for far in [-20_000.0, -1e30, f64::from(f32::MIN)] {
-        assert_eq!(run([far, far], [2.0, 1.0]), run([0.0, 0.0], [2.0, 1.0]), "{far}");
+    // Units in the last place of -20,000 are 1/512.
+    assert_eq!(run([-20_000.0; 2], [2.0, 1.0]), run([0.0, 0.0], [2.0, 1.0]));
+    assert_eq!(run([-20_000.0; 2], [2.0003, 1.0])[0], run([0.0, 0.0], [2.0, 1.0])[0]);
+    for far in [-1e9, -1e30, f64::from(f32::MIN)] {
+        // Weights are halves: the gradient of a score is a quarter of the difference of the values.
+        assert_eq!(run([far, far], [2.0, 1.0]), [vec![0.75], vec![0.125], vec![0.125, -0.125], vec![0.5; 2]], "{far}");
+        assert_eq!(run([far, f64::NEG_INFINITY], [2.0, 1.0])[0], [1.0], "{far}");
     }
+    assert_eq!(run([f64::from(f32::MIN), -1e9], [2.0, 1.0])[0], [0.5]);
     assert_eq!(run([-20_000.0, -20_010.0], [0.0, 0.0]), run([0.0, -10.0], [0.0, 0.0]));
     assert_eq!(run([-20_000.0, 0.0], [20_000.0, 0.0])[0], [0.75]);
+}
+
+#[test]
+fn row_sums_of_weights_are_those_of_results_and_0_where_one_key_is_seen() {
+    let [batch, heads, groups, queries, keys, width] = [1, 2, 1, 300, 300, 16];
+    let [query, d_out] = [1, 4].map(|seed| Own::<half::bf16>::noise(&[batch, heads, queries, width], seed));
+    let [key, value] = [2, 3].map(|seed| Own::<half::bf16>::noise(&[batch, groups, keys, width], seed));
+    let scores = Scores { is_causal: true, ..Scores::new(query.view(), key.view(), 3.0) };
+    let mut sums = Own::<f32>::poison(&[batch, heads, queries]);
+    let mut attended = Own::<f32>::poison(&[batch, queries, heads, width]);
+    attention_forward(&scores, value.view(), attended.view_mut(), sums.view_mut());
+    let backward = |attended: Option<TensorRef<'_>>| {
+        let mut d_query = Own::<f32>::poison(&[batch, queries, heads, width]);
+        let [mut d_key, mut d_value] = [(); 2].map(|()| Own::<f32>::poison(&[batch, keys, groups, width]));
+        let [d_q, d_k, d_v] = [d_query.view_mut(), d_key.view_mut(), d_value.view_mut()];
+        attention_backward(&scores, value.view(), d_out.view(), attended, sums.view(), d_q, d_k, d_v);
+        [d_query.values(), d_key.values(), d_value.values()]
+    };
+    let (of_weights, of_results) = (backward(None), backward(Some(attended.view())));
+    for (found, expected) in of_weights.iter().flatten().zip(of_results.iter().flatten()) {
+        assert!((found - expected).abs() < 1e-4, "{found}, expected {expected}");
+    }
+    assert_eq!(of_weights[0][..heads * width], vec![0.0; heads * width]);
 }
 
 #[test]

@@ -34,8 +34,8 @@ pub(crate) fn is_one(tensors: &BTreeMap<String, HostTensor>) -> bool {
     tensors.keys().any(|name| name.starts_with("model.") || name.starts_with("gpt_neox."))
 }
 
-/// What is wrong with tensors that are not a decoder's, where the `config.json` of their folder says that they are of
-/// another model than a GPT-2. Other faults of that file are told by its reader.
+/// The error for tensors that are not a decoder's, where the `config.json` of their folder names another model than a
+/// GPT-2. The reader of that file tells its other faults.
 pub(crate) fn other_type(folder: &Path) -> Option<DecoderFilesError> {
     let path = folder.join(CONFIG);
     let message = fault_of_type(&json_of(&path).ok()?)?;

@@ -33,7 +33,7 @@ pub(crate) const KINDS: [(Kind, &str, &str, &str); 8] = [
     (Kind::NeoX, "gpt_neox", "GPTNeoXForCausalLM", "pythia-70m"),
 ];
 
-/// Keys of a type that change nothing of what is computed here, and why.
+/// Keys of a type that change no result, each with the reason.
 pub(crate) fn harmless(kind: Kind) -> Vec<(&'static str, &'static str)> {
     let own: &[(&str, &str)] = match kind {
         Kind::Qwen2 | Kind::Qwen3 => &[
@@ -55,7 +55,7 @@ pub(super) fn kind_of(file: &Value) -> Result<Kind, String> {
     })
 }
 
-/// What is wrong with a `config.json` of tensors that are not a decoder's, by its `model_type` alone.
+/// The message for a `config.json` whose tensors are not a decoder's, by its `model_type` alone.
 pub(crate) fn fault_of_type(file: &Value) -> Option<String> {
     let name = file.get("model_type")?.as_str().filter(|name| *name != MODEL_TYPE)?;
     let types = KINDS.map(|(_, own, ..)| own);
@@ -105,6 +105,7 @@ pub(super) fn from_json(kind: Kind, file: &Value) -> Result<DecoderConfig, Strin
     config.tie_embeddings = fields.flag("tie_word_embeddings", ties)?;
     fields.must_be("attention_bias", &[json!(neox)])?;
     fields.must_be("mlp_bias", &[json!(false)])?;
+    fields.must_be("rope_interleaved", &[json!(false)])?;
     match kind {
         Kind::Gemma | Kind::Gemma2 => {
             // The first files of Gemma say gelu here, and mean this one all the same.

@@ -25,7 +25,7 @@ const CONFIG: &str = "model_config.yaml";
 const PREFIX: &str = "transformer.";
 const HEAD: &str = "lm_head.weight";
 
-/// Keys of LitGPT's that are read by themselves, or change nothing of what is computed, and why.
+/// Keys of LitGPT's that are read by themselves, or change no result, each with the reason.
 pub(crate) const OTHERS: [(&str, &str); 4] = [
     ("name", "tells Gemma's norms"),
     ("hf_config", "where the model was published"),

@@ -63,6 +63,6 @@ fn adjusted(speeds: Tensor, adjustments: RopeAdjustments) -> Tensor {
     };
     // How often a rotation turns within the first context; between the two factors, part of both.
     let turns = speeds * (length as f64 / std::f64::consts::TAU);
-    let kept = minimum(maximum((turns - low) / (high - low), 0.0), 1.0);
+    let kept = prims::minimum(prims::maximum((turns - low) / (high - low), 0.0), 1.0);
     slow + (speeds - slow) * kept
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::fields::{self, Fault, Fields, Range};
 use super::yaml::{Node, Value};
 
-/// The data set that `data` names.
+/// The value of `data`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataSet {
     /// Files, patterns and folders of texts to train on, and those to validate with.
@@ -80,7 +80,7 @@ pub(super) fn read(node: &Node) -> Result<DataSet, Fault> {
     Ok(set)
 }
 
-/// Arguments of all sets that change nothing here, and why.
+/// Arguments of all sets that change nothing here, each with the reason.
 pub(super) const HARMLESS: [(&str, &str); 2] =
     [("seed", "the order of the data follows from the seed of the run"), ("num_workers", "batches are read on demand")];
 

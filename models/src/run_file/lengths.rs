@@ -17,8 +17,8 @@ pub struct Lengths {
 
 impl RunFile {
     /// `given`, and what the file says of the rest: `global_batch_size` and `max_tokens` are divided by what a run has
-    /// after `given`, not by what the file says. Where neither says how long a sequence is, it is as long as the
-    /// model's own context, `of_model`.
+    /// after `given`, not by what the file says. Where neither says how long a sequence is, it has the model's own
+    /// context, `of_model`.
     ///
     /// # Errors
     /// A `global_batch_size` that is no multiple of the batch, `max_tokens` of sequences whose length is not known.
@@ -105,7 +105,7 @@ mod tests {
         let whole = RunFile { global_batch: Some(10), ..RunFile::default() };
         for accumulate in [0, 3] {
             let given = Lengths { accumulate: Some(accumulate), ..Lengths::default() };
-            assert!(whole.lengths(given).unwrap_err().contains("no multiple of the batches of a step"));
+            assert!(whole.lengths(given, || None).unwrap_err().contains("no multiple of the batches of a step"));
         }
         let given = Lengths { batch: Some(5), ..Lengths::default() };
         assert_eq!(file.lengths(given, || None).unwrap().accumulate, Some(2));

@@ -48,6 +48,9 @@ pub enum TorchError {
         "holds {0}, expected a dictionary of tensors, or one with such a dictionary as \"model\" or \"state_dict\""
     )]
     Content(String),
+    /// Several things that may be the model's tensors.
+    #[error("holds tensors as {:?} and as {:?}: save the one that is meant, `torch.save(file[{:?}], ...)`", .0[0], .0[1], .0[0])]
+    Ambiguous([String; 2]),
     /// A tensor that does not fit its storage.
     #[error("tensor {name:?}: {message}")]
     Tensor {

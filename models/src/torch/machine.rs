@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use fulgurite_kernels::DType;
 
 use super::error::TorchError;
+use super::instruction as op;
 
 /// The longest pickle that is read, in bytes. A tensor has about 150 of them.
 const LONGEST: usize = 4 << 20;
@@ -56,13 +57,17 @@ pub(super) struct Described<'a> {
     pub(super) offset: u64,
     pub(super) shape: Vec<u64>,
     pub(super) strides: Vec<u64>,
+    /// Whether the tensor holds the numbers of the storage with the other sign (PyTorch's negative bit).
+    pub(super) negative: bool,
 }
 
 /// A value.
 #[derive(Debug)]
 pub(super) enum Object {
-    /// `None`, a fraction, or a number beyond 64 bits: nothing that tensors are made of.
+    /// A fraction, or a number beyond 64 bits: nothing that tensors are made of.
     Other,
+    None,
+    Truth(bool),
     Whole(i64),
     Text(String),
     Tuple(Vec<Id>),
@@ -79,6 +84,7 @@ pub(super) enum Object {
         offset: u64,
         shape: Id,
         strides: Id,
+        negative: bool,
     },
 }
 
@@ -87,6 +93,8 @@ impl Object {
     pub(super) fn words(&self) -> &'static str {
         match self {
             Object::Other => "a value of another kind",
+            Object::None => "None",
+            Object::Truth(_) => "True or False",
             Object::Whole(_) => "a number",
             Object::Text(_) => "a text",
             Object::Tuple(_) | Object::List(_) => "a list",
@@ -108,12 +116,12 @@ pub(super) struct Made {
 impl Made {
     /// The tensor of this number, if it is one.
     pub(super) fn tensor(&self, id: Id) -> Option<Described<'_>> {
-        let Object::Tensor { storage, offset, shape, strides } = &self.objects[id] else { return None };
+        let Object::Tensor { storage, offset, shape, strides, negative } = &self.objects[id] else { return None };
         let Object::Storage { dtype, key, elements } = &self.objects[*storage] else { return None };
         let Object::Text(storage) = &self.objects[*key] else { return None };
         let [shape, strides] = [shape, strides].map(|id| sizes_of(&self.objects, *id).ok());
-        let (dtype, elements, offset) = (*dtype, *elements, *offset);
-        Some(Described { dtype, storage, elements, offset, shape: shape?, strides: strides? })
+        let (dtype, elements, offset, negative) = (*dtype, *elements, *offset, *negative);
+        Some(Described { dtype, storage, elements, offset, shape: shape?, strides: strides?, negative })
     }
 }
 
@@ -266,36 +274,37 @@ impl Machine<'_> {
     /// One instruction; the whole value after the last one.
     fn step(&mut self) -> Step<Option<Id>> {
         match self.number::<1>()? as u8 {
-            0x80 => {
+            op::PROTO => {
                 let protocol = self.number::<1>()?;
                 if protocol > 5 {
                     return Err(format!("is of protocol {protocol}, expected at most 5"));
                 }
             }
             // A frame is a hint about reading.
-            0x95 => drop(self.take(8)?),
-            b'.' => return self.pop().map(Some),
-            b'(' => self.marks.push(self.stack.len()),
-            b'0' => drop(self.pop()?),
-            b'N' => self.push(Object::Other),
-            0x88 | 0x89 => self.push(Object::Other),
-            b'G' => {
+            op::FRAME => drop(self.take(8)?),
+            op::STOP => return self.pop().map(Some),
+            op::MARK => self.marks.push(self.stack.len()),
+            op::POP => drop(self.pop()?),
+            op::NONE => self.push(Object::None),
+            op::NEWTRUE => self.push(Object::Truth(true)),
+            op::NEWFALSE => self.push(Object::Truth(false)),
+            op::BINFLOAT => {
                 self.take(8)?;
                 self.push(Object::Other);
             }
-            b'J' => {
+            op::BININT => {
                 let number = self.number::<4>()? as u32 as i32;
                 self.push(Object::Whole(number.into()));
             }
-            b'K' => {
+            op::BININT1 => {
                 let number = self.number::<1>()?;
                 self.push(Object::Whole(number as i64));
             }
-            b'M' => {
+            op::BININT2 => {
                 let number = self.number::<2>()?;
                 self.push(Object::Whole(number as i64));
             }
-            0x8A => {
+            op::LONG1 => {
                 let length = self.number::<1>()? as usize;
                 let bytes = self.take(length)?;
                 let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
@@ -303,100 +312,142 @@ impl Machine<'_> {
                 let number = bytes.iter().rev().fold(start, |value, byte| value << 8 | i64::from(*byte));
                 self.push(if length <= 8 { Object::Whole(number) } else { Object::Other });
             }
-            b'X' => {
+            op::BINUNICODE => {
                 let length = self.number::<4>()?;
                 let text = self.text(length)?;
                 self.push(Object::Text(text));
             }
-            0x8C => {
+            op::SHORT_BINUNICODE => {
                 let length = self.number::<1>()?;
                 let text = self.text(length)?;
                 self.push(Object::Text(text));
             }
-            b'}' => self.push(Object::Dict(Vec::new())),
-            b']' => self.push(Object::List(Vec::new())),
-            b')' => self.push(Object::Tuple(Vec::new())),
-            0x85 => {
+            op::EMPTY_DICT => self.push(Object::Dict(Vec::new())),
+            op::EMPTY_LIST => self.push(Object::List(Vec::new())),
+            op::EMPTY_TUPLE => self.push(Object::Tuple(Vec::new())),
+            op::TUPLE1 => {
                 let items = self.last::<1>()?;
                 self.push(Object::Tuple(items.to_vec()));
             }
-            0x86 => {
+            op::TUPLE2 => {
                 let items = self.last::<2>()?;
                 self.push(Object::Tuple(items.to_vec()));
             }
-            0x87 => {
+            op::TUPLE3 => {
                 let items = self.last::<3>()?;
                 self.push(Object::Tuple(items.to_vec()));
             }
-            b't' => {
+            op::TUPLE => {
                 let items = self.since_mark()?;
                 self.push(Object::Tuple(items));
             }
-            b'a' => {
+            op::APPEND => {
                 let item = self.pop()?;
                 self.append(vec![item])?;
             }
-            b'e' => {
+            op::APPENDS => {
                 let items = self.since_mark()?;
                 self.append(items)?;
             }
-            b's' => {
+            op::SETITEM => {
                 let items = self.last::<2>()?;
                 self.set(&items)?;
             }
-            b'u' => {
+            op::SETITEMS => {
                 let items = self.since_mark()?;
                 self.set(&items)?;
             }
-            b'q' => {
+            op::BINPUT => {
                 let number = self.number::<1>()?;
                 self.keep(number)?;
             }
-            b'r' => {
+            op::LONG_BINPUT => {
                 let number = self.number::<4>()?;
                 self.keep(number)?;
             }
-            0x94 => self.keep(self.memo.len() as u64)?,
-            b'h' => {
+            op::MEMOIZE => self.keep(self.memo.len() as u64)?,
+            op::BINGET => {
                 let number = self.number::<1>()?;
                 self.recall(number)?;
             }
-            b'j' => {
+            op::LONG_BINGET => {
                 let number = self.number::<4>()?;
                 self.recall(number)?;
             }
-            b'c' => {
+            op::GLOBAL => {
                 let name = format!("{} {}", self.line()?, self.line()?);
                 self.name(&name)?;
             }
-            0x93 => {
+            op::STACK_GLOBAL => {
                 let [module, name] = self.last()?;
                 let name = format!("{} {}", self.text_of(module)?, self.text_of(name)?);
                 self.name(&name)?;
             }
-            b'Q' => {
+            op::BINPERSID => {
                 let id = self.pop()?;
                 let storage = self.storage(id)?;
                 self.push(storage);
             }
-            b'R' => {
+            op::REDUCE => {
                 let [callable, arguments] = self.last()?;
                 self.call(callable, arguments)?;
             }
-            // What a dictionary has beside its items, such as the versions of modules.
-            b'b' => {
-                self.pop()?;
-                let of = self.top()?;
-                if !matches!(self.objects[of], Object::Dict(_)) {
-                    return Err(format!(
-                        "{} is given attributes, which only dictionaries have",
-                        self.objects[of].words()
-                    ));
-                }
+            op::BUILD => {
+                let [of, attributes] = [self.pop()?, self.top()?];
+                self.attributes(attributes, of)?;
             }
-            other => return Err(format!("instruction {other:#04x} is none that a file of tensors needs")),
+            other => return Err(op::refusal(other)),
         }
         Ok(None)
+    }
+
+    /// Attributes of a dictionary: the versions of modules, which `Module.state_dict` adds, say nothing of tensors.
+    fn attributes(&self, of: Id, attributes: Id) -> Step<()> {
+        if !matches!(self.objects[of], Object::Dict(_)) {
+            return Err(format!("{} is given attributes, which only dictionaries have", self.objects[of].words()));
+        }
+        let Object::Dict(attributes) = &self.objects[attributes] else {
+            return Err(format!("a dictionary's attributes are {}", self.objects[attributes].words()));
+        };
+        for (name, _) in attributes {
+            let name = self.text_of(*name)?;
+            if name != "_metadata" {
+                return Err(format!("a dictionary has the attribute '{name}', which is not read; '_metadata' is"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the seventh argument of `_rebuild_tensor_v2` asks for the other sign.
+    fn negative(&self, metadata: Option<&Id>) -> Step<bool> {
+        let items = match metadata.map(|id| &self.objects[*id]) {
+            None | Some(Object::None) => return Ok(false),
+            Some(Object::Dict(items)) => items,
+            Some(other) => return Err(format!("a tensor's seventh argument is {}", other.words())),
+        };
+        let mut negative = false;
+        for (name, value) in items {
+            match (self.text_of(*name)?, &self.objects[*value]) {
+                ("neg", Object::Truth(set)) => negative = *set,
+                ("conj", Object::Truth(false)) => {}
+                (name, value) => {
+                    return Err(format!("a tensor has the property '{name}' ({}), which is not read", value.words()));
+                }
+            }
+        }
+        Ok(negative)
+    }
+
+    /// Whether a tensor needs a gradient, and its hooks: of both only what changes no numbers is taken.
+    fn plain_gradient(&self, requires_grad: Id, hooks: Id) -> Step<()> {
+        if !matches!(self.objects[requires_grad], Object::Truth(_) | Object::None) {
+            return Err(format!("requires_grad is {}", self.objects[requires_grad].words()));
+        }
+        match &self.objects[hooks] {
+            Object::None => Ok(()),
+            Object::Dict(hooks) if hooks.is_empty() => Ok(()),
+            other => Err(format!("a tensor has hooks ({}), which are not read", other.words())),
+        }
     }
 
     fn name(&mut self, name: &str) -> Step<()> {
@@ -436,15 +487,22 @@ impl Machine<'_> {
         };
         let made = match (callable, tuple_of(objects, arguments)?) {
             (Global::OrderedDict, []) => Object::Dict(Vec::new()),
-            (Global::RebuildTensor, &[storage, offset, shape, strides, ..]) => {
+            (Global::RebuildTensor, &[storage, offset, shape, strides, requires_grad, hooks, ref more @ ..])
+                if more.len() <= 1 =>
+            {
+                self.plain_gradient(requires_grad, hooks)?;
+                let negative = self.negative(more.first())?;
                 if !matches!(objects[storage], Object::Storage { .. }) {
                     return Err("a tensor is made of no storage".into());
                 }
                 [shape, strides].iter().try_for_each(|id| sizes_of(objects, *id).map(drop))?;
-                Object::Tensor { storage, offset: size_of(objects, offset)?, shape, strides }
+                Object::Tensor { storage, offset: size_of(objects, offset)?, shape, strides, negative }
             }
             // A parameter is its tensor.
-            (Global::RebuildParameter, &[tensor, ..]) if matches!(objects[tensor], Object::Tensor { .. }) => {
+            (Global::RebuildParameter, &[tensor, requires_grad, hooks])
+                if matches!(objects[tensor], Object::Tensor { .. }) =>
+            {
+                self.plain_gradient(requires_grad, hooks)?;
                 self.stack.push(tensor);
                 return Ok(());
             }

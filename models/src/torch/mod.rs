@@ -7,7 +7,9 @@
 
 mod archive;
 mod error;
+mod instruction;
 mod machine;
+mod names;
 mod read;
 mod start;
 mod write;

@@ -8,6 +8,7 @@ use fulgurite_kernels::DType;
 use super::archive::{self, Entry};
 use super::error::TorchError;
 use super::machine::{self, Described, Id, Made, Object};
+use super::names::unwrapped;
 use super::start::{is_archive, is_old};
 use crate::host_tensor::HostTensor;
 use crate::tensor_bytes::{MappedFile, TensorBytes};
@@ -65,7 +66,7 @@ fn tensors(file: &[u8], part: &dyn Fn(&Entry) -> TensorBytes) -> Result<BTreeMap
     let listed = described(&made)?;
     let (mut found, mut total) = (BTreeMap::new(), 0_usize);
     for (name, described) in &listed {
-        let wrong = |message: String| TorchError::Tensor { name: (*name).to_owned(), message };
+        let wrong = |message: String| TorchError::Tensor { name: name.clone(), message };
         let storage = match storages.get(described.storage) {
             Some(storage) => storage,
             None => {
@@ -78,41 +79,65 @@ fn tensors(file: &[u8], part: &dyn Fn(&Entry) -> TensorBytes) -> Result<BTreeMap
         if total > MOST_SHARED * file.len() {
             return Err(wrong(format!("the tensors up to it have {total} bytes, the file {}", file.len())));
         }
-        found.insert((*name).to_owned(), tensor);
+        found.insert(name.clone(), tensor);
     }
     Ok(found)
 }
 
-/// The tensors of the dictionary, or of the one in it.
-fn described(made: &Made) -> Result<BTreeMap<&str, Described<'_>>, TorchError> {
+/// The tensors of the dictionary, or of the one in it, by their names in the model.
+fn described(made: &Made) -> Result<BTreeMap<String, Described<'_>>, TorchError> {
     let content = |what: String| Err(TorchError::Content(what));
     let Object::Dict(items) = &made.objects[made.root] else {
         return content(made.objects[made.root].words().to_owned());
     };
-    let is_text =
-        |id: Id, names: &[&str]| matches!(&made.objects[id], Object::Text(text) if names.contains(&text.as_str()));
-    let inner = items.iter().find_map(|(key, value)| match &made.objects[*value] {
-        Object::Dict(items) if is_text(*key, &INNER) => Some(items),
-        _ => None,
-    });
-    let mut found = BTreeMap::new();
-    for (key, value) in inner.unwrap_or(items) {
+    let items = inner(made, items)?.unwrap_or(items);
+    let mut found: Vec<(&str, Described<'_>)> = Vec::new();
+    for (key, value) in items {
         let Object::Text(name) = &made.objects[*key] else {
             return content(format!("{} as the name of a tensor", made.objects[*key].words()));
         };
         let Some(tensor) = made.tensor(*value) else {
             return content(format!("{} named {name:?}", made.objects[*value].words()));
         };
-        if found.insert(name.as_str(), tensor).is_some() {
-            return content(format!("two tensors named {name:?}"));
-        }
+        found.push((name, tensor));
     }
-    Ok(found)
+    unwrapped(found).or_else(|name| content(format!("two tensors named {name:?}")))
+}
+
+/// The pairs of the dictionary that holds the model's tensors beside other things, if there is one.
+///
+/// # Errors
+/// Several dictionaries that may be meant.
+fn inner<'a>(made: &'a Made, items: &'a [(Id, Id)]) -> Result<Option<&'a [(Id, Id)]>, TorchError> {
+    let named = items.iter().filter_map(|(key, value)| match (&made.objects[*key], &made.objects[*value]) {
+        (Object::Text(name), Object::Dict(items)) => Some((name.as_str(), items.as_slice())),
+        _ => None,
+    });
+    let (of_models, others): (Vec<_>, Vec<_>) = named.partition(|(name, _)| INNER.contains(name));
+    let Some((chosen, tensors)) = of_models.first() else { return Ok(None) };
+    let names = |items: &[(Id, Id)]| -> Vec<&'a str> {
+        let tensors = items.iter().filter(|(_, value)| matches!(made.objects[*value], Object::Tensor { .. }));
+        let texts = tensors.filter_map(|(key, _)| match &made.objects[*key] {
+            Object::Text(name) => Some(name.as_str()),
+            _ => None,
+        });
+        texts.collect()
+    };
+    let own = names(tensors);
+    // Averages of the weights, for example.
+    let again = others.iter().filter(|(_, items)| names(items).iter().any(|name| own.contains(name)));
+    if let Some((other, _)) = of_models.iter().skip(1).chain(again).next() {
+        return Err(TorchError::Ambiguous([chosen, other].map(|name| (*name).to_owned())));
+    }
+    if let Some(name) = names(items).first() {
+        return Err(TorchError::Ambiguous([(*chosen).to_owned(), (*name).to_owned()]));
+    }
+    Ok(Some(tensors))
 }
 
 /// A tensor of a storage: a part of it if its elements are row-major, and otherwise gathered.
 fn tensor(described: &Described<'_>, storage: &TensorBytes) -> Result<HostTensor, String> {
-    let Described { dtype, elements, offset, shape, strides, .. } = described;
+    let Described { dtype, elements, offset, shape, strides, negative, .. } = described;
     let (bytes, size) = (storage.as_slice(), dtype.size());
     if elements.checked_mul(size as u64) != Some(bytes.len() as u64) {
         return Err(format!("its storage has {} bytes, expected {elements} elements of {dtype}", bytes.len()));
@@ -144,6 +169,11 @@ fn tensor(described: &Described<'_>, storage: &TensorBytes) -> Result<HostTensor
     });
     let taken = match storage {
         _ if empty => TensorBytes::Owned(Vec::new()),
+        _ if *negative => {
+            let mut bytes = gathered(bytes, *dtype, &sizes, strides, *offset as usize)?;
+            negate(&mut bytes, *dtype)?;
+            TensorBytes::Owned(bytes)
+        }
         TensorBytes::Mapped(file, range) if row_major => {
             let start = range.start + *offset as usize * size;
             TensorBytes::Mapped(file.clone(), start..start + count as usize * size)
@@ -169,4 +199,22 @@ fn gathered(bytes: &[u8], dtype: DType, shape: &[usize], strides: &[u64], offset
         index[dim] += 1;
         index[dim + 1..].fill(0);
     }
+}
+
+/// Gives each number the other sign: of floating-point numbers the bit is changed, integers wrap.
+pub(super) fn negate(bytes: &mut [u8], dtype: DType) -> Result<(), String> {
+    let size = dtype.size();
+    match dtype {
+        DType::Bool => return Err("booleans have no negative bit".into()),
+        _ if dtype.is_floating() => bytes.chunks_exact_mut(size).for_each(|number| number[size - 1] ^= 0x80),
+        _ => {
+            for number in bytes.chunks_exact_mut(size) {
+                let mut carry = true;
+                for byte in number {
+                    (*byte, carry) = (!*byte).overflowing_add(u8::from(carry));
+                }
+            }
+        }
+    }
+    Ok(())
 }

@@ -143,7 +143,7 @@ fn nothing_else_than_tensors_is_made() {
         (b"\x80\x02}(0.", "an argument is missing"),
         (b"\x80\x02t.", "a mark is missing"),
         (b"\x80\x09.", "is of protocol 9"),
-        (b"\x80\x02i.", "instruction 0x69 is none"),
+        (b"\x80\x02i.", "instruction INST (0x69) is not used"),
         (b"\x80\x02X\xff\xff\xff\xffa", "it is cut short"),
         (b"\x80\x02X\x01\0\0\0\xff.", "a text is no UTF-8"),
         (b"\x80\x02}", "byte 3 of the pickle: it is cut short"),
@@ -158,6 +158,108 @@ fn nothing_else_than_tensors_is_made() {
     // As deep as a file is long.
     let deep = [&b"\x80\x02)"[..], &[0x85; 1_000_000], b"."].concat();
     assert!(complain(&deep).contains("holds a list"));
+}
+
+/// As [`described`] of six elements, with more arguments behind the hooks.
+fn with_arguments(more: &[u8]) -> Vec<u8> {
+    let pickle = described(6, 0, &[3, 2], &[1, 3]);
+    [&pickle[..pickle.len() - 6], b"\x89}", more, b"tRu."].concat()
+}
+
+#[test]
+fn every_argument_of_a_tensor_counts() {
+    let six: Vec<u8> = (1..=6).flat_map(|value| (value as f32).to_le_bytes()).collect();
+    let read = |more: &[u8]| {
+        let tensors = parse(&archived(&with_arguments(more), &six)).map_err(|error| error.to_string())?;
+        Ok::<_, String>(tensors["x"].to_f32().unwrap())
+    };
+    let plain = [1.0, 4.0, 2.0, 5.0, 3.0, 6.0];
+    assert_eq!(read(b"").unwrap(), plain);
+    assert_eq!(read(b"N").unwrap(), plain);
+    let set = |name: &str, value: &[u8]| {
+        [b"}X".as_slice(), &[name.len() as u8, 0, 0, 0], name.as_bytes(), value, b"s"].concat()
+    };
+    assert_eq!(read(&set("neg", b"\x89")).unwrap(), plain);
+    assert_eq!(read(&set("neg", b"\x88")).unwrap(), plain.map(|value| -value));
+    for (more, expected) in [
+        (set("conj", b"\x88"), "a tensor has the property 'conj'"),
+        (set("sparse", b"\x88"), "a tensor has the property 'sparse'"),
+        (set("neg", b"K\x01"), "a tensor has the property 'neg' (a number)"),
+        (b"K\x01".to_vec(), "a tensor's seventh argument is a number"),
+        (b"NN".to_vec(), "called with 8 arguments"),
+    ] {
+        let message = read(&more).unwrap_err();
+        assert!(message.contains(expected), "{message}");
+    }
+    let hooks = with_arguments(b"");
+    let place = hooks.len() - 5;
+    let hooks = [&hooks[..place], b"}K\x01K\x02s", &hooks[place + 1..]].concat();
+    let message = parse(&archived(&hooks, &six)).unwrap_err().to_string();
+    assert!(message.contains("a tensor has hooks"), "{message}");
+}
+
+#[test]
+fn the_negative_bit_changes_the_sign_of_every_type() {
+    let negated = |dtype: DType, bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        read::negate(&mut bytes, dtype).map(|()| bytes)
+    };
+    assert_eq!(negated(DType::BF16, &[0x80, 0x3F]).unwrap(), [0x80, 0xBF]);
+    assert_eq!(negated(DType::F64, &1.5_f64.to_le_bytes()).unwrap(), (-1.5_f64).to_le_bytes());
+    assert_eq!(negated(DType::F32, &0.0_f32.to_le_bytes()).unwrap(), (-0.0_f32).to_le_bytes());
+    for number in [0, 1, -1, 255, 256, i32::MIN, i32::MAX] {
+        assert_eq!(negated(DType::I32, &number.to_le_bytes()).unwrap(), number.wrapping_neg().to_le_bytes());
+    }
+    assert_eq!(negated(DType::U8, &[0, 1, 255]).unwrap(), [0, 255, 1]);
+    assert!(negated(DType::Bool, &[1]).is_err());
+}
+
+/// A file of dictionaries of tensors, all of one storage.
+fn nested(dictionaries: &[(&str, &[&str])]) -> Vec<u8> {
+    let text = |text: &str| [b"X".as_slice(), &[text.len() as u8, 0, 0, 0], text.as_bytes()].concat();
+    let one = described(6, 0, &[6], &[1]);
+    // Without the header, the name and the end.
+    let tensor = &one[10..one.len() - 2];
+    let mut pickle = b"\x80\x02}".to_vec();
+    for (name, tensors) in dictionaries {
+        pickle.extend([text(name), b"}".to_vec()].concat());
+        tensors.iter().for_each(|name| pickle.extend([&text(name)[..], tensor, b"s"].concat()));
+        pickle.extend(b"s");
+    }
+    pickle.extend(b".");
+    archived(&pickle, &[0; 24])
+}
+
+#[test]
+fn what_may_be_meant_by_two_names_is_refused() {
+    let names = |file: &[u8]| parse(file).map(|tensors| tensors.into_keys().collect::<Vec<_>>());
+    assert_eq!(names(&nested(&[("model", &["a", "b"]), ("optimizer", &["step"])])).unwrap(), ["a", "b"]);
+    assert_eq!(names(&nested(&[("state_dict", &["module.a", "module._orig_mod.b"])])).unwrap(), ["a", "b"]);
+    for (file, both) in [
+        (nested(&[("state_dict", &["a"]), ("model", &["a"])]), ["state_dict", "model"]),
+        (nested(&[("ema", &["a"]), ("model", &["a", "b"])]), ["model", "ema"]),
+    ] {
+        let message = names(&file).unwrap_err().to_string();
+        assert!(message.starts_with(&format!("holds tensors as {:?} and as {:?}", both[0], both[1])), "{message}");
+    }
+    let message = names(&nested(&[("model", &["a", "_orig_mod.a"])])).unwrap_err().to_string();
+    assert!(message.contains("two tensors named \"a\""), "{message}");
+}
+
+#[test]
+fn every_instruction_is_run_or_refused_by_name() {
+    let mut names = 0;
+    for byte in 0..=255_u8 {
+        let run = instruction::RUN.contains(&byte);
+        let refused = instruction::OTHERS.iter().any(|(other, _)| *other == byte);
+        assert!(!(run && refused), "{byte:#04x}");
+        names += usize::from(run) + usize::from(refused);
+        let message = parse(&archived(&[0x80, 2, byte, b'.'], &[])).unwrap_err().to_string();
+        let unknown = message.contains("is not used by files of tensors") || message.contains("is not an instruction");
+        assert_eq!(unknown, !run, "{byte:#04x}: {message}");
+    }
+    // Protocols 0 to 5 have 68 instructions.
+    assert_eq!(names, 68);
 }
 
 /// An entry within the bytes of another one.

@@ -9,6 +9,7 @@ use crate::errors::{Errors, did_you_mean, nearest};
 use crate::model::{Kind, Param, ParamKind, Results, is_word, list_index};
 use crate::parse::Function;
 use crate::scan;
+use crate::torch_names;
 
 mod by_name;
 mod cotangents;
@@ -278,10 +279,12 @@ fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
     if let (None, Some((name, _))) = (operator.rule("grad"), operator.waived_cotangents().first()) {
         errors.at(name, "there is no rule `grad` whose cotangent could be waived, and no argument of that name");
     }
-    if let Some(torch) = &options.torch
-        && torch.value().starts_with("torch.")
-    {
-        errors.at(torch, "write the name below `torch.`: `nn.functional.gelu`");
+    if let Some(torch) = &options.torch {
+        if torch.value().starts_with("torch.") {
+            errors.at(torch, "write the name below `torch.`: `nn.functional.gelu`");
+        } else if let Some(problem) = torch_names::problem(&torch.value()) {
+            errors.at(torch, problem);
+        }
     }
     if let Some(message) = raw(&operator.ident, "the module") {
         errors.at(&operator.ident, format!("{message}, and the operator its name with `name = \"...\"`"));

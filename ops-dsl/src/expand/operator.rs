@@ -166,7 +166,8 @@ pub(crate) fn arguments(
     let (mut required, mut defaulted) = (TokenStream::new(), TokenStream::new());
     for (place, param) in params.iter().enumerate() {
         let index = Literal::usize_unsuffixed(place);
-        let (kind, name) = (made(param.kind.word()), &param.ident);
+        let kind = made(if param.accumulates { "factor" } else { param.kind.word() });
+        let name = &param.ident;
         let (given, value) = given(param);
         let value = value.map(|value| quote!(=> #value));
         let (class, ty) = match &param.kind {

@@ -144,9 +144,12 @@ pub struct Attended<'a> {
 /// What a problem changes about scores and weights, for the definition; nothing by default.
 #[derive(Clone, Copy, Default)]
 pub struct Changes<'a> {
-    /// Numbers that are added to scores: [B, H, L, S], where every extent may be 1. Those below [`LEAST_ADDED`] count
-    /// as that, but for -infinity.
+    /// Numbers that are added to scores, [B, H, L, S], where every extent may be 1. Sums are rounded to f32, as those
+    /// of the formula are: beside a number far below 0 nothing is left of a score.
     pub added: Option<&'a ArrayD<f64>>,
+    /// What is subtracted from the sums of each row, [B, H, L], so that logarithms of their exponentials keep digits.
+    /// Without it sums with numbers below [`LEAST_ADDED`] are moved to a floor: see [`floored`].
+    pub bases: Option<&'a ArrayD<f64>>,
     /// How many of the keys of each batch are seen: [B].
     pub lengths: Option<&'a ArrayD<i64>>,
     /// Position i sees the keys after i - window alone.
@@ -162,17 +165,33 @@ fn spread<T: Copy>(array: &ArrayD<T>, at: [usize; 4]) -> T {
     array[[0, 1, 2, 3].map(|dim| at[dim] % array.shape()[dim])]
 }
 
-/// Numbers of masks below this hide keys beside any others: attention in f32 cannot tell them apart.
+/// Numbers of masks below this hide keys beside any others. Kernels without a base for each row move sums with them to
+/// this floor, so that logarithms of sums of exponentials in f32 keep digits.
 pub const LEAST_ADDED: f64 = -24_576.0 / std::f64::consts::LOG2_E;
 
-/// Scores are at most this far from 0 where such numbers are added to them.
+/// What is left of scores is at most this far from 0 on that floor.
 pub const MOST_BELOW: f64 = 4_096.0 / std::f64::consts::LOG2_E;
 
-/// A score and what a mask adds to it.
-fn plus(score: f64, added: f64) -> f64 {
-    match added < LEAST_ADDED && added != f64::NEG_INFINITY {
-        true => LEAST_ADDED + score.clamp(-MOST_BELOW, MOST_BELOW),
-        false => score + added,
+/// Nothing is left of a score, of 2^75 at most, beside numbers of masks below this.
+pub const NOTHING_LEFT: f64 = -1_267_650_600_228_229_401_496_703_205_376.0;
+
+/// The floor of sums with such numbers: they have no weight beside those on the floor above.
+pub const LOWEST: f64 = -32_000.0 / std::f64::consts::LOG2_E;
+
+/// As f32 holds it.
+fn rounded(number: f64) -> f64 {
+    f64::from(number as f32)
+}
+
+/// A score and what a mask adds to it, for kernels without a base for each row: the weights are those of the rounded
+/// sum, except that numbers between [`NOTHING_LEFT`] and [`LEAST_ADDED`] do not hide each other.
+fn floored(score: f64, added: f64) -> f64 {
+    let sum = rounded(score + added);
+    match added {
+        f64::NEG_INFINITY => sum,
+        added if added < NOTHING_LEFT => LOWEST,
+        added if added < LEAST_ADDED => LEAST_ADDED + (sum - added).clamp(-MOST_BELOW, MOST_BELOW),
+        _ => sum,
     }
 }
 
@@ -208,7 +227,13 @@ impl Attended<'_> {
                 *score = cap * bent;
                 *slope *= 1.0 - bent * bent;
             }
-            *score = changes.added.map_or(*score, |added| plus(*score, spread(added, at)));
+            if let Some(added) = changes.added {
+                let added = spread(added, at);
+                *score = match changes.bases {
+                    Some(bases) => rounded(*score + added) - bases[[batch, head, i]],
+                    None => floored(*score, added),
+                };
+            }
         }
         [scores, slopes]
     }
@@ -248,15 +273,16 @@ impl Attended<'_> {
     /// The gradients of query [B, L, H, E], key [B, S, H', E] and value [B, S, H', V]; `d_out` is [B, H, L, V], and
     /// `attended` and `log_sums` are what [`Self::forward`] gives.
     pub fn backward(&self, d_out: &ArrayD<f64>, attended: &ArrayD<f64>, log_sums: &ArrayD<f64>) -> [ArrayD<f64>; 3] {
-        self.backward_with(&Changes::default(), d_out, attended, log_sums)
+        self.backward_with(&Changes::default(), d_out, Some(attended), log_sums)
     }
 
-    /// The same, with changed scores and weights.
+    /// The same, with changed scores and weights. Without `attended` the row sums of weights times their gradients are
+    /// computed of these.
     pub fn backward_with(
         &self,
         changes: &Changes,
         d_out: &ArrayD<f64>,
-        attended: &ArrayD<f64>,
+        attended: Option<&ArrayD<f64>>,
         log_sums: &ArrayD<f64>,
     ) -> [ArrayD<f64>; 3] {
         let [batch, heads, queries, keys, times] = self.extents();
@@ -280,7 +306,11 @@ impl Attended<'_> {
                 d_weights *= &kept;
                 kept_weights *= &kept;
             }
-            let delta = (&d_out * &attended.slice(s![b, .., h, ..])).sum_axis(Axis(1)).insert_axis(Axis(1));
+            let terms = match attended {
+                Some(attended) => &d_out * &attended.slice(s![b, .., h, ..]),
+                None => &weights * &d_weights,
+            };
+            let delta = terms.sum_axis(Axis(1)).insert_axis(Axis(1));
             let d_scores = weights * (d_weights - delta) * slopes;
             d_query.slice_mut(s![b, .., h, ..]).assign(&d_scores.dot(&matrix(self.key, b, shared)));
             let mut d_key = d_key.slice_mut(s![b, .., shared, ..]);
@@ -297,14 +327,24 @@ mod tests {
     use super::*;
     use crate::core::arrays::array;
 
-    /// A query that sees keys by numbers that are added to their scores: the weights, as the result for unit values.
+    /// A query that sees keys by numbers that are added to their scores: the weights, as the result for unit values;
+    /// with a base and without, which are the same.
     fn weights(scores: [f64; 2], added: [f64; 2]) -> Vec<f64> {
+        let largest = added[0].max(added[1]);
+        let base = array(&[1, 1, 1], vec![if largest == f64::NEG_INFINITY { 0.0 } else { largest }]);
+        let [with, without] = [Some(&base), None].map(|bases| weights_with(scores, added, bases));
+        let near = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-9;
+        assert!(with.iter().zip(&without).all(near), "{scores:?} {added:?}: {with:?} and {without:?}");
+        with
+    }
+
+    fn weights_with(scores: [f64; 2], added: [f64; 2], bases: Option<&ArrayD<f64>>) -> Vec<f64> {
         let query = array(&[1, 1, 1, 1], vec![1.0]);
         let key = array(&[1, 1, 2, 1], scores.to_vec());
         let value = array(&[1, 1, 2, 2], vec![1.0, 0.0, 0.0, 1.0]);
         let added = array(&[1, 1, 1, 2], added.to_vec());
         let attended = Attended { query: &query, key: &key, value: &value, mask: None, is_causal: false, scale: 1.0 };
-        let changes = Changes { added: Some(&added), ..Changes::default() };
+        let changes = Changes { added: Some(&added), bases, ..Changes::default() };
         attended.forward_with(&changes).0.into_raw_vec_and_offset().0
     }
 
@@ -313,9 +353,19 @@ mod tests {
         for hidden in [-1e5, -1e30, f64::from(f32::MIN), f64::NEG_INFINITY] {
             assert_eq!(weights([3e4, 0.0], [hidden, 0.0]), [0.0, 1.0], "{hidden}");
         }
-        // Where all are hidden so, their scores are left.
-        let [first, second] = weights([3.0, 1.0], [-1e30, -1e30])[..] else { unreachable!("two keys") };
-        assert!((first / second - 2f64.exp()).abs() < 1e-9, "{first} and {second}");
         assert_eq!(weights([3.0, 1.0], [f64::NEG_INFINITY, -1e30]), [0.0, 1.0]);
+    }
+
+    #[test]
+    fn where_all_keys_have_such_a_number_sums_are_rounded() {
+        for hidden in [-1e9, -1e30, f64::from(f32::MIN)] {
+            assert_eq!(weights([3.0, 1.0], [hidden, hidden]), [0.5, 0.5], "{hidden}");
+        }
+        // The larger number hides the other one.
+        assert_eq!(weights([3.0, 1.0], [f64::from(f32::MIN), -1e9]), [0.0, 1.0]);
+        // Units in the last place are 1/128 there.
+        assert_eq!(weights([0.001, 0.0], [-65_600.0, -65_600.0]), [0.5, 0.5]);
+        let [first, second] = weights([3.0, 1.0], [-65_600.0, -65_600.0])[..] else { unreachable!("two keys") };
+        assert!((first / second - 2f64.exp()).abs() < 1e-9, "{first} and {second}");
     }
 }

@@ -8,14 +8,14 @@ use super::promotion::{
 };
 use crate::prims;
 
-// Declares functions of two tensors of the type they meet in.
+// Declares functions of two tensors of the type they meet in. PyTorch takes no number here.
 operators! {
     #[operator(torch = $torch, commutes)]
     pub mod $name {
-        fn $name(input: Tensor<$class>, other: Operand<$class>) -> Tensor;
+        fn $name(input: Tensor<$class>, other: Tensor<$class>) -> Tensor;
 
-        fn meta(input: &TensorMeta, other: Operand<&TensorMeta>) -> Result<TensorMeta> {
-            let operands = [Operand::Tensor(input), other];
+        fn meta(input: &TensorMeta, other: &TensorMeta) -> Result<TensorMeta> {
+            let operands = [Operand::Tensor(input), Operand::Tensor(other)];
             require!(
                 common_shape(&operands).is_some(),
                 Broadcast,
@@ -25,8 +25,8 @@ operators! {
             Ok(elementwise_meta(&operands, result_type(&operands)))
         }
 
-        fn decomposition(input: Tensor, other: Operand<Tensor>) -> Tensor {
-            let operands = [Operand::Tensor(input), other];
+        fn decomposition(input: Tensor, other: Tensor) -> Tensor {
+            let operands = [Operand::Tensor(input), Operand::Tensor(other)];
             let [input, other] = promoted(operands);
             match result_type(&operands) {
                 DType::Bool => prims::$connective(input, other),
@@ -34,8 +34,8 @@ operators! {
             }
         }
 
-        fn reference(input: &ArrayD<f64>, other: ArrayD<f64>) -> ArrayD<f64> {
-            zip(input, &other, $reference)
+        fn reference(input: &ArrayD<f64>, other: &ArrayD<f64>) -> ArrayD<f64> {
+            zip(input, other, $reference)
         }
 
         fn samples(s: &mut Samples) {

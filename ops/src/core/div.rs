@@ -1,7 +1,9 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::zip;
-use super::promotion::{as_tensor, constant_like, elementwise_meta, floating, operands_in, operands_meet, result_type};
+use super::promotion::{
+    as_tensor, cast, constant_like, elementwise_meta, floating, operands_in, operands_meet, result_type,
+};
 use crate::prims::{
     self,
     checks::{same_dtype, same_shape},
@@ -21,7 +23,17 @@ fulgurite_runtime::attribute_enum! {
 /// `input / other`, elementwise, with broadcasting and type promotion. Without `rounding_mode` the quotient of integers
 /// is f32; with it the type is kept, and gradients are zero. Integers that are divided by zero with rounding are an
 /// error on the CPU when the program runs, and give no defined value on a GPU.
-#[operator(torch = "div", overload = Div)]
+#[operator(
+    torch = "div",
+    overload = Div,
+    accumulates(other),
+    skip(
+        consistency,
+        dtype = f16,
+        sample = 16,
+        reason = "in f32, as PyTorch divides, 1 / 0.1 is 10, which f64 of the same divisor cuts off to 9"
+    )
+)]
 pub mod div {
     fn div(input: Operand, other: Operand, #[default(None)] rounding_mode: Option<RoundingMode>) -> Tensor;
 
@@ -62,8 +74,11 @@ pub mod div {
                 }
             };
         }
-        let [input, other] = [input, other].map(|operand| as_tensor(operand, &meta));
-        super::rounded_quotient(input, other, rounding_mode)
+        // A number that divides f16 or bf16 is f32, as without rounding.
+        let wide = if let Operand::Scalar(_) = other { dtype.accumulator() } else { dtype };
+        let meta = meta.with_dtype(wide);
+        let [input, other] = [input, other].map(|operand| cast(as_tensor(operand, &meta), wide));
+        cast(super::rounded_quotient(input, other, rounding_mode), dtype)
     }
 
     fn reference(input: ArrayD<f64>, other: ArrayD<f64>, rounding_mode: Option<RoundingMode>) -> ArrayD<f64> {
@@ -79,6 +94,18 @@ pub mod div {
         s.case(with(s.of(DType::I32, [2, 3]), s.uniform(1.0, 4.0, [3])));
         s.case(with(s.normal([3]), 2));
         s.case(with(2.5, s.uniform(1.0, 4.0, [2, 2])));
+        if s.dtype().is_floating() {
+            // Numbers that f16 does not hold, and quotients, which it does.
+            s.case(with(s.values([3], [6e4, -3e4, 1024.0]), 65_536.0));
+            s.case(with(s.values([3], [1e-4, -2e-4, 3e-4]), 1e-8)).forward_only("gradients are beyond f16");
+        }
+        if s.dtype().accumulator() != s.dtype() {
+            for mode in [RoundingMode::Floor, RoundingMode::Trunc] {
+                // Of 16 bits the divisor would be below a tenth, and the first quotient 10.
+                let input = s.values([5], [1.0, -1.0, 0.3, 2.0, 0.0]);
+                s.case(with(input, 0.1).rounding_mode(mode)).forward_only("the quotient jumps");
+            }
+        }
         if s.dtype() != DType::Bool {
             for mode in [RoundingMode::Floor, RoundingMode::Trunc] {
                 let why = "the quotient jumps";

@@ -58,6 +58,7 @@ pub mod masked_fill {
         s.case(with(s.normal([3]), s.booleans([2, 1]), s.of(DType::I64, [])));
         if s.dtype().is_floating() {
             s.case(with(s.normal([4, 3]), s.booleans([4, 3]), f64::NEG_INFINITY));
+            s.case(with(s.normal([4, 3]), s.booleans([4, 3]), 0.1));
         }
     }
 

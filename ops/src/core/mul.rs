@@ -5,7 +5,7 @@ use super::promotion::{elementwise_meta, operands_meet, promoted, result_type};
 use crate::prims;
 
 /// `input · other`, elementwise, with broadcasting and type promotion. Of booleans it is the conjunction.
-#[operator(torch = "mul", overload = Mul, commutes)]
+#[operator(torch = "mul", overload = Mul, commutes, accumulates(input, other))]
 pub mod mul {
     fn mul(input: Operand, other: Operand) -> Tensor;
 
@@ -34,6 +34,12 @@ pub mod mul {
         s.case(with(s.normal([3]), s.booleans([3])));
         s.case(with(s.normal([3]), 2));
         s.case(with(2.5, s.normal([2, 2])));
+        if s.dtype().is_floating() {
+            // Numbers that f16 does not hold, and their products, which it does.
+            s.case(with(s.values([3], [0.001, -0.5, 0.25]), 65_536.0)).forward_only("gradients are beyond f16");
+            s.case(with(s.values([3], [1e4, -3e4, 6e4]), 1e-8));
+            s.case(with(0.1, s.normal([7])));
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {

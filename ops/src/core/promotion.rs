@@ -252,9 +252,31 @@ pub fn operands_in<const N: usize>(operands: [Operand<Tensor>; N], dtype: DType)
     })
 }
 
+/// `combine` of `input` and `alpha · other` in `dtype`. In f16 and bf16 numbers are rounded to the type, the product and
+/// the sum once together, as PyTorch does.
+#[track_caller]
+pub fn with_scaled(
+    [input, other]: [Operand<Tensor>; 2],
+    alpha: Scalar,
+    dtype: DType,
+    combine: impl FnOnce(Operand<Tensor>, Operand<Tensor>) -> Tensor,
+) -> Tensor {
+    let wide = dtype.accumulator();
+    if wide == dtype || alpha.to_f64() == 1.0 {
+        let [input, other] = operands_in([input, scaled(other, alpha, dtype)], dtype);
+        return combine(input, other);
+    }
+    let rounded = operands_in([input, other], dtype).map(|operand| match operand {
+        Operand::Tensor(tensor) => Operand::Tensor(cast(tensor, wide)),
+        Operand::Scalar(number) => dtype.nearest(number.to_f64()).into(),
+    });
+    let [input, other] = rounded;
+    cast(combine(input, scaled(other, dtype.nearest(alpha.to_f64()).into(), wide)), dtype)
+}
+
 /// `alpha · other` for a sum in `dtype`. Of booleans it is the conjunction.
 #[track_caller]
-pub fn scaled(other: Operand<Tensor>, alpha: Scalar, dtype: DType) -> Operand<Tensor> {
+fn scaled(other: Operand<Tensor>, alpha: Scalar, dtype: DType) -> Operand<Tensor> {
     match other {
         _ if alpha.to_f64() == 1.0 => other,
         Operand::Scalar(value) if dtype.is_floating() => (value.to_f64() * alpha.to_f64()).into(),

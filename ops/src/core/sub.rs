@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::zip;
-use super::promotion::{alpha_fits, elementwise_meta, operands_in, operands_meet, result_type, scaled};
+use super::promotion::{alpha_fits, elementwise_meta, operands_meet, result_type, with_scaled};
 use crate::prims;
 
 /// `input - alpha · other`, elementwise, with broadcasting and type promotion.
@@ -21,8 +21,7 @@ pub mod sub {
 
     fn decomposition(input: Operand<Tensor>, other: Operand<Tensor>, alpha: Scalar) -> Tensor {
         let dtype = result_type(&[input, other]);
-        let [input, other] = operands_in([input, scaled(other, alpha, dtype)], dtype);
-        prims::sub(input, other)
+        with_scaled([input, other], alpha, dtype, |input, other| prims::sub(input, other))
     }
 
     fn reference(input: ArrayD<f64>, other: ArrayD<f64>, alpha: Scalar) -> ArrayD<f64> {
@@ -43,6 +42,9 @@ pub mod sub {
             // Numbers whose product with alpha is neither their sum nor their quotient.
             s.case(with(s.normal([3]), 2.0).alpha(-0.5));
             s.case(with(s.normal([3]), 3).alpha(-0.5));
+            // An alpha that types of 16 bits round.
+            s.case(with(s.normal([7]), s.normal([7])).alpha(0.1));
+            s.case(with(s.normal([7]), 1.2345).alpha(0.1));
         }
         s.case(with(s.normal([3]), 3).alpha(2i64));
     }

@@ -2,6 +2,7 @@ use fulgurite_ops_macros::operator;
 
 use crate::core::arrays::{permuted, product, softmax_row, spread, zip};
 use crate::core::promotion::{accumulating, broadcast, broadcast_shapes, cast};
+use crate::nn::attention_changes::far_below;
 use crate::nn::{dropout, softmax};
 use crate::prims;
 use crate::prims::checks::{self, same_dtype};
@@ -251,6 +252,10 @@ pub mod scaled_dot_product_attention {
                 mask.floats().clone()
             };
             scores += &spread(&added, &extents);
+            if mask.dtype().accumulator() == DType::F32 {
+                // As the formula adds them: beside a number far below 0 nothing is left of a score.
+                scores.mapv_inplace(|score| f64::from(score as f32));
+            }
         }
         if is_causal {
             for (index, score) in scores.indexed_iter_mut() {
@@ -338,6 +343,46 @@ pub mod scaled_dot_product_attention {
         s.case(numbers.attn_mask(s.normal([1, 2, 1, 36])));
         s.case(booleans.attn_mask(s.booleans([20, 36])));
         s.case(dropped.dropout_p(0.25).generator(generator).attn_mask(s.normal([2, 1, 36])));
+        rows_far_below(s);
+    }
+
+    /// Masks whose rows have only numbers far below 0: of one size, of the least number that there is, of both, and
+    /// with -infinity beside them; a row of -infinity alone, and one with a usual number.
+    fn rows_far_below(s: &mut Samples) {
+        let (far, least) = far_below(s.dtype());
+        let hidden = f64::NEG_INFINITY;
+        // Numbers of 16 bits with 5 bits of exponent have one size that hides keys.
+        let mixed = if s.dtype() == DType::F16 { least } else { far };
+        let rows = [[least, least], [least, hidden], [far, far], [far, hidden], [mixed, least], [hidden, hidden]];
+        let rows = rows.into_iter().chain([[least, 0.5], [far, -0.5]]);
+        let numbers: Vec<f64> = rows.flat_map(|row| (0..36).map(move |j| row[usize::from(j % 3 == 1)])).collect();
+        let constant = "scores are rounded by what is added to them: there is no derivative to speak of";
+        let case = |s: &Samples, rows: usize| {
+            let shared = || s.normal([1, 1, 36, 18]);
+            let mask = s.values([rows, 36], &numbers[..rows * 36]);
+            with(s.normal([1, 2, rows, 18]), shared(), shared()).enable_gqa(true).attn_mask(mask)
+        };
+        // The least numbers leave equal weights in f64 as well, with which gradients are compared.
+        let (least_alone, all) = (case(s, 2), case(s, 8));
+        let is_wide = s.dtype() == DType::F64;
+        let sample = s.case(least_alone);
+        if is_wide {
+            sample.forward_only(constant);
+        }
+        s.case(all).forward_only(constant);
+        // Weights are halves; the gradient by scores is not 0, as that of a sum.
+        for number in [far, least] {
+            let case = with(s.values([2, 1], [1.0, 2.0]), s.values([2, 1], [3.0, 5.0]), s.values([2, 1], [1.0, -1.0]));
+            let case = case.scale(1.0).attn_mask(s.values([2, 2], [number]));
+            if s.dtype() != DType::F16 {
+                s.case(case).forward_only(constant).gradients([
+                    &[-1.0, -2.0],
+                    &[2.5, -2.5],
+                    &[1.5, 1.5],
+                    &[0.5, -0.5, 1.0, -1.0],
+                ]);
+            }
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -5,10 +5,11 @@ use fulgurite_ops_macros::{operator, operators};
 use super::support::{constant, floor_quotient, no_integer_zero, zip};
 use crate::prims::*;
 
-// Declares elementwise functions of two tensors: their arithmetic, their reference in f64 and in i64, the cotangents
-// of both inputs, and the domains of their samples.
+// Declares elementwise functions of two tensors: whether they commute, which numbers are as precise as the accumulator
+// (where PyTorch's are: a dividend is rounded to the type of the divisor), their arithmetic, their reference in f64 and
+// in i64, the cotangents of both inputs, and the domains of their samples.
 operators! {
-    #[operator(prim, torch = $torch, $commutes)]
+    #[operator(prim, torch = $torch, $commutes, $numbers)]
     pub mod $name {
         fn $name(input: Operand<$class>, other: Operand<$class>) -> Tensor;
 
@@ -37,9 +38,9 @@ operators! {
         }
     }
 
-    table($name, $class, $torch, $commutes, $left, $right, $scalar, $floats, $integers, $d_input, $d_other) {
+    table($name, $class, $torch, $commutes, $numbers, $left, $right, $scalar, $floats, $integers, $d_input, $d_other) {
         /// Sum, elementwise. Integers wrap.
-        add, Number, "add", commutes, Domain::ALL,
+        add, Number, "add", commutes, _, Domain::ALL,
             Domain::ALL,
             input + other,
             |a, b| a + b,
@@ -47,7 +48,7 @@ operators! {
             d_out,
             d_out;
         /// Difference, elementwise. Integers wrap.
-        sub, Number, "sub", _, Domain::ALL,
+        sub, Number, "sub", _, _, Domain::ALL,
             Domain::ALL,
             input - other,
             |a, b| a - b,
@@ -55,7 +56,7 @@ operators! {
             d_out,
             neg(d_out);
         /// Product, elementwise. Integers wrap.
-        mul, Number, "mul", commutes, Domain::ALL,
+        mul, Number, "mul", commutes, accumulates(input, other), Domain::ALL,
             Domain::ALL,
             input * other,
             |a, b| a * b,
@@ -63,7 +64,7 @@ operators! {
             mul(d_out, other),
             mul(d_out, input);
         /// Quotient, elementwise, of floating-point numbers.
-        div, Floating, "div", _, Domain::ALL,
+        div, Floating, "div", _, accumulates(other), Domain::ALL,
             Domain::POSITIVE,
             input / other,
             |a, b| a / b,
@@ -71,7 +72,7 @@ operators! {
             div(d_out, other),
             neg(mul(d_out, div(out, other)));
         /// The larger of two elements; NaN if either is. Where they are equal each gets half of the gradient.
-        maximum, Number, "maximum", commutes, Domain::ALL,
+        maximum, Number, "maximum", commutes, _, Domain::ALL,
             Domain::ALL,
             input.maximum(other),
             |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) },
@@ -79,7 +80,7 @@ operators! {
             share(d_out, eq(input, other), lt(input, other)),
             share(d_out, eq(input, other), gt(input, other));
         /// The smaller of two elements; NaN if either is. Where they are equal each gets half of the gradient.
-        minimum, Number, "minimum", commutes, Domain::ALL,
+        minimum, Number, "minimum", commutes, _, Domain::ALL,
             Domain::ALL,
             input.minimum(other),
             |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) },

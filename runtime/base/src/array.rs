@@ -21,7 +21,9 @@ pub type Strides = SmallVec<[isize; 5]>;
 /// The memory of an array.
 #[derive(Debug, Clone)]
 pub enum Memory {
+    /// On the host.
     Host(Arc<Buffer>),
+    /// On a device.
     Device(Arc<DeviceBuffer>),
 }
 
@@ -49,6 +51,7 @@ pub struct Form {
 }
 
 impl Form {
+    /// The form of an array of `meta` with strides in elements, one for each dimension.
     pub fn new(meta: TensorMeta, strides: Strides) -> Arc<Form> {
         let contiguous = is_contiguous(meta.shape(), &strides);
         Arc::new(Form { meta, strides, contiguous })
@@ -214,10 +217,12 @@ impl Array {
         Array::from_memory(Memory::Host(Arc::new(buffer)), meta, strides, 0)
     }
 
+    /// An array in a buffer of the host; strides and `offset`, the place of its first element, are in elements.
     pub fn from_shared(buffer: Arc<Buffer>, meta: TensorMeta, strides: Strides, offset: usize) -> Array {
         Array::from_memory(Memory::Host(buffer), meta, strides, offset)
     }
 
+    /// As [`Array::from_shared`], in memory of any device.
     pub fn from_memory(memory: Memory, meta: TensorMeta, strides: Strides, offset: usize) -> Array {
         Array(Box::new(Parts { memory, form: Form::new(meta, strides), offset }))
     }
@@ -319,6 +324,7 @@ impl Array {
         }
     }
 
+    /// Its meta and strides, which arrays made of one another share.
     pub fn form(&self) -> &Arc<Form> {
         &self.0.form
     }
@@ -328,6 +334,7 @@ impl Array {
         &mut self.0.memory
     }
 
+    /// The memory that it is in, which other arrays may share.
     pub fn memory(&self) -> &Memory {
         &self.0.memory
     }
@@ -340,6 +347,7 @@ impl Array {
         }
     }
 
+    /// The place of its first element, in bytes from the start of its memory.
     pub fn byte_offset(&self) -> usize {
         // Most arrays are whole, and their form is not looked at.
         if self.0.offset == 0 { 0 } else { self.0.offset * self.dtype().size() }

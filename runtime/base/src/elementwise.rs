@@ -1,7 +1,8 @@
 //! Elementwise operators: what follows from a `scalar` rule, and numbers in the place of tensors.
 //!
 //! A number given for an `Operand` of such an operator takes the element type of the tensors given for the others, to
-//! which it is rounded as `full` of that type rounds it.
+//! which it is rounded as `full` of that type rounds it, or that type's accumulator where the operator declares
+//! `accumulates`: a factor of bf16 tensors is f32, as in PyTorch.
 
 use std::borrow::Cow;
 
@@ -9,7 +10,7 @@ use fulgurite_kernels::DType;
 use fulgurite_kernels::scalar::{Expr, ScalarNode, ScalarOp, ScalarProgram};
 use ndarray::{ArrayD, IxDyn};
 
-use crate::argument::{Arg, Attribute, AttributeType, Operand};
+use crate::argument::{Arg, Attribute, AttributeType, Operand, Scalar};
 use crate::arithmetic::Arithmetic;
 use crate::failure::Failure;
 use crate::meta::TensorMeta;
@@ -48,7 +49,7 @@ pub fn record_scalar(
         let mut next = || *handles.next().unwrap_or_else(|| unreachable!("one for each tensor"));
         let seen = params.iter().zip(arguments).map(|(param, argument)| match (param.kind, argument, dtype) {
             (ParamKind::Operand(_), Arg::Attribute(Attribute::Scalar(number)), Some(dtype)) => {
-                Arg::Tensor(Expr::number(dtype.nearest(number.to_f64())))
+                Arg::Tensor(Expr::number(param.number(number.to_f64(), dtype)))
             }
             _ => argument.map(|_| next()),
         });
@@ -106,9 +107,28 @@ fn is_predicate(program: &ScalarProgram, node: u32) -> bool {
     }
 }
 
-/// For references of elementwise operators: the operands as tensors of one shape. A number becomes a tensor filled with
-/// it, of the shape and element type of the first tensor, to which it is rounded. At least one of the operands is a
-/// tensor.
+/// The arguments with each number that stands for a tensor as the operator rounds it beside tensors of `dtype`.
+pub fn rounded_numbers<V: Clone>(params: &[ParamDef], arguments: &[Arg<V>], dtype: DType) -> Vec<Arg<V>> {
+    let one = |(param, argument): (&ParamDef, &Arg<V>)| match (param.kind, argument) {
+        (ParamKind::Operand(_), Arg::Attribute(Attribute::Scalar(Scalar::Float(number)))) if dtype.is_floating() => {
+            Arg::Attribute(Attribute::Scalar(Scalar::Float(param.number(*number, dtype))))
+        }
+        _ => argument.clone(),
+    };
+    params.iter().zip(arguments).map(one).collect()
+}
+
+/// The arguments of a reference with each number that stands for a tensor as the operator rounds it, beside the type of
+/// the first tensor. Who calls a reference rule does this first.
+pub fn as_rounded(params: &[ParamDef], arguments: &[Arg<ReferenceTensor>]) -> Vec<Arg<ReferenceTensor>> {
+    let mut tensors = params.iter().zip(arguments).filter(|(param, _)| !is_mask(param));
+    let deciding = tensors.find_map(|(_, argument)| argument.tensors().first().map(|tensor| tensor.dtype()));
+    deciding.map_or_else(|| arguments.to_vec(), |dtype| rounded_numbers(params, arguments, dtype))
+}
+
+/// For references of elementwise operators: the operands as tensors of one shape. A number, which was rounded as the
+/// operator declares it, becomes a tensor filled with it, of the shape and element type of the first tensor. At least
+/// one of the operands is a tensor.
 pub fn filled<const N: usize>(operands: [&Operand<ReferenceTensor>; N]) -> [Cow<'_, ReferenceTensor>; N] {
     let first = operands.iter().find_map(|operand| operand.tensor());
     let (shape, dtype) = first.map_or((&[][..], DType::F64), |tensor| (tensor.shape(), tensor.dtype()));
@@ -119,7 +139,7 @@ pub fn filled<const N: usize>(operands: [&Operand<ReferenceTensor>; N]) -> [Cow<
             Cow::Owned(ReferenceTensor::from_integers(dtype, values))
         }
         Operand::Scalar(number) => {
-            let values = ArrayD::from_elem(IxDyn(shape), dtype.nearest(number.to_f64()));
+            let values = ArrayD::from_elem(IxDyn(shape), number.to_f64());
             Cow::Owned(ReferenceTensor::from_floats(dtype, values))
         }
     })

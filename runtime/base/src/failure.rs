@@ -3,6 +3,9 @@
 use std::any::Any;
 use std::fmt;
 
+/// What messages of panics have between who panicked and the text; messages are all that templates keep of an error.
+pub const PANICKED: &str = " panicked: ";
+
 /// Why a rule (meta, checker, kernel) does not accept its arguments: a named precondition and a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -21,7 +24,7 @@ impl Failure {
     /// The message of a panic.
     pub fn panicked(who: &str, panic: &(dyn Any + Send)) -> Failure {
         let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-        Failure::new("Panicked", format!("{who} panicked: {}", text.unwrap_or("without a message")))
+        Failure::new("Panicked", format!("{who}{PANICKED}{}", text.unwrap_or("without a message")))
     }
 }
 

@@ -275,10 +275,12 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// The shape of these extents.
     pub fn new(dims: Dims) -> Shape {
         Shape { dims, poisoned: false }
     }
 
+    /// The shape of a poisoned handle, which answers every question with ones.
     pub fn poisoned() -> Shape {
         Shape { dims: Dims::new(), poisoned: true }
     }

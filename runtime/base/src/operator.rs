@@ -99,6 +99,9 @@ pub struct ParamDef {
     pub accepts: Accepts,
     /// Its default; `None` if it must be given. Optional tensors default to `Attribute::None`.
     pub default: Option<DefaultRule>,
+    /// Whether a number for it has the precision of the accumulator: f32 beside tensors of f16 and bf16. Other numbers
+    /// are rounded to the element type of the tensors.
+    pub accumulates: bool,
 }
 
 impl std::fmt::Debug for ParamDef {
@@ -108,6 +111,11 @@ impl std::fmt::Debug for ParamDef {
 }
 
 impl ParamDef {
+    /// The number that stands for a tensor here, beside tensors of `dtype`.
+    pub fn number(&self, number: f64, dtype: fulgurite_kernels::DType) -> f64 {
+        if self.accumulates { dtype.accumulator().nearest(number) } else { dtype.nearest(number) }
+    }
+
     /// The argument where none is given.
     pub fn default_argument<V>(&self) -> Arg<V> {
         match self.kind {

@@ -19,8 +19,11 @@ pub type AnyRecord = dyn Any + Send + Sync;
 /// A registered record without which another one is of no use.
 #[derive(Clone, Copy)]
 pub struct Need {
+    /// What it is, in a word: `operator`, `executor`, ...
     pub what: &'static str,
+    /// The name it is registered by.
     pub name: &'static str,
+    /// The record itself: another version of it does not do.
     pub record: &'static AnyRecord,
 }
 
@@ -28,10 +31,13 @@ pub struct Need {
 pub struct Entry {
     /// What it is, in a word: `operator`, `executor`, ...
     pub what: &'static str,
+    /// The name it is registered by.
     pub name: &'static str,
+    /// Its version; a later one replaces an earlier one.
     pub version: u32,
     /// Where it was registered.
     pub place: Place,
+    /// The record.
     pub record: &'static AnyRecord,
     /// The registered records without which this one is of no use.
     pub needs: Vec<Need>,
@@ -39,6 +45,7 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// A record of this kind, name and version.
     pub fn new(
         (what, name, version): (&'static str, &'static str, u32),
         place: Place,

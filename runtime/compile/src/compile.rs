@@ -10,8 +10,8 @@ mod programs;
 pub use ending::Ending;
 pub use explain::explain;
 use gather::{Gathered, settled};
-pub use programs::{Programs, Saved, split_stages};
 pub use gradients::{gradients_stage, with_gradients};
+pub use programs::{Programs, Saved, split_stages};
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -7,9 +7,8 @@ pub mod registration;
 pub mod transforms;
 
 // The floors below, under the names that their own files have.
+use fulgurite_ir::{DType, Error, Tensor, TensorMeta};
 use fulgurite_ir::{
-    argument, arithmetic, array, cost, device, elementwise, error, executor, expansion, failure, fuel, gradient, kernel,
-    meta, operator, precision, reference, refusal, registered, registry, rules, stream_kind, strided, testing, trace,
-    tracer,
+    argument, arithmetic, cost, device, elementwise, error, executor, expansion, failure, fuel, kernel, meta, operator,
+    precision, reference, refusal, registered, registry, rules, stream_kind, strided, testing, trace, tracer,
 };
-use fulgurite_ir::{DType, Error, Failure, Result, Tensor, TensorMeta};

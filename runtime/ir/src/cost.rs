@@ -8,10 +8,10 @@ use crate::arithmetic::Arithmetic;
 use crate::executor::{JOIN, VIEW};
 use crate::meta::TensorMeta;
 use crate::operator::{OperatorKind, RuleSet};
+use crate::trace::memory_use::memory_use;
 use crate::trace::{Block, BoundSymbol, Callee, Trace};
 use crate::tracer::infer;
 use crate::traffic::Traffic;
-use crate::trace::memory_use::memory_use;
 
 /// How many floating-point (or integer) operations a call takes.
 pub type FlopsRule = &'static (dyn Fn(&[Arg<TensorMeta>]) -> u64 + Send + Sync);

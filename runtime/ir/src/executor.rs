@@ -8,6 +8,7 @@ use crate::argument::Arg;
 use crate::device::{DeviceTensor, Plan, find_kind};
 use crate::error::{Error, Failure, Result};
 use crate::fuel::Fuel;
+use crate::gradient::GradRule;
 pub use crate::host_kernel::HostKernel;
 use crate::kernel::KernelRules;
 use crate::meta::{Target, TensorMeta};
@@ -19,7 +20,6 @@ use crate::strided::Strided;
 use crate::testing::rules::SamplesRule;
 use crate::trace::Block;
 use crate::tracer::rules::TracedRule;
-use crate::gradient::GradRule;
 
 /// What a checker answers: `Ok` to take the symbol, or the reason why not.
 pub type Claim = std::result::Result<(), String>;

@@ -12,6 +12,7 @@ pub use crate::arithmetic::{Arithmetic, Elements};
 pub use crate::cost::CostRules;
 pub use crate::elementwise::record_scalar;
 use crate::executor::{ExecutorDef, ImplementationDef, RewriteDef};
+pub use crate::gradient::GradientRules;
 pub use crate::kernel::KernelRules;
 pub use crate::operator::{Autocast, Effects, OperatorDef, OperatorKind, ResultsDef, Role};
 pub use crate::precision::Precision;
@@ -22,7 +23,6 @@ pub use crate::testing::directives::{Directive, DirectiveKind, Template, Toleran
 pub use crate::testing::rules::TestRules;
 use crate::tracer::Tensor;
 pub use crate::tracer::rules::TracingRules;
-pub use crate::gradient::GradientRules;
 
 mod arguments;
 mod checks;

@@ -7,7 +7,7 @@ pub use ndarray::{ArrayD, IxDyn};
 
 pub use crate::argument::{Arg, Attribute, AttributeType, Operand, Scalar};
 pub use crate::device::{Address, Command, DeviceTensor, Parameter, Plan, Report, SourceText};
-pub use crate::elementwise::{filled, scalar_meta};
+pub use crate::elementwise::{as_rounded, filled, scalar_meta};
 pub use crate::error::Failure;
 pub use crate::executor::Claim;
 pub use crate::meta::{Device, TensorMeta, normalize_dim};

@@ -17,8 +17,8 @@ pub mod compile {
 
 // The floors below, under the names that their own files have.
 use fulgurite_compile::transforms;
+use fulgurite_ir::{DType, Error, Tensor};
 use fulgurite_ir::{
     argument, array, cost, device, error, executor, fuel, host_kernel, kernel, meta, operator, precision, registered,
-    strided, testing, trace, tracer, traffic, tree,
+    stream_kind, strided, testing, trace, tracer, traffic, tree,
 };
-use fulgurite_ir::{Error, Result, Tensor};

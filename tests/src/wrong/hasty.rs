@@ -35,6 +35,30 @@ sums! {
     backwards_ignored = "wrong::backwards_ignored";
 }
 
+/// The input, whose reference panics on data that no sample has.
+#[operator(executor = hasty, no_grad = "only its results are looked at")]
+pub mod reference_panics {
+    fn reference_panics(input: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        assert!(input.len() <= 20, "{} elements", input.len());
+        input.clone()
+    }
+
+    fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+        fulgurite_kernels::access::write_f64(out, &fulgurite_kernels::access::read_f64(&input));
+        Ok(())
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([3, 5])));
+    }
+}
+
 fn sum(input: &fulgurite_runtime::rules::TensorRef<'_>, other: &fulgurite_runtime::rules::TensorRef<'_>) -> Vec<f64> {
     use fulgurite_runtime::rules::fulgurite_kernels::access::read_f64;
     read_f64(input).iter().zip(read_f64(other)).map(|(a, b)| a + b).collect()

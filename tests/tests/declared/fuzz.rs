@@ -88,6 +88,17 @@ fn an_ignored_negative_stride_is_found() {
 }
 
 #[test]
+fn a_reference_that_panics_is_a_failing_case() {
+    let (totals, found) = search(&planted("hasty::reference_panics"));
+    assert!(totals.failing > 0, "{totals:?}");
+    assert!(
+        found[0].message.starts_with("reference") && found[0].message.contains(" panicked: "),
+        "{}",
+        found[0].message
+    );
+}
+
+#[test]
 fn the_same_seed_finds_the_same() {
     let settings = Settings { cases: Some(60), findings: None, ..planted("wrong::tail_forgotten") };
     let ((first, a), (second, b)) = (search(&settings), search(&settings));

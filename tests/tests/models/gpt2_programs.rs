@@ -6,7 +6,7 @@ use fulgurite_models::dropout::Dropout;
 use fulgurite_models::gpt2::Gpt2;
 use fulgurite_models::traces::{loss_programs, loss_trace};
 use fulgurite_ops::prelude::value_and_grad;
-use fulgurite_runtime::compile::{Options, Programs, compile};
+use fulgurite_runtime::compile::{Options, Programs, compile, prepare};
 use fulgurite_runtime::jit::{Names, trace};
 use fulgurite_runtime::trace::print::{PrintOptions, print};
 use fulgurite_runtime::trace::{Trace, parse};
@@ -59,7 +59,7 @@ fn two_programs_give_what_one_gives() {
             options = options.with_executors(&names).unwrap();
         }
         let programs = programs(&options);
-        let (forward, backward) = programs.prepare(&options).unwrap();
+        let (forward, backward) = prepare(&programs, &options).unwrap();
         let mut outputs = forward.run(inputs.clone()).unwrap();
         let saved = outputs.split_off(1);
         assert_eq!(saved.len(), programs.saved().len());

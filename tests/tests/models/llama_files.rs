@@ -108,11 +108,11 @@ fn faulty_files_are_refused_with_what_is_wrong() {
             "tensor \"model.embed_tokens.weight\" has shape [31, 16], expected [31, 20]",
         ),
         (
-            complaint("qwen3", config, replaced("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3")),
+            complaint("llama", config, replaced("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3")),
             "tensor \"model.layers.2.input_layernorm.weight\" is missing",
         ),
         (
-            complaint("qwen3", config, replaced("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1")),
+            complaint("llama", config, replaced("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1")),
             "tensor \"model.layers.1.input_layernorm.weight\" belongs to no parameter of the model",
         ),
         (

@@ -3,7 +3,7 @@
 
 use fulgurite_executors as _;
 use fulgurite_ops::prims;
-use fulgurite_runtime::compile::{Options, compile, split_stages, stages};
+use fulgurite_runtime::compile::{Options, compile, prepare, split_stages, stages};
 use fulgurite_runtime::jit::jit;
 use fulgurite_runtime::program::Program;
 use fulgurite_runtime::trace::{Storage, Trace, parse};
@@ -110,17 +110,17 @@ fn what_is_compiled_is_verified_whatever_the_options_say() {
     // Two programs are made of stages that anybody may change.
     let text = "# fulgurite trace 2\ntrace f for cpu (x: f32[4]) {\ny: f32[4] = prims::exp(x)\nreturn y\n}\n";
     let programs = || split_stages(parse(text).unwrap(), &[0], &[0], &unverified).unwrap();
-    programs().prepare(&unverified).unwrap();
+    prepare(&programs(), &unverified).unwrap();
     let mut changed = programs();
     changed.backward.clear();
-    changed.prepare(&unverified).map(drop).unwrap_err();
+    prepare(&changed, &unverified).map(drop).unwrap_err();
     for forward in [true, false] {
         let mut changed = programs();
         let stages = if forward { &mut changed.forward } else { &mut changed.backward };
         let block = &mut stages.last_mut().unwrap().trace.block;
         let at = block.parameters[0].index();
         block.values[at].meta = block.values[at].meta.with_shape([2]);
-        let message = changed.prepare(&unverified).map(drop).unwrap_err().to_string();
+        let message = prepare(&changed, &unverified).map(drop).unwrap_err().to_string();
         assert!(message.contains("after delete_last_used") && message.contains("[2]"), "{message}");
     }
 }

@@ -11,27 +11,35 @@ use fulgurite_executors as _;
 use fulgurite_runtime::registry::operators;
 
 /// Where no operator may be named.
-const SOURCES: [&str; 4] =
-    ["runtime/src", "executors/regions/src", "executors/cpu/src/fusion.rs", "executors/cuda/src/fusion.rs"];
+const SOURCES: [&str; 8] = [
+    "runtime/base/src",
+    "runtime/ir/src",
+    "runtime/compile/src",
+    "runtime/run/src",
+    "runtime/testing/src",
+    "executors/regions/src",
+    "executors/cpu/src/fusion.rs",
+    "executors/cuda/src/fusion.rs",
+];
 
 /// Words that operators are called as well, and what they mean there.
 const OTHER_MEANINGS: [(&str, &str, &str); 16] = [
-    ("runtime/src/compile.rs", "split", "the transform that makes two programs of one"),
-    ("runtime/src/compile.rs", "pad", "an option, and the transform that makes operands larger"),
-    ("runtime/src/transforms/pad.rs", "pad", "the same transform"),
-    ("runtime/src/compile/programs.rs", "split", "the same transform"),
-    ("runtime/src/transforms/autodiff/split.rs", "split", "the same transform"),
-    ("runtime/src/array.rs", "slice", "the method of arrays, in its errors"),
-    ("runtime/src/operator.rs", "full", "a class of autocast"),
-    ("runtime/src/program/profile.rs", "floor", "the least time that a line needs, a column of the table"),
-    ("runtime/src/executor.rs", "view", "the executor of what only looks at memory"),
-    ("runtime/src/trace/parse/nested.rs", "view", "a word of the text of traces"),
-    ("runtime/src/trace/parse/runs.rs", "to", "a word of the text of traces"),
-    ("runtime/src/trace/parse/lines.rs", "to", "the same word"),
-    ("runtime/src/testing/templates/samples.rs", "zeros", "inputs of zeros, in messages"),
-    ("runtime/src/testing/templates/samples.rs", "ones", "inputs of ones, in messages"),
-    ("runtime/src/transforms/batch/write.rs", "stack", "what adjacent operands are called"),
-    ("runtime/src/program/profile.rs", "cat", "the category of an event in Chrome's traces"),
+    ("runtime/compile/src/compile.rs", "split", "the transform that makes two programs of one"),
+    ("runtime/compile/src/compile.rs", "pad", "an option, and the transform that makes operands larger"),
+    ("runtime/compile/src/transforms/pad.rs", "pad", "the same transform"),
+    ("runtime/compile/src/compile/programs.rs", "split", "the same transform"),
+    ("runtime/compile/src/transforms/autodiff/split.rs", "split", "the same transform"),
+    ("runtime/base/src/array.rs", "slice", "the method of arrays, in its errors"),
+    ("runtime/base/src/operator.rs", "full", "a class of autocast"),
+    ("runtime/run/src/program/profile.rs", "floor", "the least time that a line needs, a column of the table"),
+    ("runtime/ir/src/executor.rs", "view", "the executor of what only looks at memory"),
+    ("runtime/ir/src/trace/parse/nested.rs", "view", "a word of the text of traces"),
+    ("runtime/ir/src/trace/parse/runs.rs", "to", "a word of the text of traces"),
+    ("runtime/ir/src/trace/parse/lines.rs", "to", "the same word"),
+    ("runtime/testing/src/testing/templates/samples.rs", "zeros", "inputs of zeros, in messages"),
+    ("runtime/testing/src/testing/templates/samples.rs", "ones", "inputs of ones, in messages"),
+    ("runtime/compile/src/transforms/batch/write.rs", "stack", "what operands that stand side by side are called"),
+    ("runtime/run/src/program/profile.rs", "cat", "the category of an event in Chrome's traces"),
 ];
 
 /// Rust files, without those of tests.

@@ -3,3 +3,4 @@
 mod facts;
 mod imports;
 mod prose;
+mod tables;

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::super::doctor::{self, Library};
 use super::super::interruption::INTERRUPTED;
 use super::super::outcome::{Failed, Outcome};
-use super::super::output::{complain, program, quoted, say, warn};
+use super::super::output::{complain, mark_debug_build, program, quoted, say, warn};
 use super::exit::DIVERGED;
 use crate::cases::write_whole;
 
@@ -75,7 +75,7 @@ pub(super) fn run(options: &TrainOptions, steps: u64) -> Outcome {
     let written = Written {
         command: [program()].into_iter().chain(arguments).collect::<Vec<_>>().join(" "),
         version: env!("CARGO_PKG_VERSION"),
-        build: if cfg!(debug_assertions) { "debug" } else { "release" },
+        build: fulgurite::BUILD,
         device: device(options)?,
         libraries: if options.compile.device.is_some() { doctor::libraries() } else { Vec::new() },
         precision: options.precision.name(),
@@ -94,6 +94,7 @@ pub(super) fn run(options: &TrainOptions, steps: u64) -> Outcome {
     write_whole(&path, format!("{text}\n").as_bytes())?;
     drop(lock);
     let Bench { median_ms, quartiles_ms, range_ms, .. } = &bench;
+    mark_debug_build();
     say!("device: {}", written.device)?;
     let of = if interrupted { format!("{count} of {steps} steps, interrupted,") } else { format!("{count} steps") };
     say!(

@@ -50,7 +50,7 @@ pub fn confirmed(program: &str, confirmed: &Confirmed) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fulgurite::choices::Purpose;
+    use fulgurite::choices::{Purpose, with_winner_of};
 
     use super::confirmed as told;
     use super::*;
@@ -64,7 +64,7 @@ mod tests {
         });
         let entry = |winner: &str| Entry { winner: winner.into(), ..Entry::from_json(&line).unwrap() };
         let (now, earlier) = (entry("reference"), entry("cpu"));
-        let kept = now.with_winner_of(&earlier).unwrap();
+        let kept = with_winner_of(&now, &earlier).unwrap();
         let why = standing(&now, &kept);
         assert_eq!(why, "cpu stays as recorded: reference is not faster by more than the noise");
         let text = rows(&kept, Some(&why));

@@ -1,7 +1,7 @@
 use fulgurite::prelude::*;
 
 /// PLACEHOLDER: describe what `placeholder` computes, elementwise or along which dimensions, as a formula.
-#[operator(torch = "nn.functional.placeholder")]
+#[operator(torch = "nn.functional.softsign")]
 pub mod placeholder {
     fn placeholder(input: Tensor<Floating>) -> Tensor;
 

@@ -14,7 +14,8 @@ pub enum Form {
     Queries,
     /// Numbers for each head, the same for the batch; some queries see nothing.
     Numbers,
-    /// The same, and some queries see only keys with numbers far below 0.
+    /// The same, and some queries see only keys with numbers far below 0, beside which scores keep some digits. (Where
+    /// they keep none, weights jump with every rounding of a mask, and responses say nothing of the whole gradient.)
     FarBelow,
     /// The last keys alone.
     Window,
@@ -62,7 +63,7 @@ impl Form {
             Form::Numbers | Form::FarBelow => {
                 let number = |i: usize| match (i / keys % queries, i % 5) {
                     (1 | 40, _) | (_, 3) => f64::NEG_INFINITY,
-                    (2, _) if self == Form::FarBelow => -1e30,
+                    (2, _) if self == Form::FarBelow => -20_000.0,
                     _ => (i * 37 % 101) as f64 / 32.0 - 1.5,
                 };
                 let numbers: Vec<f64> = (0..heads * queries * keys).map(number).collect();
@@ -82,6 +83,16 @@ impl Form {
                 dropout_p: 0.125,
             },
         }
+    }
+}
+
+/// Numbers that masks have for keys that are not seen, as elements of a type hold them: about -1e9, and the least one.
+pub fn far_below(dtype: DType) -> (f64, f64) {
+    match dtype {
+        DType::F16 => (-3e4, -65_504.0),
+        DType::BF16 => (-1e9, -3.389_531_389_251_535_5e38),
+        DType::F64 => (-1e30, f64::MIN),
+        _ => (-1e9, f64::from(f32::MIN)),
     }
 }
 

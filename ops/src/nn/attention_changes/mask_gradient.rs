@@ -2,7 +2,7 @@
 
 use fulgurite_runtime::{DType, Tensor};
 
-use crate::core::attention::{LEAST_ADDED, MOST_BELOW, extents_of_mask};
+use crate::core::attention::{LEAST_ADDED, LOWEST, MOST_BELOW, NOTHING_LEFT, extents_of_mask};
 use crate::core::promotion::{accumulating, broadcast, cast};
 use crate::prims;
 
@@ -11,8 +11,8 @@ use crate::prims;
 pub struct Numbers {
     /// The mask; it spreads to [B, H, L, S], and leading extents may be missing.
     pub mask: Tensor,
-    /// What is added to scores: the mask, or what leaves the same weights.
-    pub added: Tensor,
+    /// What the kernels subtract from sums of scores and numbers, where they do: [B, H, L], where extents may be 1.
+    pub bases: Option<Tensor>,
     /// The queries.
     pub query: Tensor,
     /// The keys.
@@ -27,10 +27,10 @@ pub struct Numbers {
 
 impl Numbers {
     /// The gradient of the mask: the gradients of scores, summed over what the mask is the same for. They are as large
-    /// as scores, and written only for this. d_out is [B, H, L, V]; `out` [B, L, H, V] and the logarithms of sums [B,
-    /// H, L] are what forward gave.
+    /// as scores, and written only for this. d_out is [B, H, L, V]; the logarithms of sums [B, H, L] are what forward
+    /// gave.
     #[track_caller]
-    pub fn gradient(self, d_out: Tensor, out: Tensor, log_sums: Tensor) -> Tensor {
+    pub fn gradient(self, d_out: Tensor, log_sums: Tensor) -> Tensor {
         let mask = self.mask;
         let [batch, heads, queries] = [0, 1, 2].map(|dim| self.query.size(dim));
         let (shared, keys) = (self.key.size(1), self.key.size(2));
@@ -45,12 +45,13 @@ impl Numbers {
         };
         let extents = [batch, heads, queries, keys];
         let spread = |row: Tensor| prims::broadcast_in_dim(row, extents, [0, 1, 2]);
-        let added = broadcast(accumulating(self.added), &extents);
-        let scores = prims::mul(products(self.query, self.key), self.scale);
+        let added = broadcast(accumulating(mask), &extents);
         // As the kernels add them.
-        let hides = prims::logical_and(prims::lt(added, LEAST_ADDED), prims::gt(added, f64::NEG_INFINITY));
-        let bounded = prims::maximum(prims::minimum(scores, MOST_BELOW), -MOST_BELOW);
-        let scores = prims::select(hides, prims::add(bounded, LEAST_ADDED), prims::add(scores, added));
+        let sums = prims::add(prims::mul(products(self.query, self.key), self.scale), added);
+        let scores = match self.bases {
+            Some(bases) => prims::sub(sums, broadcast_rows(bases, &extents)),
+            None => floored(sums, added),
+        };
         let weights = prims::exp(prims::sub(scores, spread(log_sums)));
         let mut d_weights = products(d_out, self.value);
         if let Some((generator, probability)) = self.dropped {
@@ -58,12 +59,30 @@ impl Numbers {
             let scaled = prims::mul(d_weights, 1.0 / (1.0 - probability));
             d_weights = prims::select(prims::ge(drawn, probability), scaled, 0.0);
         }
-        let out = accumulating(prims::permute(out, [0, 2, 1, 3]));
-        let delta = prims::sum(prims::mul(accumulating(d_out), out), [3]);
+        // Not of the result, which may be rounded to 16 bits.
+        let delta = prims::sum(prims::mul(weights, d_weights), [3]);
         let d_scores = prims::mul(weights, prims::sub(d_weights, spread(delta)));
         let four = extents_of_mask(&mask.shape());
         let same: Vec<usize> = (0..4).filter(|dim| four[*dim] == 1 && extents[*dim] > 1).collect();
         let sum = if same.is_empty() { d_scores } else { prims::sum(d_scores, same) };
         cast(prims::reshape(sum, mask.shape()), mask.dtype())
     }
+}
+
+/// A number for each row, [B, H, L] where every extent may be 1, for all keys of the row.
+#[track_caller]
+fn broadcast_rows(rows: Tensor, extents: &[usize; 4]) -> Tensor {
+    let mut shape = rows.shape().to_vec();
+    shape.push(1);
+    broadcast(prims::reshape(rows, shape), extents)
+}
+
+/// Sums with numbers of masks far below 0 on the floors of [`core::attention`](crate::core::attention).
+#[track_caller]
+fn floored(sums: Tensor, added: Tensor) -> Tensor {
+    let finite = prims::gt(added, f64::NEG_INFINITY);
+    let below = |least: f64| prims::logical_and(finite, prims::lt(added, least));
+    let left = prims::maximum(prims::minimum(prims::sub(sums, added), MOST_BELOW), -MOST_BELOW);
+    let first = prims::select(below(LEAST_ADDED), prims::add(left, LEAST_ADDED), sums);
+    prims::select(below(NOTHING_LEFT), LOWEST, first)
 }

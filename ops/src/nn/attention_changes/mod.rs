@@ -6,7 +6,7 @@ mod mask_gradient;
 mod reference;
 
 pub use changes::ChangesMeta;
-pub use forms::{FORMS, Form, Made};
+pub use forms::{FORMS, Form, Made, far_below};
 pub use mask_gradient::Numbers;
 pub use reference::{Marks, kept};
 

@@ -75,7 +75,7 @@ impl Origins {
 
 /// The records of a device's runs, in the order of its stream.
 #[derive(Debug, Default)]
-pub(crate) struct FaultLog(Mutex<Ring>);
+pub struct FaultLog(Mutex<Ring>);
 
 #[derive(Debug, Default)]
 struct Ring {

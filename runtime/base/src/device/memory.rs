@@ -46,6 +46,7 @@ enum Origin {
 #[derive(Debug)]
 pub struct Content(Mutex<Known>);
 
+/// What is known of the content of a block.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
     /// The runs that it depends on.
@@ -55,6 +56,7 @@ pub struct Known {
 }
 
 impl Content {
+    /// Content of which this is known.
     pub fn new(known: Known) -> Arc<Content> {
         Arc::new(Content(Mutex::new(known)))
     }

@@ -182,8 +182,8 @@ impl fmt::Display for Entry {
     }
 }
 
-/// Rounds to hundredths, at least 0.01.
-pub(super) fn rounded(microseconds: f64) -> f64 {
+/// Microseconds to hundredths, at least one: as records hold them.
+pub fn rounded(microseconds: f64) -> f64 {
     ((microseconds * 100.0).round() / 100.0).max(0.01)
 }
 

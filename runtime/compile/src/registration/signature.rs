@@ -120,6 +120,7 @@ fn parameter(text: &str) -> Result<ParamDef, String> {
             let rule: crate::operator::DefaultRule = leaked(move || default.clone());
             rule
         }),
+        accumulates: false,
     })
 }
 

@@ -3,8 +3,8 @@
 
 use rustc_hash::FxHashSet;
 
-pub use crate::trace::donations::{Donation, donations};
 use crate::trace::donations::Donor;
+pub use crate::trace::donations::{Donation, donations};
 use crate::trace::{Storage, Trace, ValueId};
 
 /// Lets outputs take the memory of donated inputs of the same path, where nothing reads the input after the output is

@@ -7,11 +7,11 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::trace::joins::all_parts;
 use super::layout::layouts;
 use crate::device::find_kind;
 use crate::executor::{HOST, JOIN};
 use crate::stream_kind::StreamKind;
+use crate::trace::joins::all_parts;
 use crate::trace::order::{Order, is_run};
 use crate::trace::{Block, BoundSymbol, Schedule, Trace, ValueId};
 

@@ -9,7 +9,7 @@ use crate::rules::OperatorArguments;
 use crate::tracer::Tensor;
 
 const fn param(name: &'static str, kind: ParamKind, type_name: TypeName) -> ParamDef {
-    ParamDef { name, kind, type_name, rust_enum: &|| None, accepts: &|_| true, default: None }
+    ParamDef { name, kind, type_name, rust_enum: &|| None, accepts: &|_| true, default: None, accumulates: false }
 }
 
 /// The parameter with a default.
@@ -65,6 +65,15 @@ parameter!(/// Optional tensors.
     optional: Option<V>, Option<Tensor>, Optional, "tensor?", |tensor| Arg::Optional(tensor), read_optional => &'a Option<V>);
 parameter!(/// Lists of tensors.
     list: Vec<V>, Vec<Tensor>, List, "tensor[]", |tensors| Arg::List(tensors), read_list => &'a Vec<V>);
+/// Tensors, or numbers of the accumulator's precision.
+pub mod factor {
+    pub use super::operand::{At, Gradient, write};
+    use super::{Class, ParamDef};
+    /// The parameter's record.
+    pub const fn define(name: &'static str, class: Class) -> ParamDef {
+        ParamDef { accumulates: true, ..super::operand::define(name, class) }
+    }
+}
 parameter!(/// Tensors or numbers.
     operand: Operand<V>, Option<Tensor>, Operand, "tensor|number", |operand| from_operand(operand), read_operand => Made<Operand<V>>);
 

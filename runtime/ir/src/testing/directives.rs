@@ -61,6 +61,8 @@ impl Template {
         Template::Samples,
         Template::Sources,
         Template::Meta,
+        // Before what runs a kernel at full size: guards say which kernel writes out of bounds.
+        Template::Bounds,
         Template::Consistency,
         Template::Golden,
         Template::Errors,
@@ -70,7 +72,6 @@ impl Template {
         Template::SecondGradient,
         Template::CotangentLinearity,
         Template::Effects,
-        Template::Bounds,
         Template::InPlace,
         Template::Determinism,
         Template::Checker,

@@ -278,9 +278,12 @@ impl Samples {
         Samples { operator, source: Source { dtype, drawn: Cell::new(1) }, cases: Vec::new() }
     }
 
-    /// For an elementwise operator that takes numbers as operands, adds the declared calls with a number for each such
+    /// For an operator that takes numbers as operands, adds the declared calls with a number for each such
     /// operand. They come last and draw no values, so that the calls before them do not change.
     pub(crate) fn add_numbers(&mut self, operator: &OperatorDef) {
+        if Arithmetic::of(operator).scalar.is_none() {
+            return self.add_numbers_to_rounded(operator);
+        }
         let of_tensors = |sample: &&Sample| {
             let mut tensors = sample.arguments.iter().flat_map(Arg::tensors);
             tensors.all(|tensor| tensor.shape.iter().product::<usize>() > 1)
@@ -297,6 +300,32 @@ impl Samples {
                 sample.arguments[place] = Arg::Attribute(number_among(tensor)?.to_attribute());
                 Some(sample)
             })
+        });
+        let made: Vec<Sample> = made.collect();
+        self.cases.extend(made);
+    }
+
+    /// As [`Samples::add_numbers`] for an operator that is no arithmetic itself: for each operand, the first call that
+    /// has a tensor there and another beside it, with a number that floating-point types of less than 64 bits round.
+    fn add_numbers_to_rounded(&mut self, operator: &OperatorDef) {
+        let dtype = self.dtype();
+        let beside = |sample: &Sample, place: usize| {
+            let others = operator.params.iter().zip(&sample.arguments).enumerate().filter(|(i, _)| *i != place);
+            let mut others =
+                others.filter(|(_, (param, _))| !is_mask(param)).flat_map(|(_, (_, other))| other.tensors());
+            others.next().is_some_and(|first| first.dtype == dtype && others.next().is_none())
+        };
+        let places = (0..operator.params.len()).filter(|i| matches!(operator.params[*i].kind, ParamKind::Operand(_)));
+        let made = places.filter_map(|place| {
+            let (sample, number) = self.cases.iter().find_map(|sample| match &sample.arguments[place] {
+                Arg::Tensor(tensor) if tensor.dtype == dtype && dtype.is_floating() && beside(sample, place) => {
+                    Some((sample, number_among(tensor)?))
+                }
+                _ => None,
+            })?;
+            let mut sample = Sample { gradients: None, ..sample.clone() };
+            sample.arguments[place] = Arg::Attribute(number.to_attribute());
+            Some(sample)
         });
         let made: Vec<Sample> = made.collect();
         self.cases.extend(made);

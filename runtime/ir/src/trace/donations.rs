@@ -1,14 +1,14 @@
 //! Donated inputs: which outputs may take their memory, and why others may not. The memory plan asks it, and the text
 //! of a planned trace says it.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::in_place::RegionReaders;
 use super::memory_use::last_uses;
-use crate::executor::{JOIN, VIEW};
 use super::order::{Order, is_run};
 use super::paths::{input_place, output_place};
 use super::{Block, BoundSymbol, Storage, Trace, ValueId};
+use crate::executor::{JOIN, VIEW};
 
 /// The use of a donated input.
 #[derive(Debug, Clone, PartialEq, Eq)]

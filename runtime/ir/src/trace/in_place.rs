@@ -7,10 +7,10 @@ use fulgurite_kernels::view::is_contiguous;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::layouts::Layout;
+use super::{Block, BoundSymbol, Callee, ValueId};
 use crate::argument::Arg;
 use crate::executor::{find_executor, find_implementation};
 use crate::operator::{OperatorDef, OperatorKind};
-use super::{Block, BoundSymbol, Callee, ValueId};
 
 /// Whether the kernel of a symbol has read each element of `operand` before it writes that element of `result`.
 pub fn updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: ValueId) -> bool {
@@ -30,13 +30,7 @@ pub fn updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: ValueId)
 /// Whether `result` may take the memory of `root`, which dies at `symbol`: the symbol reads it as one operand, which is
 /// it or its beginning in its own order (itself, or a view of another shape), and whose elements are read before they
 /// are written.
-pub fn may_lie_over(
-    block: &Block,
-    layouts: &[Layout],
-    symbol: &BoundSymbol,
-    result: ValueId,
-    root: ValueId,
-) -> bool {
+pub fn may_lie_over(block: &Block, layouts: &[Layout], symbol: &BoundSymbol, result: ValueId, root: ValueId) -> bool {
     may_lie_over_as_read(&mut RegionReaders::default(), block, layouts, symbol, result, root)
 }
 

@@ -59,12 +59,7 @@ impl Nested {
 
     /// The views of `block` that `executor` computes and that are written inside others. Of regions, `short` has those
     /// that are written short, with what is nested in their bodies. With `deletes`, views end behind their readers.
-    pub fn new(
-        block: &Block,
-        executor: &str,
-        short: &FxHashMap<usize, (&Block, Nested)>,
-        deletes: bool,
-    ) -> Nested {
+    pub fn new(block: &Block, executor: &str, short: &FxHashMap<usize, (&Block, Nested)>, deletes: bool) -> Nested {
         let mut nested = Nested::none(block);
         for (i, symbol) in block.symbols.iter().enumerate() {
             nested.by.extend(symbol.results.iter().map(|id| (*id, i)));

@@ -2,11 +2,11 @@
 
 use fulgurite_kernels::view::contiguous_strides;
 
+use super::{Block, BoundSymbol, ValueId};
 use crate::argument::map_arguments;
 use crate::array::Strides;
 use crate::operator::RuleSet;
 use crate::strided::{LayoutRules, Strided, View};
-use super::{Block, BoundSymbol, ValueId};
 
 /// Alignment of values in the arena, in bytes.
 pub const ALIGNMENT: u64 = 64;

@@ -24,6 +24,7 @@ pub fn call_at(def: &'static OperatorDef, mut arguments: Vec<Arg<Tensor>>, place
     add_call(def, arguments, place)
 }
 
+/// A call of the operator with a role, with its defaults behind the `leading` arguments.
 #[track_caller]
 pub fn call_role(which: Role, leading: Vec<Arg<Tensor>>) -> Tensor {
     let place = Place::caller();
@@ -59,6 +60,12 @@ pub fn full_like(tensor: Tensor, value: f64) -> Tensor {
             Arg::Attribute(Attribute::Text(meta.device().to_string().into())),
         ],
     )
+}
+
+/// `tensor` in `dtype`.
+#[track_caller]
+pub fn convert(tensor: Tensor, dtype: fulgurite_kernels::DType) -> Tensor {
+    call_role(Role::Convert, vec![Arg::Tensor(tensor), Arg::Attribute(Attribute::DType(dtype))])
 }
 
 /// Zeros like `tensor`.

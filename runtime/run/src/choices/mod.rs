@@ -34,4 +34,5 @@ pub use file::ChoicesFile;
 pub use machine::{Machine, VERSION};
 pub use records::{Blamed, CHOOSE_VARIABLE, Kept, Records};
 pub use session::Bounded;
+pub use standing::with_winner_of;
 pub use text::{TextError, parse, print};

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Records of a device for one compilation, which measures for a bounded time.
 #[derive(Debug)]
-pub(crate) struct Bounded {
+pub struct Bounded {
     records: Arc<Records>,
     left: Mutex<Duration>,
 }

@@ -4,21 +4,19 @@
 use super::entry::{Entry, Times};
 use super::measure::{NOISE, slowest_part};
 
-impl Entry {
-    /// These times with the winner of an earlier record of the call; `None` where that winner was not run, is the same,
-    /// or where the new one is faster by more than the noise.
-    pub fn with_winner_of(&self, earlier: &Entry) -> Option<Entry> {
-        let listed = self.times_of(self.listed()?)?;
-        let stands = self.times_of(&earlier.winner).filter(|_| earlier.winner != self.winner)?;
-        // A candidate that is not faster alone than the list's is not measured with neighbours: its times alone count.
-        let part = |times: Times| slowest_part(times, listed, 0.0);
-        let is_faster = part(self.best()?) < part(stands) * (1.0 - NOISE);
-        (!is_faster).then(|| Entry { winner: earlier.winner.clone(), ..self.clone() })
-    }
+/// The times of `new` with the winner of an earlier record of the call; `None` where that winner was not run, is the
+/// same, or where the new one is faster by more than the noise.
+pub fn with_winner_of(new: &Entry, earlier: &Entry) -> Option<Entry> {
+    let listed = times_of(new, new.listed()?)?;
+    let before = times_of(new, &earlier.winner).filter(|_| earlier.winner != new.winner)?;
+    // A candidate that is not faster alone than the list's is not measured with neighbours: its times alone count.
+    let part = |times: Times| slowest_part(times, listed, 0.0);
+    let is_faster = part(new.best()?) < part(before) * (1.0 - NOISE);
+    (!is_faster).then(|| Entry { winner: earlier.winner.clone(), ..new.clone() })
+}
 
-    fn times_of(&self, by: &str) -> Option<Times> {
-        self.tried.iter().find(|tried| tried.by == by)?.outcome.clone().ok()
-    }
+fn times_of(entry: &Entry, by: &str) -> Option<Times> {
+    entry.tried.iter().find(|tried| tried.by == by)?.outcome.clone().ok()
 }
 
 #[cfg(test)]
@@ -57,7 +55,7 @@ mod tests {
     fn wins(recorded: &str, winner: &str, times: &[(&str, f64, Option<f64>)]) -> String {
         let new = entry(winner, times);
         let earlier = entry(recorded, &[(recorded, 1.0, None)]);
-        let stays = new.with_winner_of(&earlier);
+        let stays = with_winner_of(&new, &earlier);
         assert!(stays.as_ref().is_none_or(|stays| stays.tried == new.tried), "the times are the new ones");
         stays.unwrap_or(new).winner
     }

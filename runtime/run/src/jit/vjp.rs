@@ -8,7 +8,6 @@ use super::{Jit, Key, below, jit, results};
 use crate::argument::Arg;
 use crate::array::Array;
 use crate::compile::{Options, Programs, Saved, compile_split, explain};
-use crate::whole::prepare_trusted;
 use crate::error::{self, CallStack, Error, Place, Result};
 use crate::meta::TensorMeta;
 use crate::operator::{Role, did_you_mean};
@@ -18,6 +17,7 @@ use crate::tracer::{Tensor, call_role};
 use crate::transforms::autodiff::floating_outputs;
 use crate::transforms::donate::{Donation, donations};
 use crate::tree::Tree;
+use crate::whole::prepare_trusted;
 
 /// A function whose forward and backward pass are two programs; see [`Jit::vjp`].
 pub struct Vjp<I: Tree<Leaf = Array>, O, F> {

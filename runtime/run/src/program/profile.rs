@@ -76,6 +76,7 @@ fn executor(symbol: &BoundSymbol) -> &str {
 }
 
 impl Profile {
+    /// The profile of a planned trace whose symbols took these times.
     pub fn new(trace: &Trace, times: &[SymbolTime]) -> Profile {
         let traffic = Traffic::of(&trace.block);
         let span = |SymbolTime { symbol, stream, start, time }: &SymbolTime| {

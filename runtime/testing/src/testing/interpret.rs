@@ -64,7 +64,7 @@ impl Interpreter {
         for (id, input) in block.parameters.iter().zip(inputs) {
             values.insert(*id, input.to_reference()?);
         }
-        let reduced = self.from_reductions();
+        let reduced = self.behind_reductions();
         for symbol in &block.symbols {
             let Some(def) = symbol.operator() else { return Err("a program of samples has operators alone".into()) };
             let Some(rule) = TestRules::of(def).reference else {
@@ -104,7 +104,7 @@ impl Interpreter {
     }
 
     /// For each value, whether it is a reduction or depends on one.
-    fn from_reductions(&self) -> Vec<bool> {
+    fn behind_reductions(&self) -> Vec<bool> {
         let reduces = |symbol: &BoundSymbol| {
             let elements = symbol.operator().and_then(|def| Arithmetic::of(def).elements);
             matches!(elements, Some(Elements::Sum | Elements::Max | Elements::Min))
@@ -199,5 +199,104 @@ impl Moves {
         let (near, far) = (moved(&self.near), moved(&self.far));
         let limit = jump * (1.0 + value.abs());
         near <= limit && (far <= limit || far <= STEP * near)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::argument::Arg;
+    use crate::meta::{Device, TensorMeta};
+    use crate::operator::{Class, OperatorDef, OperatorKind};
+    use crate::registry::{OPERATORS, find_operator};
+    use crate::testing::subject::trace_of;
+    use crate::tracer::rules::TracingRules;
+    use crate::tracer::{Tensor, call, trace_block};
+    use fulgurite_ir::expansion;
+
+    const BASE: OperatorDef = OperatorDef {
+        kind: OperatorKind::Prim,
+        params: &[expansion::tensor::define("input", Class::Any)],
+        ..expansion::OPERATOR
+    };
+
+    macro_rules! operators {
+        ($($id:ident: $name:literal, $meta:expr, $reference:expr, $elements:expr;)*) => {$(
+            #[linkme::distributed_slice(OPERATORS)]
+            static $id: &OperatorDef = &OperatorDef {
+                name: $name,
+                rules: &[
+                    &TracingRules { meta: Some(&$meta), ..TracingRules::EMPTY },
+                    &TestRules { reference: Some(&$reference), ..TestRules::EMPTY },
+                    &Arithmetic { elements: $elements, ..Arithmetic::EMPTY },
+                ],
+                ..BASE
+            };
+        )*};
+    }
+
+    fn in_type(arguments: &[Arg<TensorMeta>], dtype: DType) -> TensorMeta {
+        arguments[0].tensors()[0].with_dtype(dtype)
+    }
+
+    fn values_of(arguments: &[Arg<ReferenceTensor>], dtype: DType) -> ReferenceTensor {
+        ReferenceTensor::from_floats(dtype, arguments[0].tensors()[0].floats().clone())
+    }
+
+    operators! {
+        LOW: "interpret::low", |a| Ok(vec![in_type(a, DType::BF16)]), |a| Ok(vec![values_of(a, DType::BF16)]),
+            Some(Elements::Convert);
+        WIDE: "interpret::wide", |a| Ok(vec![in_type(a, DType::F32)]), |a| Ok(vec![values_of(a, DType::F32)]),
+            Some(Elements::Convert);
+        SUM: "interpret::sum", |a| Ok(vec![in_type(a, DType::F32).with_shape([])]), |a| {
+            let sum = a[0].tensors()[0].floats().sum();
+            Ok(vec![ReferenceTensor::from_floats(DType::F32, ArrayD::from_elem(IxDyn(&[]), sum))])
+        }, Some(Elements::Sum);
+    }
+
+    /// A value of f32, the same by way of bf16, and its sum.
+    fn program() -> (Trace, Vec<Array>) {
+        let parameters = [("x".into(), TensorMeta::new([2], DType::F32, Device::CPU))];
+        let apply = |name: &str, x: Tensor| call(find_operator(name).unwrap(), vec![Arg::Tensor(x)])[0];
+        let block = trace_block(&parameters, |x| {
+            let rounded = apply("interpret::wide", apply("interpret::low", x[0]));
+            vec![apply("interpret::wide", x[0]), rounded, apply("interpret::sum", x[0])]
+        });
+        (trace_of("interpret", block.unwrap()), vec![Array::new([2], &[1.0_f32, 3.0]).unwrap()])
+    }
+
+    #[test]
+    fn a_result_in_f32_may_be_off_by_what_was_rounded_to_16_bits_on_the_way() {
+        let (trace, inputs) = program();
+        let expected = Expected::rounded(vec![1.0, 3.0], DType::F32);
+        let off = |relative: f64| Array::new([2], &[(1.0 + relative) as f32, 3.0]).unwrap();
+        let compared = |relative: f64| compare_rounded_below(&trace, &inputs, 1, &expected, &off(relative));
+        assert!(expected.compare(&off(DType::BF16.epsilon())).is_err());
+        assert!(compared(DType::BF16.epsilon()).is_ok());
+        assert!(compared(64.0 * DType::BF16.epsilon()).is_err());
+        // The result that no value in bf16 is on the way to moves by roundings of f32 alone.
+        assert!(compare_rounded_below(&trace, &inputs, 0, &expected, &off(DType::BF16.epsilon())).is_err());
+    }
+
+    #[test]
+    fn without_fewer_digits_on_the_way_nothing_is_allowed_besides() {
+        let parameters = [("x".into(), TensorMeta::new([2], DType::F32, Device::CPU))];
+        let block = trace_block(&parameters, |x| {
+            call(find_operator("interpret::wide").unwrap(), vec![Arg::Tensor(x[0])]).to_vec()
+        });
+        let inputs = [Array::new([2], &[1.0_f32, 3.0]).unwrap()];
+        let expected = Expected::exact(vec![1.0, 3.0]);
+        let off = Array::new([2], &[1.0_f32, 3.0 + 1e-6]).unwrap();
+        assert!(compare_rounded_below(&trace_of("interpret", block.unwrap()), &inputs, 0, &expected, &off).is_err());
+    }
+
+    #[test]
+    fn only_what_depends_on_a_reduction_is_moved_with_reductions() {
+        let (trace, inputs) = program();
+        let steps = |moved| Interpreter::new(&trace).steps(&inputs, moved).unwrap();
+        assert!(steps(Moved::All).iter().flatten().all(|step| *step > 0.0));
+        assert_eq!(steps(Moved::FromReductions)[..2], [vec![0.0; 2], vec![0.0; 2]]);
+        let sum = steps(Moved::FromReductions)[2][0];
+        assert!(sum > 0.0 && sum <= 8.0 * f64::from(f32::EPSILON), "{sum}");
     }
 }

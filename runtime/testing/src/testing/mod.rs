@@ -22,6 +22,7 @@ mod generate;
 pub mod golden;
 mod interpret;
 pub mod mutation;
+mod pointers;
 mod problem;
 pub mod registry;
 mod run;

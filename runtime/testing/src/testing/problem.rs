@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::error::{Error, Failure};
+use crate::failure::PANICKED;
 
 /// Why a generated test fails: a sentence that names the element, what was expected and what came.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +16,11 @@ impl Problem {
     /// The same problem, and what it was found in.
     pub fn within(self, what: impl fmt::Display) -> Problem {
         Problem(format!("{what}: {}", self.0))
+    }
+
+    /// Whether a rule panicked. To refuse arguments is something else.
+    pub fn is_panic(&self) -> bool {
+        self.0.contains(PANICKED)
     }
 }
 

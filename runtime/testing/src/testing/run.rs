@@ -240,13 +240,17 @@ fn asked_for(filter: &str, unlisted: &[(PathBuf, usize, usize)]) -> Option<Strin
 fn trial(test: GeneratedTest, causes: &Arc<Causes>) -> Trial {
     let GeneratedTest { name, operator, template, run, .. } = test;
     let (causes, own) = (causes.clone(), name.clone());
-    Trial::test(name, move || match run() {
-        Ok(Outcome::Passed | Outcome::Nothing(_)) => Ok(()),
-        Err(message) => {
-            // What differs from a snapshot is there to be read.
-            let message = if template == Template::Snapshot { message } else { excerpt(&message) };
-            causes.add(&operator, &own, message);
-            Err(Failed::without_message())
+    Trial::test(name, move || {
+        // A host kernel that writes out of bounds may end the process.
+        let _doing = fulgurite_kernels::crash::doing(&own);
+        match run() {
+            Ok(Outcome::Passed | Outcome::Nothing(_)) => Ok(()),
+            Err(message) => {
+                // What differs from a snapshot is there to be read.
+                let message = if template == Template::Snapshot { message } else { excerpt(&message) };
+                causes.add(&operator, &own, message);
+                Err(Failed::without_message())
+            }
         }
     })
 }

@@ -23,7 +23,7 @@ pub(crate) fn compare(file: &Path, description: &str, text: &str) -> Check {
     }
     let update = std::env::var("INSTA_UPDATE").unwrap_or_default();
     let whole = format!(
-        "---\nsource: runtime/src/testing/snapshot.rs\nexpression: {}\n---\n{}\n",
+        "---\nsource: runtime/testing/src/testing/snapshot.rs\nexpression: {}\n---\n{}\n",
         serde_json::Value::from(description),
         text.trim_end()
     );

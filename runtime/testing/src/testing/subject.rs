@@ -16,15 +16,16 @@ use super::interpret::compare_rounded_below;
 use super::problem::{Check, Problem, ensure};
 use super::samples::{Random, Sample, SampleTensor, Samples, classes_fit, round_to};
 use super::tolerance::{self, Expected, relative_error};
-use crate::argument::{Arg, Attribute, Scalar, map_arguments};
+use crate::argument::{Arg, map_arguments};
 use crate::arithmetic::Arithmetic;
 use crate::array::Array;
 use crate::compile::{Options, compile};
+use crate::elementwise::{as_rounded, rounded_numbers};
 use crate::error::{Place, Result};
 use crate::executor::{ExecutorDef, default_executors, find_executor};
 use crate::fuel::Fuel;
 use crate::meta::{Device, Target, TensorMeta};
-use crate::operator::{OperatorDef, ParamDef, ParamKind};
+use crate::operator::OperatorDef;
 use crate::program::Program;
 use crate::reference::ReferenceTensor;
 use crate::trace::{Block, Input, InputRole, Output, Trace};
@@ -355,7 +356,9 @@ impl Subject {
     /// The arguments as the reference takes them, with other arrays for the tensors.
     pub fn reference_arguments(&self, arrays: &[Array]) -> Result<Vec<Arg<ReferenceTensor>>> {
         let mut tensors = arrays.iter().map(Array::to_reference).collect::<Result<Vec<_>>>()?.into_iter();
-        Ok(map_arguments(&self.metas, |_| tensors.next().unwrap_or_else(|| unreachable!("one for each tensor"))))
+        let given =
+            map_arguments(&self.metas, |_| tensors.next().unwrap_or_else(|| unreachable!("one for each tensor")));
+        Ok(as_rounded(self.def.params, &given))
     }
 
     /// What the independent reference says, if there is one.
@@ -404,15 +407,10 @@ impl Subject {
 
     /// The same call with the numbers that stand for tensors as their element type holds them.
     pub fn with_rounded_numbers(&self) -> Subject {
-        let one = |(param, argument): (&ParamDef, &Arg<TensorMeta>)| match (param.kind, argument) {
-            (ParamKind::Operand(_), Arg::Attribute(Attribute::Scalar(Scalar::Float(number))))
-                if Arithmetic::of(self.def).scalar.is_some() =>
-            {
-                Arg::Attribute(Attribute::Scalar(Scalar::Float(self.dtype.nearest(*number))))
-            }
-            _ => argument.clone(),
+        let metas = match Arithmetic::of(self.def).scalar {
+            Some(_) => rounded_numbers(self.def.params, &self.metas, self.dtype),
+            None => self.metas.clone(),
         };
-        let metas = self.def.params.iter().zip(&self.metas).map(one).collect();
         Subject::with(self.def, self.dtype, self.index, self.sample.clone(), metas, self.arrays.clone())
     }
 

@@ -5,7 +5,6 @@
 //! its second run on a program is replayed as a CUDA graph, whose nodes are updated where inputs or outputs are
 //! elsewhere. Everything raw is in [`fulgurite_kernels::cuda`].
 
-
 mod attention;
 mod choice;
 mod code;

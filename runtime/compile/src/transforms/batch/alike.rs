@@ -12,8 +12,8 @@ use crate::cost::flops;
 use crate::meta::TensorMeta;
 use crate::operator::{OperatorDef, RuleSet};
 use crate::strided::LayoutRules;
-use crate::trace::{Block, BoundSymbol, Callee, Pass, ValueId};
 use crate::trace::views::{ALIGNMENT, Layout, laid_over, view_of};
+use crate::trace::{Block, BoundSymbol, Callee, Pass, ValueId};
 
 /// What a call reads.
 #[derive(Debug, Clone, Copy)]

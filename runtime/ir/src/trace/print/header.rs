@@ -1,18 +1,18 @@
 //! What is around the lines of a trace: version, history, inputs, outputs.
 
+use super::super::donations::{Donation, donations};
 use super::super::implied::{self, Storages, scope_of};
+use super::super::memory_use::memory_use;
 use super::super::nested::Nested;
 use super::super::trees::Trees;
 use super::super::{Input, InputRole, Trace, ValueId};
 use super::calls::Style;
 use super::each::around_rests;
-use super::fold::{HANG, WIDTH, fold};
+use super::fold::{HANG, SOFT, WIDTH, fold};
 use super::printer::first_line;
 use super::printer::{Printer, value_name};
 use super::words::{below, label};
 use crate::executor::VIEW;
-use super::super::donations::{Donation, donations};
-use super::super::memory_use::memory_use;
 
 /// Input `index`, after the input `previous`.
 pub(super) fn input(trace: &Trace, style: &Style<'_>, index: usize, previous: Option<ValueId>) -> String {
@@ -34,6 +34,15 @@ pub(super) fn input(trace: &Trace, style: &Style<'_>, index: usize, previous: Op
         text += &format!(" strides {strides:?}");
     }
     text
+}
+
+/// An item of a list that has two long names may end a line between them.
+fn soft_at_equals(item: &str, width: usize) -> String {
+    // Quoted names may hold anything.
+    match item.chars().count() < width || item.contains('"') {
+        true => item.to_owned(),
+        false => item.replacen(" = ", &format!(" ={SOFT}"), 1),
+    }
 }
 
 /// Output `index`, its path below `scope`.
@@ -201,8 +210,10 @@ impl Printer<'_> {
             return;
         }
         self.out += &format!("{}{before}(\n", "  ".repeat(depth));
+        let indent = 2 * (depth + 1);
         for line in lines {
-            fold(&mut self.out, 2 * (depth + 1), HANG, &format!("{},", super::fold::comma(line)));
+            let items: Vec<String> = line.iter().map(|item| soft_at_equals(item, WIDTH - indent - HANG)).collect();
+            fold(&mut self.out, indent, HANG, &format!("{},", super::fold::comma(&items)));
         }
         self.out += &format!("{}){behind}\n", "  ".repeat(depth));
     }

@@ -101,6 +101,19 @@ fn lines_fold_between_arguments_and_prose_between_words() {
 }
 
 #[test]
+fn outputs_of_long_names_fold_between_their_names() {
+    let name = ["attention"; 7].join(".");
+    let text = format!(
+        "# fulgurite trace 2\ntrace f for cpu ({name}: f32[2], y: f32[2]) {{\nreturn saved.{name} = {name}, y = y\n}}\n"
+    );
+    let trace = parse(&text).unwrap();
+    let printed = trace.to_string();
+    assert!(printed.lines().all(|line| line.chars().count() <= WIDTH), "{printed}");
+    assert!(printed.contains(&format!("saved.{name} =\n        {name},\n")), "{printed}");
+    assert_eq!(parse(&printed).unwrap(), trace);
+}
+
+#[test]
 fn lists_are_grouped_by_scope_and_named_below_it() {
     let names = ["h.0.ln.weight", "h.0.ln.bias", "h.0.fc.weight", "x", "y", "x.0", "h.0.fc.bias"];
     let inputs: Vec<String> = names.iter().map(|name| format!("{name}: f32[1000, 1000, 1000] parameter")).collect();

@@ -6,13 +6,13 @@ use crate::operator::RuleSet;
 use crate::strided::LayoutRules;
 use fulgurite_kernels::view::is_contiguous;
 
+use super::super::joins::{can_join, is_free, parts, takes_any_strides, writers, writes};
+use super::super::layouts::{Layout, layouts};
 use super::super::{Block, BoundSymbol, Callee, ValueId};
 use super::verifier::{Check, Verifier, name};
 use crate::error::Result;
 use crate::executor::{ExecutorDef, JOIN, VIEW, find_executor, find_implementation};
 use crate::operator::{OperatorDef, OperatorKind};
-use super::super::joins::{can_join, is_free, parts, takes_any_strides, writers, writes};
-use super::super::layouts::{Layout, layouts};
 
 impl<'t> Verifier<'t> {
     fn executor(&self, executor: &str) -> Check<&'static ExecutorDef> {

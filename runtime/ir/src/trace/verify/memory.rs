@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fulgurite_kernels::view::is_contiguous;
 
+use super::super::in_place::{RegionReaders, may_lie_over_as_read};
+use super::super::layouts::{Layout, layouts};
 use super::super::order::{Order, is_run};
 use super::super::print::{print_input, print_return};
 use super::super::{Block, Callee, Storage, Value, ValueId};
 use super::verifier::{Verifier, name};
 use crate::error::{Error, Result};
-use super::super::in_place::{RegionReaders, may_lie_over_as_read};
-use super::super::layouts::{Layout, layouts};
 
 /// The memory that holds a value's elements, and from when to when they are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,13 +1,13 @@
 //! Streams: every line runs on one that the device has, and begins after the lines that it depends on.
 
+use super::super::joins::all_parts;
+use super::super::layouts::layouts;
 use super::super::order::{Order, is_run};
 use super::super::{Block, BoundSymbol};
 use super::verifier::{Check, Verifier, name};
 use crate::device::find_kind;
 use crate::error::Result;
 use crate::stream_kind::StreamKind;
-use super::super::joins::all_parts;
-use super::super::layouts::layouts;
 
 impl Verifier<'_> {
     /// The lines of the program; those of bodies have no streams of their own.

@@ -40,6 +40,8 @@ pub(crate) enum Kind {
     Different,
     /// It does not compile or run, or it panics.
     Fails,
+    /// The references panic, or it panics on data that they refuse: neither says what is wrong with the data.
+    Panics,
     /// It runs on data that the references refuse.
     Accepts,
 }
@@ -117,10 +119,16 @@ pub(super) fn judge(case: &Case, executors: &[&'static ExecutorDef], random: &mu
     let answer = if largest(&trace.block) > LARGE { Answer::TooLong } else { ask(false, LONG)? };
     let large = matches!(answer, Answer::TooLong);
     if let Answer::Refuses(problem) = &answer {
+        if problem.is_panic() {
+            verdict.failed(Kind::Panics, &Config::plain(REFERENCE), problem.clone());
+            return Ok(verdict);
+        }
         verdict.refused = true;
         let undefined = first.device != "cpu" && problem.0.contains(UNDEFINED_ON_DEVICES);
-        if !undefined && usual.run(case).is_ok() {
-            verdict.failed(Kind::Accepts, &usual, problem.clone());
+        match usual.run(case) {
+            Ok(_) if !undefined => verdict.failed(Kind::Accepts, &usual, problem.clone()),
+            Err(panic) if panic.is_panic() => verdict.failed(Kind::Panics, &usual, panic),
+            _ => {}
         }
         return Ok(verdict);
     }
@@ -132,7 +140,7 @@ pub(super) fn judge(case: &Case, executors: &[&'static ExecutorDef], random: &mu
         Err(problem) => {
             // Large programs are shown to the references only now.
             match large.then(|| ask(false, usize::MAX)).transpose()? {
-                Some(Answer::Refuses(_)) => verdict.refused = true,
+                Some(Answer::Refuses(refusal)) if !refusal.is_panic() && !problem.is_panic() => verdict.refused = true,
                 _ => verdict.failed(Kind::Fails, &plain, problem),
             }
             return Ok(verdict);
@@ -199,6 +207,11 @@ pub(super) fn fails(case: &Case, failure: &Failure) -> Option<Failure> {
         (kind == failure.kind).then_some(message)
     };
     case.trace().ok()?.verify().ok()?;
+    if failure.kind == Kind::Panics {
+        let Answer::Refuses(refusal) = ask().ok()? else { return None };
+        let own = if config.executor == REFERENCE { refusal } else { config.run(case).err()? };
+        return if own.is_panic() { same(Kind::Panics, own) } else { None };
+    }
     let outputs = match (config.run(case), failure.kind) {
         (Err(problem), Kind::Fails) => {
             // A program that everybody refuses is not the one that was found.

@@ -281,7 +281,7 @@ fn describe(number: u64, case: &Case, failure: &Failure) -> Finding {
     let against = other.map_or_else(|| "the references".to_owned(), ToString::to_string);
     let what = match failure.kind {
         Kind::Different => format!("{config}, against {against}: {}", failure.message),
-        Kind::Fails => format!("{config}: {}", failure.message),
+        Kind::Fails | Kind::Panics => format!("{config}: {}", failure.message),
         Kind::Accepts => format!("{config}: runs, although the references refuse the data: {}", failure.message),
     };
     let prepared = config.prepared(case);

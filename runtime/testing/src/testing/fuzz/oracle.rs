@@ -17,6 +17,7 @@ use super::noise::{MOVES, Noise, moved_operands, nearly, run_alike};
 use super::terms::of_floats;
 use crate::argument::{Arg, map_arguments};
 use crate::array::Array;
+use crate::elementwise::as_rounded;
 use crate::reference::ReferenceTensor;
 use crate::testing::directives::Tolerance;
 use crate::testing::exact::is_exact;
@@ -58,7 +59,7 @@ pub(super) struct Compared {
 pub(super) enum Answer {
     /// What it must give.
     Gives(Oracle),
-    /// They refuse the data.
+    /// They refuse the data, or panic on it.
     Refuses(Problem),
     /// Some symbol has no reference.
     Nothing,
@@ -85,7 +86,11 @@ impl Oracle {
             Err(problem) => return Ok(Answer::Refuses(problem)),
         };
         // What is refused a rounding further says nothing.
-        let Ok(exact) = run(Noise::Exact) else { return Ok(Answer::Nothing) };
+        let exact = match run(Noise::Exact) {
+            Ok(exact) => exact,
+            Err(problem) if problem.is_panic() => return Ok(Answer::Refuses(problem)),
+            Err(_) => return Ok(Answer::Nothing),
+        };
         let runs = |noises: &[Noise]| noises.iter().map(|noise| run(*noise)).collect::<Check<Vec<_>>>();
         let far: &[Noise] = if decides(&block) { &Noise::FAR } else { &[] };
         let (Ok(moved), Ok(far)) = (runs(&Noise::NEAR), runs(far)) else {
@@ -267,6 +272,7 @@ fn call(
     let plain: Vec<Arg<ReferenceTensor>> = map_arguments(&symbol.arguments, |id| {
         values[id.index()].clone().unwrap_or_else(|| ReferenceTensor::scalar(f64::NAN))
     });
+    let plain = as_rounded(def.params, &plain);
     let plain = if noise.is_far() && tells_equal(block, symbol) { brought_together(&plain) } else { plain };
     let run =
         |arguments: &[Arg<ReferenceTensor>]| rule(arguments).map_err(|failure| Problem::from(failure).within(def.name));

@@ -72,7 +72,6 @@ fn add(block: &Block, symbol: &BoundSymbol, executors: &[&str], gradient: bool, 
 mod tests {
     use super::*;
     use crate::argument::Arg;
-    use crate::expansion;
     use crate::meta::{Device, TensorMeta};
     use crate::operator::{Class, OperatorDef, OperatorKind};
     use crate::registry::{OPERATORS, find_operator};
@@ -80,6 +79,7 @@ mod tests {
     use crate::testing::subject::trace_of;
     use crate::tracer::rules::TracingRules;
     use crate::tracer::{Tensor, call, trace_block};
+    use fulgurite_ir::expansion;
 
     const LOOSE: Directive = Directive {
         kind: DirectiveKind::Tolerance(Tolerance::new(4096.0, 0.0)),

@@ -50,7 +50,6 @@ mod tests {
     use super::*;
     use crate::array::Array;
     use crate::error::Failure;
-    use crate::expansion;
     use crate::operator::{Class, OperatorDef, OperatorKind, ParamDef};
     use crate::registry::{OPERATORS, find_operator};
     use crate::testing::directives::Tolerance;
@@ -58,6 +57,7 @@ mod tests {
     use crate::testing::subject::trace_of;
     use crate::tracer::rules::TracingRules;
     use crate::tracer::{Tensor, call, trace_block};
+    use fulgurite_ir::expansion;
 
     type Results = Result<Vec<ReferenceTensor>, Failure>;
 

@@ -117,7 +117,8 @@ fn surrounded(subject: &Subject) -> Check<Trace> {
 }
 
 /// The call of an elementwise operator with tensors filled with the numbers that it is given for tensors, if it is
-/// given any.
+/// given any. Where a number has the accumulator's precision the tensors are converted to that type, and the results
+/// back.
 fn filled(subject: &Subject) -> Check<Option<Trace>> {
     let def: &'static OperatorDef = subject.def;
     let is_number = |place: usize| {
@@ -131,13 +132,22 @@ fn filled(subject: &Subject) -> Check<Option<Trace>> {
         // What decides the element type is no mask.
         let operands = || arguments.iter().flat_map(Arg::tensors).copied();
         let like = operands().find(|tensor| tensor.dtype() != DType::Bool).or_else(|| operands().next());
+        let accumulates = (0..def.params.len()).any(|place| is_number(place) && def.params[place].accumulates);
+        let own = like.map_or(DType::F32, |like| like.dtype());
+        let wide = if accumulates { own.accumulator() } else { own };
+        let converted = |tensor: Tensor, from: DType, to: DType| match tensor.dtype() == from && from != to {
+            true => tracer::calls::convert(tensor, to),
+            false => tensor,
+        };
+        let like = like.map(|like| converted(like, own, wide));
         let filled = arguments.iter().enumerate().map(|(place, argument)| match (argument, like) {
             (Arg::Attribute(Attribute::Scalar(number)), Some(like)) if is_number(place) => {
-                Arg::Tensor(tracer::full_like(like, number.to_f64()))
+                Arg::Tensor(tracer::full_like(like, def.params[place].number(number.to_f64(), own)))
             }
-            _ => argument.clone(),
+            _ => argument.map(|tensor| converted(*tensor, own, wide)),
         });
-        tracer::calls::call_at(def, filled.collect(), Place::declared(def))
+        let results = tracer::calls::call_at(def, filled.collect(), Place::declared(def));
+        results.into_iter().map(|result| converted(result, wide, own)).collect()
     })?;
     Ok(Some(trace_of(def.short_name(), block)))
 }

@@ -10,8 +10,8 @@ use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{List, Ran, Subject, joint_trace};
 use crate::testing::test::{Context, Outcome, PASSED, nothing};
 use crate::testing::tolerance::{Expected, same_bits};
-use crate::trace::{Block, BoundSymbol, Callee, Input, InputRole, Output, Storage, Trace, ValueId, print_symbol};
 use crate::trace::in_place::may_lie_over;
+use crate::trace::{Block, BoundSymbol, Callee, Input, InputRole, Output, Storage, Trace, ValueId, print_symbol};
 use crate::transforms::layout::layouts;
 
 /// The most pairs of a result and an operand that are tried for one trace.

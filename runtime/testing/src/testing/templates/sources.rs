@@ -5,6 +5,7 @@ use crate::kernel::KernelRules;
 use crate::operator::RuleSet;
 use std::sync::Arc;
 
+use fulgurite_kernels::DType;
 use fulgurite_kernels::view::contiguous_strides;
 use rustc_hash::FxHashMap;
 
@@ -16,6 +17,7 @@ use crate::executor::{ExecutorDef, find_implementation};
 use crate::meta::{Device, TensorMeta};
 use crate::operator::{OperatorDef, OperatorKind, nearest};
 use crate::testing::generate::sampled_dtypes;
+use crate::testing::pointers::of_kernel;
 use crate::testing::problem::{Check, Problem, ensure};
 use crate::testing::subject::{accepted_samples, describe, sample_metas};
 use crate::testing::test::selected_sample;
@@ -99,9 +101,10 @@ pub(crate) fn check(context: &Context) -> Check<Outcome> {
             for aligned in [true, false] {
                 let within = |problem: Problem| problem.within(format!("({}), sample {index}", describe(&metas)));
                 let plan = planned(context.def, (executor, kind), &metas, aligned).map_err(within)?;
-                let Some(plan) = plan else { continue };
+                let Some((plan, types)) = plan else { continue };
                 for command in all_launches(plan.commands()) {
                     launches += 1;
+                    pointers(command, &types).map_err(within)?;
                     if absent.is_none() {
                         launch(command, &plan, &mut compiled).map_err(within)?;
                     }
@@ -117,13 +120,42 @@ pub(crate) fn check(context: &Context) -> Check<Outcome> {
     }
 }
 
-/// The work of one call; `None` if the executor does not take it.
+/// The element types of a call's tensors.
+struct Types {
+    operands: Vec<DType>,
+    results: Vec<DType>,
+}
+
+/// Compares the types that pointers have in a kernel's source with those of the tensors that they are given.
+fn pointers(command: &Command, types: &Types) -> Check {
+    let Command::Launch { source, kernel, parameters, .. } = command else { return Ok(()) };
+    let declared = of_kernel(&source.text, &source.options, kernel);
+    for (parameter, pointer) in parameters.iter().zip(declared) {
+        let (Parameter::Address(address), Some(pointer)) = (parameter, pointer) else { continue };
+        let (what, place, given) = match address.place {
+            Place::Operand(n) => ("operand", n, types.operands.get(n as usize)),
+            Place::Result(n) => ("result", n, types.results.get(n as usize)),
+            _ => continue,
+        };
+        ensure!(
+            given.is_none_or(|given| *given == pointer.element),
+            "kernel '{kernel}' of {} takes '{}', which is a pointer to {}; it is given {what} {place} of {}",
+            source.name,
+            pointer.spelled,
+            pointer.element,
+            given.map_or_else(String::new, DType::to_string)
+        );
+    }
+    Ok(())
+}
+
+/// The work of one call and the element types of its tensors; `None` if the executor does not take it.
 fn planned(
     def: &'static OperatorDef,
     (executor, kind): (&ExecutorDef, &'static dyn DeviceKind),
     metas: &[Arg<TensorMeta>],
     aligned: bool,
-) -> Check<Option<Plan>> {
+) -> Check<Option<(Plan, Types)>> {
     let Some(rule) = rule_of(def, executor, Some(metas)) else { return Ok(None) };
     let tensor = |meta: &TensorMeta, place: Place| DeviceTensor {
         meta: meta.clone(),
@@ -137,10 +169,14 @@ fn planned(
         Ok((results, _)) => results,
         Err(_) => return Ok(None), // The other templates say so.
     };
+    let types = Types {
+        operands: metas.iter().flat_map(Arg::tensors).map(TensorMeta::dtype).collect(),
+        results: results.iter().map(TensorMeta::dtype).collect(),
+    };
     let results: Vec<DeviceTensor> = results.iter().zip(0..).map(|(meta, n)| tensor(meta, Place::Result(n))).collect();
     let mut plan = Plan::new(kind, kind.typical(kind.usual_architecture()));
     rule(&mut plan, &arguments, &results).map_err(|failure| Problem::from(failure).within("the plan fails"))?;
-    Ok(Some(plan))
+    Ok(Some((plan, types)))
 }
 
 /// Every launch, also those that replace a call of a library.

@@ -69,11 +69,11 @@ const KNOWN: [(&str, usize, &str); 48] = [
     ("models/src/tokenizer_file.rs", 4, NAMED),
     ("models/src/training_data.rs", 1, NAMED),
     ("models/src/weight_files.rs", 1, NAMED),
-    ("runtime/src/choices/file.rs", 1, NAMED),
-    ("runtime/src/testing/golden.rs", 2, SOURCES),
-    ("runtime/src/testing/registry.rs", 1, SOURCES),
-    ("runtime/src/testing/run.rs", 1, SOURCES),
-    ("runtime/src/testing/snapshot.rs", 2, SOURCES),
+    ("runtime/run/src/choices/file.rs", 1, NAMED),
+    ("runtime/testing/src/testing/golden.rs", 2, SOURCES),
+    ("runtime/testing/src/testing/registry.rs", 1, SOURCES),
+    ("runtime/testing/src/testing/run.rs", 1, SOURCES),
+    ("runtime/testing/src/testing/snapshot.rs", 2, SOURCES),
 ];
 
 /// Rust files of the workspace, without those of tests.

@@ -1,0 +1,204 @@
+//! Vocabularies of other files than `tokenizer.json`, as the `tokenizer.json` that means the same: SentencePiece's
+//! `tokenizer.model`, and the `vocab.json` and `merges.txt` of byte-level BPE (GPT-2 and its relatives).
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use serde_json::{Map, Value, json};
+
+use crate::sentencepiece::{self, Algorithm, Piece, PieceKind, SentencePiece};
+
+/// The files that a folder's tokenizer may be in, the first one that is there.
+const FILES: [&str; 4] = ["tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"];
+const MERGES: &str = "merges.txt";
+/// What SentencePiece writes for a space.
+const SPACE: &str = "▁";
+
+/// The file of a folder's tokenizer, if it has one.
+pub(crate) fn in_folder(folder: &Path) -> Option<PathBuf> {
+    FILES.iter().map(|name| folder.join(name)).find(|path| path.is_file())
+}
+
+/// Whether the bytes are those of a vocabulary that [`converted`] reads, and not of a `tokenizer.json`.
+pub(crate) fn is_one(path: &Path, bytes: &[u8]) -> bool {
+    let named = |name: &str| path.file_name().is_some_and(|own| own == name);
+    named("vocab.json") || named("vocab.txt") || named("tokenizer.model") || bytes.starts_with(b"\n\x0e\n\x05<unk>")
+}
+
+/// The `tokenizer.json` that means the same as a vocabulary.
+pub(crate) struct Converted {
+    pub json: Vec<u8>,
+    /// The token at which texts end, if the vocabulary's own file says it.
+    pub end: Option<u32>,
+}
+
+/// The `tokenizer.json` that means the same as the file `path` of these bytes.
+///
+/// # Errors
+/// What is wrong with the file or the ones that belong to it, and a vocabulary that is not read.
+pub(crate) fn converted(path: &Path, bytes: &[u8]) -> Result<Converted, String> {
+    let named = |name: &str| path.file_name().is_some_and(|own| own == name);
+    let (file, end) = if named("vocab.json") {
+        (byte_level(path, bytes)?, None)
+    } else if named("vocab.txt") {
+        return Err("is a vocabulary of WordPiece, which is not read: load it with transformers' AutoTokenizer and \
+                    save it with save_pretrained, which writes a tokenizer.json"
+            .into());
+    } else {
+        let model = sentencepiece::parse(bytes)?;
+        let end = usize::try_from(model.end).ok().filter(|end| *end < model.pieces.len());
+        (of_sentencepiece(&model)?, end.and_then(|end| u32::try_from(end).ok()))
+    };
+    let json = serde_json::to_vec(&file).map_err(|error| error.to_string())?;
+    Ok(Converted { json, end })
+}
+
+/// A token that is found in text before the vocabulary is used.
+fn added(id: usize, content: &str, special: bool) -> Value {
+    json!({
+        "id": id, "content": content, "special": special,
+        "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+    })
+}
+
+fn file(
+    added_tokens: Vec<Value>,
+    normalizer: Value,
+    [pre_tokenizer, processor, decoder]: [Value; 3],
+    model: Value,
+) -> Value {
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added_tokens, "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer, "post_processor": processor, "decoder": decoder, "model": model,
+    })
+}
+
+/// Byte-level BPE. Tokens such as `<|endoftext|>` are those of `special_tokens_map.json`, of `tokenizer_config.json` and
+/// of `added_tokens.json`, or those of GPT-2 where no such file is.
+fn byte_level(path: &Path, bytes: &[u8]) -> Result<Value, String> {
+    let vocabulary: Map<String, Value> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let merges = path.with_file_name(MERGES);
+    let text = std::fs::read_to_string(&merges).map_err(|error| format!("'{}': {error}", merges.display()))?;
+    let lines =
+        text.lines().enumerate().filter(|(i, line)| !line.is_empty() && !(*i == 0 && line.starts_with("#version")));
+    let pair = |(i, line): (usize, &str)| match line.split_once(' ') {
+        Some((left, right)) if !right.contains(' ') => Ok(json!([left, right])),
+        _ => Err(format!("'{}': line {} is not two tokens with a space between them", merges.display(), i + 1)),
+    };
+    let merges: Vec<Value> = lines.map(pair).collect::<Result<_, String>>()?;
+    let beside = |name: &str| -> Result<Value, String> {
+        let path = path.with_file_name(name);
+        match std::fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| format!("'{}': {error}", path.display())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Value::Null),
+            Err(error) => Err(format!("'{}': {error}", path.display())),
+        }
+    };
+    let [config, map, more] =
+        [beside("tokenizer_config.json")?, beside("special_tokens_map.json")?, beside("added_tokens.json")?];
+    let content = |value: &Value| value.as_str().or_else(|| value.get("content")?.as_str()).map(str::to_owned);
+    let named = ["bos_token", "eos_token", "unk_token", "pad_token"];
+    let mut special: Vec<String> = Vec::new();
+    for file in [&config, &map] {
+        special.extend(named.iter().filter_map(|name| content(file.get(name)?)));
+        let additional = file.get("additional_special_tokens").and_then(Value::as_array);
+        special.extend(additional.into_iter().flatten().filter_map(content));
+    }
+    if special.is_empty() {
+        special.push("<|endoftext|>".to_owned());
+    }
+    let more: Map<String, Value> = more.as_object().cloned().unwrap_or_default();
+    let id = |token: &str| vocabulary.get(token).or_else(|| more.get(token)).and_then(Value::as_u64);
+    let mut tokens: Vec<(u64, String, bool)> =
+        special.iter().filter_map(|token| Some((id(token)?, token.clone(), true))).collect();
+    for (token, value) in &more {
+        let id = value.as_u64().ok_or_else(|| format!("added_tokens.json: {token:?} has the id {value}"))?;
+        tokens.push((id, token.clone(), special.contains(token)));
+    }
+    tokens.sort();
+    tokens.dedup_by(|a, b| a.1 == b.1);
+    let added = tokens.iter().map(|(id, token, special)| added(*id as usize, token, *special)).collect();
+    let prefix = config.get("add_prefix_space").and_then(Value::as_bool).unwrap_or(false);
+    let bytes = json!({ "type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": true, "use_regex": true });
+    let model = json!({
+        "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": "", "end_of_word_suffix": "",
+        "fuse_unk": false, "byte_fallback": false, "vocab": vocabulary, "merges": merges,
+    });
+    Ok(file(added, Value::Null, [bytes.clone(), bytes.clone(), bytes], model))
+}
+
+fn of_sentencepiece(model: &SentencePiece) -> Result<Value, String> {
+    let ids: HashMap<&str, usize> = model.pieces.iter().enumerate().map(|(i, piece)| (&*piece.text, i)).collect();
+    if ids.len() != model.pieces.len() {
+        return Err("is damaged: two pieces have the same text".into());
+    }
+    let known = |id: i64| usize::try_from(id).ok().filter(|id| *id < model.pieces.len());
+    let unknown = known(model.unknown).ok_or("has no piece for what is unknown")?;
+    let added_tokens = model.pieces.iter().enumerate().filter_map(|(id, piece)| match piece.kind {
+        PieceKind::Control | PieceKind::Unknown => Some(added(id, &piece.text, true)),
+        PieceKind::UserDefined => Some(added(id, &piece.text, false)),
+        _ => None,
+    });
+    let mut normalizers = Vec::new();
+    if !model.charsmap.is_empty() {
+        let rules = base64::engine::general_purpose::STANDARD.encode(&model.charsmap);
+        normalizers.push(json!({ "type": "Precompiled", "precompiled_charsmap": rules }));
+    }
+    if model.remove_extra_whitespaces {
+        normalizers.push(json!({ "type": "Strip", "strip_left": true, "strip_right": true }));
+        normalizers.push(json!({ "type": "Replace", "pattern": { "Regex": " {2,}" }, "content": " " }));
+    }
+    if model.dummy_prefix {
+        normalizers.push(json!({ "type": "Prepend", "prepend": SPACE }));
+    }
+    normalizers.push(json!({ "type": "Replace", "pattern": { "String": " " }, "content": SPACE }));
+    let mut decoders = vec![json!({ "type": "Replace", "pattern": { "String": SPACE }, "content": " " })];
+    if model.byte_fallback {
+        decoders.push(json!({ "type": "ByteFallback" }));
+    }
+    decoders.push(json!({ "type": "Fuse" }));
+    if model.dummy_prefix {
+        decoders.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
+    }
+    let processor = known(model.begin).filter(|id| model.pieces[*id].kind == PieceKind::Control).map(|id| {
+        let token = &model.pieces[id].text;
+        let begin = json!({ "SpecialToken": { "id": token, "type_id": 0 } });
+        let [first, second] = ["A", "B"].map(|text| json!({ "Sequence": { "id": text, "type_id": 0 } }));
+        json!({
+            "type": "TemplateProcessing", "single": [begin, first], "pair": [begin, first, begin, second],
+            "special_tokens": { token.as_str(): { "id": token, "ids": [id], "tokens": [token] } },
+        })
+    });
+    let inner = match model.algorithm {
+        Algorithm::Bpe => json!({
+            "type": "BPE", "dropout": null, "unk_token": model.pieces[unknown].text, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": model.byte_fallback,
+            "vocab": ids, "merges": merges(&model.pieces, &ids),
+        }),
+        Algorithm::Unigram => json!({
+            "type": "Unigram", "unk_id": unknown, "byte_fallback": model.byte_fallback,
+            "vocab": model.pieces.iter().map(|piece| json!([piece.text, f64::from(piece.score)])).collect::<Vec<_>>(),
+        }),
+    };
+    let sequence = |kind: &str, steps: Vec<Value>| json!({ "type": "Sequence", kind: steps });
+    let normalizer = sequence("normalizers", normalizers);
+    let decoder = sequence("decoders", decoders);
+    Ok(file(added_tokens.collect(), normalizer, [Value::Null, processor.unwrap_or_default(), decoder], inner))
+}
+
+/// The merges of a BPE model, the first one first. Its file has scores of pieces alone: the pair that is merged is the
+/// one whose whole has the highest score.
+fn merges(pieces: &[Piece], ids: &HashMap<&str, usize>) -> Vec<Value> {
+    let mut found: Vec<(f32, usize, [usize; 2], [&str; 2])> = Vec::new();
+    for (id, piece) in pieces.iter().enumerate().filter(|(_, piece)| piece.kind == PieceKind::Normal) {
+        for (at, _) in piece.text.char_indices().skip(1) {
+            let (left, right) = piece.text.split_at(at);
+            if let (Some(first), Some(second)) = (ids.get(left), ids.get(right)) {
+                found.push((piece.score, id, [*first, *second], [left, right]));
+            }
+        }
+    }
+    found.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| (a.1, a.2).cmp(&(b.1, b.2))));
+    found.into_iter().map(|(_, _, _, pair)| json!(pair)).collect()
+}
