@@ -21,9 +21,9 @@ pub type Strides = SmallVec<[isize; 5]>;
 /// The memory of an array.
 #[derive(Debug, Clone)]
 pub enum Memory {
-    /// On the host.
+    /// Memory of the host.
     Host(Arc<Buffer>),
-    /// On a device.
+    /// Memory of a device.
     Device(Arc<DeviceBuffer>),
 }
 
