@@ -5,8 +5,8 @@
 //! alone.
 //!
 //! The folder may be shared with others. A partial file is always a new one, so a link that another user put in its
-//! place is not followed; what is removed is a regular file, and opening it neither follows a link nor waits for a pipe. A
-//! path that is a symbolic link stays one: the file that it names is replaced. Only regular files are replaced.
+//! place is not followed; what is removed is a regular file, and opening it neither follows a link nor waits for a
+//! pipe. A path that is a symbolic link stays one: the file that it names is replaced. Only regular files are replaced.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};

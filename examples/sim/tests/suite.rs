@@ -2,8 +2,8 @@
 //! softmax::`. A crate outside of this repository says `fulgurite::testing::main_of_device("sim")`; here the stored
 //! results of PyTorch are at hand as well.
 //!
-//! What depends on the device runs: its memory, streams and kernels. The suite of the library proves the other templates
-//! on the host; `-- --include-ignored` runs them here too.
+//! What depends on the device runs: its memory, streams and kernels. The suite of the library proves the other
+//! templates on the host; `-- --include-ignored` runs them here too.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -329,7 +329,8 @@ pub(super) fn save(
         path: path.display().to_string(),
         message: format!("the checkpoint could not be kept before it is replaced: {error}"),
     };
-    // The lock of the folder keeps other runs away; a copy, or a program that knows no lock, may have come all the same.
+    // The lock of the folder keeps other runs away; a copy, or a program that knows no lock, may have come all the
+    // same.
     let found = kept::Identity::of(path);
     if found.is_some() && found != run.known {
         let since = run.saved.map_or_else(|| "this run began".into(), |step| format!("step {step} was saved"));

@@ -1,7 +1,7 @@
 //! Damaged files of llm.c and of Hugging Face: whatever the bytes, a reader answers with an error or with something
 //! that writes and reads back, and allocates nothing that the file does not have. 20 000 cases run with the suite;
-//! `FULGURITE_FUZZ=1000000 cargo test -p fulgurite-models --test files files_fuzz::` runs more, and `FULGURITE_FUZZ_CASE=n` one
-//! again.
+//! `FULGURITE_FUZZ=1000000 cargo test -p fulgurite-models --test files files_fuzz::` runs more, and
+//! `FULGURITE_FUZZ_CASE=n` one again.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::{AssertUnwindSafe, catch_unwind};

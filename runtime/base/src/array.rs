@@ -21,9 +21,9 @@ pub type Strides = SmallVec<[isize; 5]>;
 /// The memory of an array.
 #[derive(Debug, Clone)]
 pub enum Memory {
-    /// On the host.
+    /// Memory of the host.
     Host(Arc<Buffer>),
-    /// On a device.
+    /// Memory of a device.
     Device(Arc<DeviceBuffer>),
 }
 
@@ -97,8 +97,8 @@ impl Array {
         Ok(Array::from_buffer(buffer, meta))
     }
 
-    /// An array of `dtype` on the host whose bytes `write` sets, in row-major order, little endian; their initial values
-    /// are unspecified.
+    /// An array of `dtype` on the host whose bytes `write` sets, in row-major order, little endian; their initial
+    /// values are unspecified.
     ///
     /// # Errors
     /// If there is not as much memory; that of `write`.

@@ -119,7 +119,7 @@ pub fn rounded_numbers<V: Clone>(params: &[ParamDef], arguments: &[Arg<V>], dtyp
 }
 
 /// The arguments of a reference with each number that stands for a tensor as the operator rounds it, beside the type of
-/// the first tensor. Who calls a reference rule does this first.
+/// the first tensor. A caller of a reference rule does this first.
 pub fn as_rounded(params: &[ParamDef], arguments: &[Arg<ReferenceTensor>]) -> Vec<Arg<ReferenceTensor>> {
     let mut tensors = params.iter().zip(arguments).filter(|(param, _)| !is_mask(param));
     let deciding = tensors.find_map(|(_, argument)| argument.tensors().first().map(|tensor| tensor.dtype()));

@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::fmt;
 
-/// What messages of panics have between who panicked and the text; messages are all that templates keep of an error.
+/// What messages of panics have between the name of the rule that panicked and the text; messages are all that
+/// templates keep of an error.
 pub const PANICKED: &str = " panicked: ";
 
 /// Why a rule (meta, checker, kernel) does not accept its arguments: a named precondition and a sentence.

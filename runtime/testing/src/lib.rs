@@ -1,5 +1,5 @@
-//! The templates that declarations generate tests from, random programs, and changed plans. What a declaration is tested
-//! with (samples, directives) is a part of every declaration, and is in [`fulgurite_ir::testing`].
+//! The templates that declarations generate tests from, random programs, and changed plans. What a declaration is
+//! tested with (samples, directives) is a part of every declaration, and is in [`fulgurite_ir::testing`].
 
 pub mod testing;
 

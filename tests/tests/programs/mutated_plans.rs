@@ -1,9 +1,9 @@
 //! Whatever verifies runs right: planned traces of operators' samples, of random programs and of a small GPT-2 step are
 //! changed at random, and of those that verify none may differ from its lines run without a plan.
 //!
-//! The gate runs some of them. `FULGURITE_MUTANTS=10000 cargo test -p fulgurite-tests --test programs -- mutated_plans::` runs as
-//! many as asked for, with other programs and samples; `FULGURITE_MUTANT_SEED=7` starts elsewhere. Where there is a
-//! CUDA device the same is done with plans for it.
+//! The gate runs some of them. `FULGURITE_MUTANTS=10000 cargo test -p fulgurite-tests --test programs --
+//! mutated_plans::` runs as many as asked for, with other programs and samples; `FULGURITE_MUTANT_SEED=7` starts
+//! elsewhere. Where there is a CUDA device the same is done with plans for it.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! What declarations are tested with: samples, the rules that give them, directives. The templates of the generated tests
-//! are a crate of their own.
+//! What declarations are tested with: samples, the rules that give them, directives. The templates of the generated
+//! tests are a crate of their own.
 
 pub mod directives;
 pub mod rules;

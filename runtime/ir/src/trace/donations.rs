@@ -1,5 +1,5 @@
-//! Donated inputs: which outputs may take their memory, and why others may not. The memory plan asks it, and the text of
-//! a planned trace says it.
+//! Donated inputs: which outputs may take their memory, and why others may not. The memory plan asks it, and the text
+//! of a planned trace says it.
 
 use rustc_hash::FxHashMap;
 
