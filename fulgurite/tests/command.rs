@@ -72,8 +72,14 @@ use std::process::Command;
 struct Ran {
     code: i32,
     out: String,
+    /// Without the mark of a debug build.
     err: String,
+    /// Whether times were marked as those of a debug build.
+    marked: bool,
 }
+
+/// What the command says beside times of a debug build.
+const MARK: &str = "note: this is a debug build: ";
 
 /// Runs the command in `folder`.
 fn run_in(folder: &Path, arguments: &[&str]) -> Ran {
@@ -89,10 +95,13 @@ fn run_with(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Ra
         .envs(variables.iter().copied())
         .output()
         .unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    let (marks, others): (Vec<&str>, Vec<&str>) = err.split_inclusive('\n').partition(|line| line.starts_with(MARK));
     Ran {
         code: output.status.code().unwrap_or(-1),
         out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
+        err: others.concat(),
+        marked: !marks.is_empty(),
     }
 }
 

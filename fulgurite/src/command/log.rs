@@ -8,12 +8,12 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::outcome::Failed;
 
-/// The variable that says what is logged: `info`, `fulgurite_runtime=debug`, ...
+/// The variable that says what is logged: `info`, `fulgurite_run=debug`, ...
 pub const VARIABLE: &str = "FULGURITE_LOG";
 
 /// What is logged if the variable is not set: that a compilation waits for measurements, and what is wrong with
 /// records.
-const ALWAYS: &str = "fulgurite_runtime::choices=warn";
+const ALWAYS: &str = "fulgurite_run::choices=warn";
 
 /// Logs to standard error at the level that the variable sets.
 pub fn start() -> Result<(), Failed> {

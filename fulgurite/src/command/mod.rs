@@ -88,7 +88,7 @@ Examples:
   fulgurite bench --quick
   fulgurite doctor
 
-FULGURITE_LOG=info (or debug, or fulgurite_runtime=trace, ...) logs to standard error.";
+FULGURITE_LOG=info (or debug, or fulgurite_run=trace, ...) logs to standard error.";
 
 /// A tensor compiler for the people who write operators and kernels.
 #[derive(Parser)]

@@ -338,9 +338,12 @@ fn a_corrupt_snapshot_is_shown_up_to_its_error() {
 
 #[test]
 fn texts_that_are_no_programs_are_folded() {
-    let repository = Repository::with(&["ops-dsl/tests/snapshots/prim.snap"]);
-    repository.plant("ops-dsl/tests/snapshots/prim.snap", "pub mod exp", "pub mod exponential");
-    assert_named(&repository.reviewed(), &["no program changed; 1 other text", "ops-dsl/tests/snapshots/prim.snap"]);
+    let repository = Repository::with(&["ops-dsl/tests/dsl/snapshots/prim.snap"]);
+    repository.plant("ops-dsl/tests/dsl/snapshots/prim.snap", "pub mod exp", "pub mod exponential");
+    assert_named(
+        &repository.reviewed(),
+        &["no program changed; 1 other text", "ops-dsl/tests/dsl/snapshots/prim.snap"],
+    );
 }
 
 /// Markdown without its code: a run of backticks ends where as many come again.
@@ -462,10 +465,11 @@ fn pending_snapshots_are_compared_accepted_and_rejected() {
 
 /// A reviewed repository with several changes.
 pub fn with_changes() -> Repository {
-    let repository = Repository::with(&[STEP, NORM, "tests/snapshots/gelu.snap", "ops-dsl/tests/snapshots/prim.snap"]);
+    let repository =
+        Repository::with(&[STEP, NORM, "tests/snapshots/gelu.snap", "ops-dsl/tests/dsl/snapshots/prim.snap"]);
     repository.plant(STEP, "    .tanh = tanh(", "    .tanh = erf(");
     repository.plant(NORM, "mul(sum, 0.125)", "mul(sum, 0.25)");
-    repository.plant("ops-dsl/tests/snapshots/prim.snap", "pub mod exp", "pub mod exponential");
+    repository.plant("ops-dsl/tests/dsl/snapshots/prim.snap", "pub mod exp", "pub mod exponential");
     std::fs::remove_file(repository.path().join("tests/snapshots/gelu.snap")).unwrap();
     repository.reviewed();
     repository

@@ -6,6 +6,14 @@ pub mod compile;
 pub mod registration;
 pub mod transforms;
 
+/// Operators that the tests of `ir` declare, for traces that are written here.
+#[cfg(test)]
+#[path = "../../ir/src/trace/test_support.rs"]
+#[allow(dead_code, reason = "the tests of `ir` use all of it")]
+mod test_support;
+#[cfg(test)]
+use fulgurite_ir::attribute_enum;
+
 // The floors below, under the names that their own files have.
 use fulgurite_ir::{DType, Error, Tensor, TensorMeta};
 use fulgurite_ir::{

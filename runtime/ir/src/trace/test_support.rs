@@ -1,12 +1,13 @@
 //! Operators, executors and random traces for the tests of this folder.
 
+// The crate `compile` has this file too, for its own tests.
+#[path = "test_support/alike.rs"]
 mod alike;
 
 use std::sync::Arc;
 
 use fulgurite_kernels::DType;
 
-use super::{Block, BoundSymbol, Callee, Input, InputRole, Output, Pass, Results, Schedule, Storage, Trace, ValueId};
 use crate::argument::{Arg, Attribute, AttributeType, Scalar};
 use crate::error::Failure;
 use crate::executor::{Claim, EXECUTORS, ExecutorDef, HostKernel};
@@ -17,6 +18,9 @@ use crate::refusal::Refusal;
 use crate::registry::{OPERATORS, find_operator};
 use crate::stream_kind::StreamKind;
 use crate::strided::{LayoutRules, Strided, View};
+use crate::trace::{
+    Block, BoundSymbol, Callee, Input, InputRole, Output, Pass, Results, Schedule, Storage, Trace, ValueId,
+};
 use crate::tracer::rules::TracingRules;
 use crate::tracer::{Tensor, call};
 
