@@ -137,9 +137,15 @@ fn of_sentencepiece(model: &SentencePiece) -> Result<Value, String> {
     let unknown = known(model.unknown).ok_or("has no piece for what is unknown")?;
     let added_tokens = model.pieces.iter().enumerate().filter_map(|(id, piece)| match piece.kind {
         PieceKind::Control | PieceKind::Unknown => Some(added(id, &piece.text, true)),
-        PieceKind::UserDefined => Some(added(id, &piece.text, false)),
         _ => None,
     });
+    // Found in normalized text, before the algorithm splits what is left. As added tokens they would be found before it
+    // is normalized, and a dummy prefix would be put behind each.
+    let defined = model.pieces.iter().filter(|piece| piece.kind == PieceKind::UserDefined);
+    let splits: Vec<Value> = defined
+        .map(|piece| json!({ "type": "Split", "pattern": { "String": piece.text }, "behavior": "Isolated", "invert": false }))
+        .collect();
+    let has_defined = !splits.is_empty();
     let mut normalizers = Vec::new();
     if !model.charsmap.is_empty() {
         let rules = base64::engine::general_purpose::STANDARD.encode(&model.charsmap);
@@ -174,7 +180,7 @@ fn of_sentencepiece(model: &SentencePiece) -> Result<Value, String> {
         Algorithm::Bpe => json!({
             "type": "BPE", "dropout": null, "unk_token": model.pieces[unknown].text, "continuing_subword_prefix": null,
             "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": model.byte_fallback,
-            "vocab": ids, "merges": merges(&model.pieces, &ids),
+            "vocab": ids, "merges": merges(&model.pieces, &ids), "ignore_merges": has_defined,
         }),
         Algorithm::Unigram => json!({
             "type": "Unigram", "unk_id": unknown, "byte_fallback": model.byte_fallback,
@@ -184,7 +190,8 @@ fn of_sentencepiece(model: &SentencePiece) -> Result<Value, String> {
     let sequence = |kind: &str, steps: Vec<Value>| json!({ "type": "Sequence", kind: steps });
     let normalizer = sequence("normalizers", normalizers);
     let decoder = sequence("decoders", decoders);
-    Ok(file(added_tokens.collect(), normalizer, [Value::Null, processor.unwrap_or_default(), decoder], inner))
+    let splits = if has_defined { sequence("pretokenizers", splits) } else { Value::Null };
+    Ok(file(added_tokens.collect(), normalizer, [splits, processor.unwrap_or_default(), decoder], inner))
 }
 
 /// The merges of a BPE model, the first one first. Its file has scores of pieces alone: the pair that is merged is the
