@@ -69,8 +69,8 @@ mod signals {
 
     pub fn install() {
         for (i, (signal, _)) in SIGNALS.iter().enumerate() {
-            // SAFETY: a zeroed `sigaction` is one without flags and with an empty mask. The handler only calls functions
-            // that are safe in one. `call_once` makes this the only writer, and the handler of a signal reads its own
+            // SAFETY: a zeroed `sigaction` is one without flags and with an empty mask. The handler only calls
+            // functions that are safe in one. `call_once` makes this the only writer, and the handler of a signal reads its own
             // element, which is written before the handler is installed.
             unsafe {
                 let before = (*BEFORE.0.get())[i].as_mut_ptr();
@@ -79,7 +79,8 @@ mod signals {
                 }
                 let mut action: libc::sigaction = std::mem::zeroed();
                 action.sa_sigaction = handle as *const () as usize;
-                // On the thread's own stack for signals, which the standard library makes: the usual one may be used up.
+                // On the thread's own stack for signals, which the standard library makes: the usual one may be used
+                // up.
                 action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
                 libc::sigaction(*signal, &action, std::ptr::null_mut());
             }
@@ -101,8 +102,8 @@ mod signals {
             }
         }
         say(b"\n");
-        // SAFETY: `install` wrote the element before this handler could be called. The instruction that faulted runs again
-        // and meets the handler of before, and so does an abort, which raises its signal once more.
+        // SAFETY: `install` wrote the element before this handler could be called. The instruction that faulted runs
+        // again and meets the handler of before, and so does an abort, which raises its signal once more.
         unsafe { libc::sigaction(signal, (*BEFORE.0.get())[i].as_ptr(), std::ptr::null_mut()) };
     }
 

@@ -1,7 +1,7 @@
 //! SentencePiece's `tokenizer.model`: the fields of its protobuf message that decide how text becomes tokens.
 //!
-//! The message is `sentencepiece.ModelProto` (sentencepiece_model.proto): pieces with scores, how the model was trained,
-//! and how text is normalized. Each field is used, or listed here as one that changes no token, or refused.
+//! The message is `sentencepiece.ModelProto` (sentencepiece_model.proto): pieces with scores, how the model was
+//! trained, and how text is normalized. Each field is used, or listed here as one that changes no token, or refused.
 
 /// A model as its file says it.
 #[derive(Debug, Clone, PartialEq)]

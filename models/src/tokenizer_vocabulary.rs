@@ -74,8 +74,8 @@ fn file(
     })
 }
 
-/// Byte-level BPE. Tokens such as `<|endoftext|>` are those of `special_tokens_map.json`, of `tokenizer_config.json` and
-/// of `added_tokens.json`, or those of GPT-2 where no such file is.
+/// Byte-level BPE. Tokens such as `<|endoftext|>` are those of `special_tokens_map.json`, of `tokenizer_config.json`
+/// and of `added_tokens.json`, or those of GPT-2 where no such file is.
 fn byte_level(path: &Path, bytes: &[u8]) -> Result<Value, String> {
     let vocabulary: Map<String, Value> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let merges = path.with_file_name(MERGES);

@@ -89,8 +89,8 @@ fn bases(
 /// [B, H, L]; +infinity for a row that sees nothing, and whose result is 0. `is_causal` lets position i see 0 to i,
 /// `window` only that number of last ones; row b of the batch sees its first `lengths[b]` keys. With `cap` scores
 /// become cap · tanh(score / cap). `mask` [B, H, L, S], where every extent may be 1, is of booleans that say which
-/// keys are seen, or of numbers that are added to scores; the logarithm is that of sums less the largest number of the row.
-/// Weights are dropped as by `dropout` of `dropout_p` and `generator`.
+/// keys are seen, or of numbers that are added to scores; the logarithm is that of sums less the largest number of the
+/// row. Weights are dropped as by `dropout` of `dropout_p` and `generator`.
 #[operator(executor = cpu, strided, no_grad = "the implementation that uses it has a gradient of its own")]
 pub mod attention {
     #[results(out, log_sums)]

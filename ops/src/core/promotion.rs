@@ -252,8 +252,8 @@ pub fn operands_in<const N: usize>(operands: [Operand<Tensor>; N], dtype: DType)
     })
 }
 
-/// `combine` of `input` and `alpha · other` in `dtype`. In f16 and bf16 numbers are rounded to the type, the product and
-/// the sum once together, as PyTorch does.
+/// `combine` of `input` and `alpha · other` in `dtype`. In f16 and bf16 numbers are rounded to the type, and the
+/// product and the sum once together, as PyTorch does.
 #[track_caller]
 pub fn with_scaled(
     [input, other]: [Operand<Tensor>; 2],

@@ -195,7 +195,7 @@ fn a_trained_checkpoint_is_not_lost() {
     let path = run(&options(folder.path(), 2)).checkpoint;
     let before = std::fs::read(&path).unwrap();
     // Before any work: that the data is not there is not yet known.
-    let anew = TrainOptions { data: vec!["/no/such/file.txt".into()], ..options(folder.path(), 1) };
+    let anew = TrainOptions { data: vec!["/no/such/file.txt".into()], warmup: 1, ..options(folder.path(), 1) };
     let message = complaint(&anew);
     assert!(message.starts_with(&path.display().to_string()), "{message}");
     assert!(message.contains("--resume") && message.contains("--overwrite"), "{message}");

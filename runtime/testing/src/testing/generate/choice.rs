@@ -101,8 +101,12 @@ pub(super) fn wanted(template: Template, dtype: DType, first: DType, device: boo
         Template::CotangentLinearity => dtype == DType::F64,
         _ if device => dtype == first,
         Template::Meta | Template::Consistency | Template::Bounds | Template::Checker | Template::Decomposition => true,
+        // Both types of 16 bits, which regions round in ways of their own.
+        Template::Bits => {
+            matches!(dtype, DType::F32 | DType::BF16 | DType::F16 | DType::I64 | DType::Bool) || dtype == first
+        }
         // One of each way to do arithmetic.
-        Template::Bits | Template::Layout | Template::Determinism | Template::Effects | Template::InPlace => {
+        Template::Layout | Template::Determinism | Template::Effects | Template::InPlace => {
             matches!(dtype, DType::F32 | DType::BF16 | DType::I64 | DType::Bool) || dtype == first
         }
         Template::Gradient => dtype.is_floating(),
