@@ -11,8 +11,8 @@ use crate::sentencepiece::{self, Algorithm, Piece, PieceKind, SentencePiece};
 
 /// The files that a folder's tokenizer may be in, the first one that is there.
 const FILES: [&str; 4] = ["tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"];
-/// Files of other tokenizers, which are refused where none of [`FILES`] is: those of T5 and ALBERT, XLM-R, Mistral, Qwen,
-/// OpenAI, and half of a byte-level BPE.
+/// Files of other tokenizers, which are refused where none of [`FILES`] is: those of T5 and ALBERT, XLM-R, Mistral,
+/// Qwen, OpenAI, and half of a byte-level BPE.
 const OTHERS: [&str; 7] = [
     "spiece.model",
     "sentencepiece.bpe.model",

@@ -46,9 +46,10 @@ unary_kernels! {
     tanh, tanh_by_sim, f64::tanh;
 }
 
-/// As [`unary_kernels!`], of two operands, of which one may be a number.
+/// As [`unary_kernels!`], of two operands, of which one may be a number: in f32 beside tensors of 16 bits where the
+/// operator says so of the operand (`accumulates`).
 macro_rules! binary_kernels {
-    ($($of:ident, $name:ident, $f:expr;)*) => {$(
+    ($($of:ident, $name:ident, $f:expr, $accumulates:expr;)*) => {$(
         #[implementation(of = fulgurite::ops::prims::$of, by = sim, in_place)]
         mod $name {
             fn checker(input: &Operand<TensorMeta>, other: &Operand<TensorMeta>) -> Claim {
@@ -61,7 +62,7 @@ macro_rules! binary_kernels {
                 other: &Operand<DeviceTensor>,
                 out: &DeviceTensor,
             ) -> Result<()> {
-                super::binary(plan, stringify!($of), $f, [input, other], out);
+                super::binary(plan, stringify!($of), ($f, $accumulates), [input, other], out);
                 Ok(())
             }
         }
@@ -69,7 +70,7 @@ macro_rules! binary_kernels {
 }
 
 binary_kernels! {
-    add, add_by_sim, |x, y| x + y;
-    div, div_by_sim, |x, y| x / y;
-    mul, mul_by_sim, |x, y| x * y;
+    add, add_by_sim, |x, y| x + y, [false, false];
+    div, div_by_sim, |x, y| x / y, [false, true];
+    mul, mul_by_sim, |x, y| x * y, [true, true];
 }

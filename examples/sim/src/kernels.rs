@@ -77,21 +77,24 @@ pub fn unary(plan: &mut Plan, name: &'static str, f: fn(f64) -> f64, input: &Dev
 }
 
 /// Writes down an elementwise kernel of two operands, of which a number stands for as many elements as the result has.
-/// It is rounded to the element type first, as the elements are.
+/// It is rounded to the element type first, as the elements are, or to the type of its arithmetic where it accumulates.
 pub fn binary(
     plan: &mut Plan,
     name: &'static str,
-    f: fn(f64, f64) -> f64,
+    (f, accumulates): (fn(f64, f64) -> f64, [bool; 2]),
     [left, right]: [&Operand<DeviceTensor>; 2],
     out: &DeviceTensor,
 ) {
     let (dtype, count) = (out.dtype(), out.meta.len());
     let inputs: Vec<Span> = [left, right].into_iter().filter_map(Operand::tensor).map(Span::from).collect();
-    let number = |operand: &Operand<DeviceTensor>| match operand {
+    let number = |operand: &Operand<DeviceTensor>, accumulates: bool| match operand {
         Operand::Tensor(_) => None,
-        Operand::Scalar(number) => Some(read(dtype, &written(dtype, &[number.to_f64()]))[0]),
+        Operand::Scalar(number) => {
+            let held = if accumulates { dtype.accumulator() } else { dtype };
+            Some(read(held, &written(held, &[number.to_f64()]))[0])
+        }
     };
-    let numbers = [number(left), number(right)];
+    let numbers = [number(left, accumulates[0]), number(right, accumulates[1])];
     launch(plan, name, &inputs, out, move |operands| {
         let mut tensors = operands.iter();
         let [left, right] = numbers.map(|number| match number {

@@ -126,12 +126,17 @@ struct Types {
     results: Vec<DType>,
 }
 
-/// Compares the types that pointers have in a kernel's source with those of the tensors that they are given.
+/// Compares the types that pointers have in a kernel's source with those of the tensors that they are given. A tensor
+/// that is given twice may replace an optional one that the kernel does not read, of any type.
 fn pointers(command: &Command, types: &Types) -> Check {
     let Command::Launch { source, kernel, parameters, .. } = command else { return Ok(()) };
     let declared = of_kernel(&source.text, &source.options, kernel);
     for (parameter, pointer) in parameters.iter().zip(declared) {
         let (Parameter::Address(address), Some(pointer)) = (parameter, pointer) else { continue };
+        let same = |other: &&Parameter| matches!(other, Parameter::Address(other) if other == address);
+        if parameters.iter().filter(same).count() > 1 {
+            continue;
+        }
         let (what, place, given) = match address.place {
             Place::Operand(n) => ("operand", n, types.operands.get(n as usize)),
             Place::Result(n) => ("result", n, types.results.get(n as usize)),
