@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use serde_json::Value;
+use tokenizers::Normalizer as _;
 
 use crate::durable;
 use crate::foreign_file;
@@ -62,6 +63,9 @@ impl TokenizerFile {
             return Err(in_file(&path, told));
         }
         let mut read = TokenizerFile::parse(&bytes).map_err(|error| in_file(&path, error))?;
+        if converted.is_some() {
+            check_kept(&read.tokenizer).map_err(|error| in_file(&path, error))?;
+        }
         let beside = |name: &str| Neighbour::open(path.with_file_name(name));
         let [config, generation, model] = BESIDE.map(beside);
         let config = config?;
@@ -94,6 +98,7 @@ impl TokenizerFile {
         let truncation = tokenizer.with_truncation(None).map(drop);
         truncation.map_err(|error| error.to_string())?;
         tokenizer.with_padding(None);
+        check_added(&tokenizer)?;
         let vocabulary = tokenizer.get_vocab(true).into_values().max().map_or(0, |largest| largest as usize + 1);
         if vocabulary == 0 {
             return Err("has no tokens".to_owned());
@@ -205,6 +210,37 @@ impl TokenizerFile {
 fn encoded(tokenizer: &tokenizers::Tokenizer, text: &str, processed: bool) -> Result<Vec<u32>, String> {
     let encoding = guarded(|| tokenizer.encode_fast(text, processed).map_err(|error| error.to_string()));
     Ok(encoding.flatten()?.get_ids().to_vec())
+}
+
+/// The added tokens that are looked for in normalized text, each with what its own text then is.
+fn normalized_tokens(tokenizer: &tokenizers::Tokenizer) -> Result<Vec<(String, String)>, String> {
+    let tokens = tokenizer.get_added_tokens_decoder().into_values().filter(|token| token.normalized);
+    let normalized = |content: String| {
+        let mut text = tokenizers::NormalizedString::from(content.as_str());
+        if let Some(normalizer) = tokenizer.get_normalizer() {
+            guarded(|| normalizer.normalize(&mut text).map_err(|error| error.to_string())).flatten()?;
+        }
+        Ok((content, text.get().to_owned()))
+    };
+    tokens.map(|token| normalized(token.content)).collect()
+}
+
+/// Refuses an added token that no text is left of: the crate finds it everywhere, until memory ends.
+fn check_added(tokenizer: &tokenizers::Tokenizer) -> Result<(), String> {
+    match normalized_tokens(tokenizer)?.into_iter().find(|(_, normalized)| normalized.is_empty()) {
+        Some((content, _)) => Err(format!("the added token {content:?} is empty once it is normalized")),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a piece of SentencePiece's that normalization would change, as the library does not.
+fn check_kept(tokenizer: &tokenizers::Tokenizer) -> Result<(), String> {
+    match normalized_tokens(tokenizer)?.into_iter().find(|(content, normalized)| content != normalized) {
+        Some((content, normalized)) => Err(format!(
+            "the user-defined piece {content:?} becomes {normalized:?} by the rules of normalization, which is not read"
+        )),
+        None => Ok(()),
+    }
 }
 
 /// What `f` returns; its panic as a message.

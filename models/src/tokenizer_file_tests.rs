@@ -221,7 +221,13 @@ fn damaged_files_are_errors_or_tokenizers() {
 #[test]
 fn vocabularies_of_other_files_give_the_tokens_of_their_own_libraries() {
     let expected: Value = serde_json::from_slice(&std::fs::read(golden("vocabularies.json")).unwrap()).unwrap();
-    for (name, begin, ends) in [("bpe", vec![1], vec![2]), ("unigram", vec![1], vec![2]), ("gpt2", vec![], vec![])] {
+    for (name, begin, ends) in [
+        ("bpe", vec![1], vec![2]),
+        ("unigram", vec![1], vec![2]),
+        ("unigram_bytes", vec![1], vec![2]),
+        ("runs", vec![1], vec![2]),
+        ("gpt2", vec![], vec![]),
+    ] {
         let tokenizer = TokenizerFile::load(&golden(name)).unwrap();
         let texts = list::<String>(&expected[name]["texts"]);
         let tokens = list::<Vec<u32>>(&expected[name]["tokens"]);
@@ -234,12 +240,14 @@ fn vocabularies_of_other_files_give_the_tokens_of_their_own_libraries() {
             }
         }
         assert_eq!((tokenizer.begin(), tokenizer.ends()), (&begin[..], &ends[..]), "{name}");
-        assert_eq!(tokenizer.vocabulary(), 400, "{name}");
+        assert_eq!(tokenizer.vocabulary() as u64, expected[name]["vocabulary"].as_u64().unwrap(), "{name}");
         // What goes with a checkpoint is a tokenizer.json that gives the same.
         let folder = tempfile::tempdir().unwrap();
         tokenizer.copy_to(folder.path(), false).unwrap();
         let copy = TokenizerFile::load(&folder.path().join(FILE)).unwrap();
-        assert_eq!(copy.encode(&texts[0], true).unwrap(), tokens[0], "{name}");
+        for (text, tokens) in texts.iter().zip(&tokens) {
+            assert_eq!(copy.encode(text, true).unwrap(), *tokens, "the copy of {name}: {text:?}");
+        }
     }
 }
 
@@ -257,4 +265,65 @@ fn vocabularies_that_are_not_read_are_named() {
     assert!(complain().contains("merges.txt': line 2 is not two tokens"), "{}", complain());
     write("tokenizer.model", b"\n\x09\n\x05<unk>");
     assert!(complain().contains("tokenizer.model': is cut short"), "{}", complain());
+}
+
+/// A piece of SentencePiece's message, of this kind.
+fn piece(text: &str, kind: u8) -> Vec<u8> {
+    let inner = [&[0x0A, text.len() as u8], text.as_bytes(), &[0x18, kind]].concat();
+    [&[0x0A, inner.len() as u8][..], &inner].concat()
+}
+
+/// A model of the unknown piece and others, with more fields behind them.
+fn model(pieces: &[(&str, u8)], more: &[u8]) -> Vec<u8> {
+    let others = pieces.iter().flat_map(|(text, kind)| piece(text, *kind));
+    piece("<unk>", 2).into_iter().chain(others).chain(more.iter().copied()).collect()
+}
+
+#[test]
+fn pieces_that_would_give_other_tokens_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let complain = |pieces: &[(&str, u8)], more: &[u8]| {
+        std::fs::write(folder.path().join("tokenizer.model"), model(pieces, more)).unwrap();
+        TokenizerFile::load(folder.path()).map(drop).unwrap_err().to_string()
+    };
+    for (pieces, expected) in [
+        (&[("", 1)][..], "piece 1 (\"\") is damaged: its text is empty"),
+        (&[("a", 1), ("b", 5)], "piece 2 (\"b\") is not used"),
+        (&[("a", 1), ("x", 3)], "piece 2 (\"x\") is of one character"),
+        (&[("a", 1), ("<0xg0>", 6)], "is damaged: a byte has the form <0x00>"),
+        // Of spaces at the end of a text nothing is left.
+        (&[("a", 1), ("▁▁", 4)], "the added token \"▁▁\" is empty once it is normalized"),
+        (&[("a", 1), ("b▁", 4)], "the user-defined piece \"b▁\" becomes \"b\" by the rules of normalization"),
+    ] {
+        let message = complain(pieces, &[]);
+        assert!(message.contains("tokenizer.model': ") && message.contains(expected), "{message}");
+    }
+    // BPE.
+    let long = "a".repeat(100);
+    assert!(complain(&[("a", 1), (&long, 1), ("b", 5)], &[0x12, 2, 0x18, 2]).contains("piece 3"));
+}
+
+/// The crate would find the token at every place of a text and end by memory.
+#[test]
+fn an_added_token_of_which_nothing_is_left_is_refused() {
+    let mut file: Value = serde_json::from_slice(&std::fs::read(golden("metaspace/tokenizer.json")).unwrap()).unwrap();
+    file["normalizer"] = json!({"type": "Strip", "strip_left": true, "strip_right": true});
+    let id = 440;
+    let token = json!({"id": id, "content": "  ", "special": false, "single_word": false, "lstrip": false,
+        "rstrip": false, "normalized": true});
+    file["added_tokens"].as_array_mut().unwrap().push(token);
+    let message = TokenizerFile::parse(file.to_string().as_bytes()).unwrap_err();
+    assert_eq!(message, "the added token \"  \" is empty once it is normalized");
+}
+
+#[test]
+fn files_of_other_tokenizers_are_refused_by_name() {
+    for name in
+        ["spiece.model", "sentencepiece.bpe.model", "tekken.json", "qwen.tiktoken", "encoder.json", "merges.txt"]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(name), "x").unwrap();
+        let message = TokenizerFile::load(folder.path()).unwrap_err().to_string();
+        assert!(message.contains(&format!("{name}': is a tokenizer's file that is not read")), "{message}");
+    }
 }

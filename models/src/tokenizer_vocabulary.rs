@@ -11,19 +11,37 @@ use crate::sentencepiece::{self, Algorithm, Piece, PieceKind, SentencePiece};
 
 /// The files that a folder's tokenizer may be in, the first one that is there.
 const FILES: [&str; 4] = ["tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"];
+/// Files of other tokenizers, which are refused where none of [`FILES`] is: those of T5 and ALBERT, XLM-R, Mistral,
+/// Qwen, OpenAI, and half of a byte-level BPE.
+const OTHERS: [&str; 7] = [
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tekken.json",
+    "qwen.tiktoken",
+    "tokenizer.tiktoken",
+    "encoder.json",
+    "merges.txt",
+];
 const MERGES: &str = "merges.txt";
 /// What SentencePiece writes for a space.
 const SPACE: &str = "▁";
+/// The longest piece of BPE whose merges are looked for, in bytes: there is one for each place in it. Published models
+/// have pieces of up to 100 bytes.
+const LONGEST_PIECE: usize = 256;
 
 /// The file of a folder's tokenizer, if it has one.
 pub(crate) fn in_folder(folder: &Path) -> Option<PathBuf> {
-    FILES.iter().map(|name| folder.join(name)).find(|path| path.is_file())
+    FILES.iter().chain(&OTHERS).map(|name| folder.join(name)).find(|path| path.is_file())
 }
 
 /// Whether the bytes are those of a vocabulary that [`converted`] reads, and not of a `tokenizer.json`.
 pub(crate) fn is_one(path: &Path, bytes: &[u8]) -> bool {
     let named = |name: &str| path.file_name().is_some_and(|own| own == name);
-    named("vocab.json") || named("vocab.txt") || named("tokenizer.model") || bytes.starts_with(b"\n\x0e\n\x05<unk>")
+    OTHERS.iter().any(|name| named(name))
+        || named("vocab.json")
+        || named("vocab.txt")
+        || named("tokenizer.model")
+        || bytes.starts_with(b"\n\x0e\n\x05<unk>")
 }
 
 /// The `tokenizer.json` that means the same as a vocabulary.
@@ -45,6 +63,12 @@ pub(crate) fn converted(path: &Path, bytes: &[u8]) -> Result<Converted, String> 
         return Err("is a vocabulary of WordPiece, which is not read: load it with transformers' AutoTokenizer and \
                     save it with save_pretrained, which writes a tokenizer.json"
             .into());
+    } else if OTHERS.iter().any(|name| named(name)) {
+        let files = FILES.join(", ");
+        return Err(format!(
+            "is a tokenizer's file that is not read, and none of {files} is beside it: load it with transformers' \
+             AutoTokenizer and save it with save_pretrained, which writes a tokenizer.json"
+        ));
     } else {
         let model = sentencepiece::parse(bytes)?;
         let end = usize::try_from(model.end).ok().filter(|end| *end < model.pieces.len());
@@ -135,37 +159,54 @@ fn of_sentencepiece(model: &SentencePiece) -> Result<Value, String> {
     }
     let known = |id: i64| usize::try_from(id).ok().filter(|id| *id < model.pieces.len());
     let unknown = known(model.unknown).ok_or("has no piece for what is unknown")?;
+    check_pieces(&model.pieces)?;
     let added_tokens = model.pieces.iter().enumerate().filter_map(|(id, piece)| match piece.kind {
         PieceKind::Control | PieceKind::Unknown => Some(added(id, &piece.text, true)),
+        // The library looks for these in the normalized text.
+        PieceKind::UserDefined => {
+            let mut token = added(id, &piece.text, false);
+            token["normalized"] = json!(true);
+            Some(token)
+        }
         _ => None,
     });
-    // Found in normalized text, before the algorithm splits what is left. As added tokens they would be found before it
-    // is normalized, and a dummy prefix would be put behind each.
-    let defined = model.pieces.iter().filter(|piece| piece.kind == PieceKind::UserDefined);
-    let splits: Vec<Value> = defined
-        .map(|piece| json!({ "type": "Split", "pattern": { "String": piece.text }, "behavior": "Isolated", "invert": false }))
-        .collect();
-    let has_defined = !splits.is_empty();
+    let replace = |pattern: &str, content: &str| {
+        let pattern = json!({ "Regex": pattern });
+        json!({ "type": "Replace", "pattern": pattern, "content": content })
+    };
     let mut normalizers = Vec::new();
     if !model.charsmap.is_empty() {
         let rules = base64::engine::general_purpose::STANDARD.encode(&model.charsmap);
         normalizers.push(json!({ "type": "Precompiled", "precompiled_charsmap": rules }));
     }
     if model.remove_extra_whitespaces {
-        normalizers.push(json!({ "type": "Strip", "strip_left": true, "strip_right": true }));
-        normalizers.push(json!({ "type": "Replace", "pattern": { "Regex": " {2,}" }, "content": " " }));
+        // Spaces alone: a line feed stays where no rule above makes a space of it.
+        normalizers.push(replace(r"\A +| +\z", ""));
+        normalizers.push(replace(" {2,}", " "));
     }
     if model.dummy_prefix {
-        normalizers.push(json!({ "type": "Prepend", "prepend": SPACE }));
+        let own = |piece: &&Piece| piece.kind == PieceKind::UserDefined;
+        let own: Vec<String> = model.pieces.iter().filter(own).map(|piece| escaped(&piece.text)).collect();
+        // The crate normalizes the user's pieces as it does a text. They get no prefix, and so a text that is such a
+        // piece as a whole gets none either.
+        normalizers.push(match own.is_empty() {
+            true => json!({ "type": "Prepend", "prepend": SPACE }),
+            false => replace(&format!(r"\A(?!(?:{})\z)(?=[\s\S])", own.join("|")), SPACE),
+        });
     }
     normalizers.push(json!({ "type": "Replace", "pattern": { "String": " " }, "content": SPACE }));
+    if model.remove_extra_whitespaces {
+        normalizers.push(replace(&format!(r"{SPACE}+\z"), ""));
+    }
     let mut decoders = vec![json!({ "type": "Replace", "pattern": { "String": SPACE }, "content": " " })];
     if model.byte_fallback {
         decoders.push(json!({ "type": "ByteFallback" }));
     }
     decoders.push(json!({ "type": "Fuse" }));
-    if model.dummy_prefix {
-        decoders.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
+    // The library's prefix, or all spaces where it keeps none of a text's own at the beginning.
+    let leading = if model.remove_extra_whitespaces { u32::MAX } else { u32::from(model.dummy_prefix) };
+    if leading > 0 {
+        decoders.push(json!({ "type": "Strip", "content": " ", "start": leading, "stop": 0 }));
     }
     let processor = known(model.begin).filter(|id| model.pieces[*id].kind == PieceKind::Control).map(|id| {
         let token = &model.pieces[id].text;
@@ -180,7 +221,7 @@ fn of_sentencepiece(model: &SentencePiece) -> Result<Value, String> {
         Algorithm::Bpe => json!({
             "type": "BPE", "dropout": null, "unk_token": model.pieces[unknown].text, "continuing_subword_prefix": null,
             "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": model.byte_fallback,
-            "vocab": ids, "merges": merges(&model.pieces, &ids), "ignore_merges": has_defined,
+            "vocab": ids, "merges": merges(&model.pieces, &ids)?,
         }),
         Algorithm::Unigram => json!({
             "type": "Unigram", "unk_id": unknown, "byte_fallback": model.byte_fallback,
@@ -188,17 +229,74 @@ fn of_sentencepiece(model: &SentencePiece) -> Result<Value, String> {
         }),
     };
     let sequence = |kind: &str, steps: Vec<Value>| json!({ "type": "Sequence", kind: steps });
+    let pre_tokenizer = match model.algorithm {
+        Algorithm::Bpe => Value::Null,
+        Algorithm::Unigram => apart(&model.pieces),
+    };
     let normalizer = sequence("normalizers", normalizers);
     let decoder = sequence("decoders", decoders);
-    let splits = if has_defined { sequence("pretokenizers", splits) } else { Value::Null };
-    Ok(file(added_tokens.collect(), normalizer, [splits, processor.unwrap_or_default(), decoder], inner))
+    Ok(file(added_tokens.collect(), normalizer, [pre_tokenizer, processor.unwrap_or_default(), decoder], inner))
+}
+
+/// Refuses pieces that the library and the crate do not treat alike.
+fn check_pieces(pieces: &[Piece]) -> Result<(), String> {
+    let hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'A'..=b'F').contains(&byte);
+    for (id, Piece { text, kind, .. }) in pieces.iter().enumerate() {
+        let wrong = match kind {
+            _ if text.is_empty() => "is damaged: its text is empty",
+            PieceKind::Unused => "is not used, which is not read",
+            PieceKind::Control if text.chars().count() == 1 => "is of one character, which would be found in text",
+            PieceKind::Byte => match text.as_bytes() {
+                [b'<', b'0', b'x', high, low, b'>'] if hexadecimal(*high) && hexadecimal(*low) => continue,
+                _ => "is damaged: a byte has the form <0x00>",
+            },
+            _ => continue,
+        };
+        return Err(format!("piece {id} ({text:?}) {wrong}"));
+    }
+    Ok(())
+}
+
+/// Splits text before the last character of what looks like a control piece, the unknown one, or a byte's. The library
+/// never finds these in text; the crate's unigram looks for all pieces.
+fn apart(pieces: &[Piece]) -> Value {
+    let mut patterns: Vec<String> = Vec::new();
+    for piece in pieces.iter().filter(|piece| matches!(piece.kind, PieceKind::Control | PieceKind::Unknown)) {
+        if let Some((at, _)) = piece.text.char_indices().next_back().filter(|(at, _)| *at > 0) {
+            let (start, last) = piece.text.split_at(at);
+            patterns.push(format!("(?<={}){}", escaped(start), escaped(last)));
+        }
+    }
+    if pieces.iter().any(|piece| piece.kind == PieceKind::Byte) {
+        patterns.push("(?<=<0x[0-9A-F]{2})>".to_owned());
+    }
+    if patterns.is_empty() {
+        return Value::Null;
+    }
+    let pattern = json!({ "Regex": patterns.join("|") });
+    json!({ "type": "Split", "pattern": pattern, "behavior": "MergedWithNext", "invert": false })
+}
+
+/// The regular expression of a text.
+fn escaped(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for character in text.chars() {
+        if r"\.+*?()|[]{}^$#&-~".contains(character) {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+    }
+    pattern
 }
 
 /// The merges of a BPE model, the first one first. Its file has scores of pieces alone: the pair that is merged is the
 /// one whose whole has the highest score.
-fn merges(pieces: &[Piece], ids: &HashMap<&str, usize>) -> Vec<Value> {
+fn merges(pieces: &[Piece], ids: &HashMap<&str, usize>) -> Result<Vec<Value>, String> {
     let mut found: Vec<(f32, usize, [usize; 2], [&str; 2])> = Vec::new();
     for (id, piece) in pieces.iter().enumerate().filter(|(_, piece)| piece.kind == PieceKind::Normal) {
+        if piece.text.len() > LONGEST_PIECE {
+            return Err(format!("piece {id} has {} bytes, expected at most {LONGEST_PIECE}", piece.text.len()));
+        }
         for (at, _) in piece.text.char_indices().skip(1) {
             let (left, right) = piece.text.split_at(at);
             if let (Some(first), Some(second)) = (ids.get(left), ids.get(right)) {
@@ -207,5 +305,5 @@ fn merges(pieces: &[Piece], ids: &HashMap<&str, usize>) -> Vec<Value> {
         }
     }
     found.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| (a.1, a.2).cmp(&(b.1, b.2))));
-    found.into_iter().map(|(_, _, _, pair)| json!(pair)).collect()
+    Ok(found.into_iter().map(|(_, _, _, pair)| json!(pair)).collect())
 }

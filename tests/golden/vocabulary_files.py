@@ -1,5 +1,5 @@
-"""Writes tokenizer_files/{bpe,unigram,gpt2}: small vocabularies as SentencePiece and GPT-2 store them, and the tokens
-that their own libraries give some texts. Needs sentencepiece and tokenizers.
+"""Writes tokenizer_files/{bpe,unigram,unigram_bytes,runs,gpt2}: small vocabularies as SentencePiece and GPT-2 store
+them, and the tokens that their own libraries give some texts. Needs sentencepiece and tokenizers.
 
     python3 tests/golden/vocabulary_files.py TEXT
 """
@@ -22,7 +22,10 @@ TEXTS = [
     "ﬁne ½ ｗｉｄｅ",
     "<s> is no token in text </s>",
     "tab\tand trailing space ",
+    "a\n\n\nb    c",
 ]
+# Of SentencePiece: the user's pieces, and what looks like pieces that are not looked for in text.
+OWN = ["said <|user|> twice", "<|user|>start", "end <|user|> ", "a<unk>b <0x41> </s>", "▁ and ▁▁"]
 
 source = pathlib.Path(sys.argv[1]).read_text()[:60000]
 expected = {}
@@ -31,22 +34,32 @@ for name, options in {
     "bpe": dict(model_type="bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False),
     # As the library has it by default.
     "unigram": dict(model_type="unigram"),
+    "unigram_bytes": dict(
+        model_type="unigram", byte_fallback=True, normalization_rule_name="identity", vocab_size=700,
+        control_symbols=["<pad>", "[CLS]"],
+    ),
+    # As Gemma has it.
+    "runs": dict(
+        model_type="bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
+        add_dummy_prefix=False, vocab_size=700, user_defined_symbols=["<|user|>", "▁▁", "▁▁▁", "\n\n"],
+    ),
 }.items():
     folder = FOLDER / name
     folder.mkdir(parents=True, exist_ok=True)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(source.split("\n")),
         model_writer=(folder / "tokenizer.model").open("wb"),
-        vocab_size=400,
-        character_coverage=1.0,
-        user_defined_symbols=["<|user|>"],
-        num_threads=1,
-        **options,
+        **(dict(vocab_size=400, character_coverage=1.0, user_defined_symbols=["<|user|>"], num_threads=1) | options),
     )
     model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
-    texts = [text for text in TEXTS if "<s>" not in text] + ["said <|user|> twice"]
+    texts = TEXTS + OWN
     tokens = [model.encode(text) for text in texts]
-    expected[name] = {"texts": texts, "tokens": tokens, "decoded": [model.decode(ids) for ids in tokens]}
+    expected[name] = {
+        "vocabulary": model.vocab_size(),
+        "texts": texts,
+        "tokens": tokens,
+        "decoded": [model.decode(ids) for ids in tokens],
+    }
 
 folder = FOLDER / "gpt2"
 folder.mkdir(parents=True, exist_ok=True)
@@ -55,5 +68,10 @@ trained.train_from_iterator(source.split("\n"), vocab_size=400, special_tokens=[
 trained.save_model(str(folder))
 gpt2 = ByteLevelBPETokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"))
 tokens = [gpt2.encode(text).ids for text in TEXTS]
-expected["gpt2"] = {"texts": TEXTS, "tokens": tokens, "decoded": [gpt2.decode(ids) for ids in tokens]}
+expected["gpt2"] = {
+    "vocabulary": 400,
+    "texts": TEXTS,
+    "tokens": tokens,
+    "decoded": [gpt2.decode(ids) for ids in tokens],
+}
 (FOLDER / "vocabularies.json").write_text(json.dumps(expected, indent=1) + "\n")
