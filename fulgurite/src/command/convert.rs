@@ -106,7 +106,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let tokenizer = match (&arguments.tokenizer, to) {
         (Some(name), _) => Tokenizer::open(name).map_err(|error| failed(&error))?,
-        (None, Format::Checkpoint) => loaded.named_tokenizer().map_err(|error| failed(&error))?,
+        (None, Format::Checkpoint) => loaded.tokenizer().map_err(|error| failed(&error))?,
         // No other format says.
         (None, _) => Tokenizer::bytes(),
     };

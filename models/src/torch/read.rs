@@ -115,13 +115,14 @@ fn inner<'a>(made: &'a Made, items: &'a [(Id, Id)]) -> Result<Option<&'a [(Id, I
     });
     let (of_models, others): (Vec<_>, Vec<_>) = named.partition(|(name, _)| INNER.contains(name));
     let Some((chosen, tensors)) = of_models.first() else { return Ok(None) };
-    let names = |items: &[(Id, Id)]| -> Vec<&'a str> {
+    // Names as they are in the model: averages of the weights may be wrapped where the weights are not.
+    let names = |items: &[(Id, Id)]| -> Vec<String> {
         let tensors = items.iter().filter(|(_, value)| matches!(made.objects[*value], Object::Tensor { .. }));
         let texts = tensors.filter_map(|(key, _)| match &made.objects[*key] {
-            Object::Text(name) => Some(name.as_str()),
+            Object::Text(name) => Some((name.as_str(), ())),
             _ => None,
         });
-        texts.collect()
+        unwrapped(texts.collect()).map_or_else(|name| vec![name], |names| names.into_keys().collect())
     };
     let own = names(tensors);
     // Averages of the weights, for example.

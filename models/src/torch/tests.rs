@@ -238,6 +238,7 @@ fn what_may_be_meant_by_two_names_is_refused() {
     for (file, both) in [
         (nested(&[("state_dict", &["a"]), ("model", &["a"])]), ["state_dict", "model"]),
         (nested(&[("ema", &["a"]), ("model", &["a", "b"])]), ["model", "ema"]),
+        (nested(&[("model", &["a", "b"]), ("ema", &["module.a"])]), ["model", "ema"]),
     ] {
         let message = names(&file).unwrap_err().to_string();
         assert!(message.starts_with(&format!("holds tensors as {:?} and as {:?}", both[0], both[1])), "{message}");
