@@ -37,6 +37,9 @@ rows        fulgurite-tests   executors       ^adding_rows::                    
 transposed  fulgurite-tests   programs        ^turned_operands::                 4
 cotangents  fulgurite-tests   declared        ^vjp_calls::.*cotangents           4
 ordinals    fulgurite-tests   programs        ^device_ordinals::                 4
+decoding    fulgurite-tests   models          ^decoding::.*cuda                  2
+bf16        fulgurite-tests   models          ^bf16_true::.*(cuda|device)        2
+lists       fulgurite-tests   programs        ^lists::                           4
 END
 }
 
@@ -57,7 +60,8 @@ build() {
     cargo build --profile "$profile" -p fulgurite
     cp "target/$([ "$profile" = dev ] && echo debug || echo "$profile")/fulgurite" "$folder/fulgurite"
     strip "$folder/fulgurite"
-    git describe --always --dirty >"$folder/commit"
+    # With the time: logs are of one build.
+    { git describe --always --dirty; date +%s; } | paste -sd' ' >"$folder/commit"
     ls -l "$folder"
 }
 
@@ -103,6 +107,8 @@ prepared() {
     mkdir -p "${LOGS:-$folder/logs}"
     logs=$(cd "${LOGS:-$folder/logs}" && pwd)
     rm -f "$logs/mistakes"
+    cmp -s "$folder/commit" "$logs/commit" || rm -f "$logs"/*.done "$logs"/*.log
+    [ ! -e "$folder/commit" ] || cp "$folder/commit" "$logs/commit"
     # Paths of golden vectors and snapshots are those of the crate.
     cd tests
     jobs_of "$@" >"$logs/jobs"
@@ -124,7 +130,7 @@ run() {
         mv "$logs/$1.running" "$logs/$1.log"
     }
     while read -r job binary threads; do
-        [ ! -e "$logs/$job.done" ] || continue
+        [ ! -e "$logs/$job.done" ] && [ -s "$logs/$job.names" ] || continue
         while [ "$(jobs -rp | wc -l)" -ge "$together" ]; do wait -n || true; done
         left=$((most - (SECONDS - begun)))
         [ "$left" -gt 5 ] || break
