@@ -2,14 +2,13 @@
 
 #[cfg(unix)]
 use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// How many things at a time are named; further ones are not.
 const SLOTS: usize = 64;
 
-/// What is being done: the bytes of a leaked text and their number, or null.
-static TEXTS: [AtomicPtr<u8>; SLOTS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; SLOTS];
-static LENGTHS: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
+/// What is being done: leaked texts, or null.
+static TEXTS: [AtomicPtr<&'static str>; SLOTS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; SLOTS];
 
 /// Work with a name, until it is dropped.
 #[derive(Debug)]
@@ -18,7 +17,6 @@ pub struct Doing(Option<usize>);
 impl Drop for Doing {
     fn drop(&mut self) {
         if let Some(slot) = self.0 {
-            LENGTHS[slot].store(0, Ordering::Release);
             TEXTS[slot].store(std::ptr::null_mut(), Ordering::Release);
         }
     }
@@ -32,13 +30,9 @@ pub fn doing(what: &str) -> Doing {
         static INSTALLED: Once = Once::new();
         INSTALLED.call_once(signals::install);
     }
-    let text = String::leak(what.to_owned());
-    // The slot is taken, and its length is 0 until the text is there: a signal finds no text meanwhile.
-    let taken = std::ptr::dangling_mut::<u8>();
+    let text: *mut &'static str = Box::leak(Box::new(&*String::leak(what.to_owned())));
     for (slot, kept) in TEXTS.iter().enumerate() {
-        if kept.compare_exchange(std::ptr::null_mut(), taken, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-            kept.store(text.as_mut_ptr(), Ordering::Release);
-            LENGTHS[slot].store(text.len(), Ordering::Release);
+        if kept.compare_exchange(std::ptr::null_mut(), text, Ordering::Release, Ordering::Relaxed).is_ok() {
             return Doing(Some(slot));
         }
     }
@@ -47,7 +41,7 @@ pub fn doing(what: &str) -> Doing {
 
 #[cfg(unix)]
 mod signals {
-    use super::{LENGTHS, SLOTS, TEXTS};
+    use super::TEXTS;
     use std::cell::UnsafeCell;
     use std::mem::MaybeUninit;
     use std::sync::atomic::Ordering;
@@ -70,8 +64,8 @@ mod signals {
     pub fn install() {
         for (i, (signal, _)) in SIGNALS.iter().enumerate() {
             // SAFETY: a zeroed `sigaction` is one without flags and with an empty mask. The handler only calls
-            // functions that are safe in one. `call_once` makes this the only writer, and the handler of a signal reads its own
-            // element, which is written before the handler is installed.
+            // functions that are safe in one. `call_once` makes this the only writer, and the handler of a signal reads
+            // its own element, which is written before the handler is installed.
             unsafe {
                 let before = (*BEFORE.0.get())[i].as_mut_ptr();
                 if libc::sigaction(*signal, std::ptr::null(), before) != 0 {
@@ -87,24 +81,28 @@ mod signals {
         }
     }
 
-    extern "C" fn handle(signal: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
         let Some(i) = SIGNALS.iter().position(|(known, _)| *known == signal) else { return };
         say(b"killed by ");
         say(SIGNALS[i].1.as_bytes());
         say(b" while running:");
-        for slot in 0..SLOTS {
-            let text = TEXTS[slot].load(Ordering::Acquire);
-            let length = LENGTHS[slot].load(Ordering::Acquire);
-            if !text.is_null() && length > 0 {
+        for text in &TEXTS {
+            // SAFETY: the pointer is null, or one to a text that is never freed.
+            if let Some(text) = unsafe { text.load(Ordering::Acquire).as_ref() } {
                 say(b"\n  ");
-                // SAFETY: texts are leaked, and the length is stored after the text that it belongs to.
-                say(unsafe { std::slice::from_raw_parts(text, length) });
+                say(text.as_bytes());
             }
         }
         say(b"\n");
         // SAFETY: `install` wrote the element before this handler could be called. The instruction that faulted runs
         // again and meets the handler of before, and so does an abort, which raises its signal once more.
         unsafe { libc::sigaction(signal, (*BEFORE.0.get())[i].as_ptr(), std::ptr::null_mut()) };
+        // SAFETY: the system gives the handler what is known of the signal. One that another process sent does not come
+        // again by itself.
+        if unsafe { (*info).si_code } <= 0 {
+            // SAFETY: `raise` may be called in a handler; the signal is delivered when the handler returns.
+            unsafe { libc::raise(signal) };
+        }
     }
 
     fn say(bytes: &[u8]) {

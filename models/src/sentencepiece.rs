@@ -10,7 +10,6 @@ pub(crate) struct SentencePiece {
     pub algorithm: Algorithm,
     /// Whether a character that no piece has becomes the pieces of its bytes.
     pub byte_fallback: bool,
-    pub unknown: i64,
     pub begin: i64,
     pub end: i64,
     /// The rules of normalization in the library's compiled form; empty for none.
@@ -126,7 +125,6 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<SentencePiece, String> {
         pieces: Vec::new(),
         algorithm: Algorithm::Unigram,
         byte_fallback: false,
-        unknown: 0,
         begin: 1,
         end: 2,
         charsmap: Vec::new(),
@@ -206,7 +204,6 @@ fn trainer(message: &[u8], model: &mut SentencePiece) -> Result<(), String> {
                 return Err("has treat_whitespace_as_suffix, which is not read".into());
             }
             35 => model.byte_fallback = flag(name, number, &value)?,
-            40 => model.unknown = id(number, &value)?,
             41 => model.begin = id(number, &value)?,
             42 => model.end = id(number, &value)?,
             // What the vocabulary was made of, and how.
@@ -255,7 +252,7 @@ mod tests {
         assert_eq!(model.pieces[1], Piece { text: "▁a".into(), score: -1.5, kind: PieceKind::Normal });
         assert_eq!((model.pieces[0].kind, model.algorithm), (PieceKind::Control, Algorithm::Bpe));
         assert!(model.byte_fallback && !model.dummy_prefix && !model.remove_extra_whitespaces);
-        assert_eq!((model.unknown, model.begin), (0, -1));
+        assert_eq!(model.begin, -1);
         for length in 1..bytes.len() {
             // A cut between two fields leaves a smaller message.
             let _ = parse(&bytes[..length]);

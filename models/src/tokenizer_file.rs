@@ -99,6 +99,7 @@ impl TokenizerFile {
         truncation.map_err(|error| error.to_string())?;
         tokenizer.with_padding(None);
         check_added(&tokenizer)?;
+        check_ids(&tokenizer, bytes)?;
         let vocabulary = tokenizer.get_vocab(true).into_values().max().map_or(0, |largest| largest as usize + 1);
         if vocabulary == 0 {
             return Err("has no tokens".to_owned());
@@ -223,6 +224,30 @@ fn normalized_tokens(tokenizer: &tokenizers::Tokenizer) -> Result<Vec<(String, S
         Ok((content, text.get().to_owned()))
     };
     tokens.map(|token| normalized(token.content)).collect()
+}
+
+/// Refuses added tokens that the crate gives other ids than the file: it numbers them behind the vocabulary.
+fn check_ids(tokenizer: &tokenizers::Tokenizer, bytes: &[u8]) -> Result<(), String> {
+    #[derive(serde::Deserialize)]
+    struct Added {
+        id: u32,
+        content: String,
+    }
+    #[derive(serde::Deserialize)]
+    struct File {
+        #[serde(default)]
+        added_tokens: Vec<Added>,
+    }
+    let file: File = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    for Added { id, content } in file.added_tokens {
+        let given = tokenizer.token_to_id(&content);
+        if given != Some(id) {
+            return Err(format!(
+                "the added token {content:?} has the id {id}, expected {given:?}: ids may have no gaps"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses an added token that no text is left of: the crate finds it everywhere, until memory ends.

@@ -23,6 +23,8 @@ const OTHERS: [&str; 7] = [
     "merges.txt",
 ];
 const MERGES: &str = "merges.txt";
+/// The special token of GPT-2.
+const END_OF_TEXT: &str = "<|endoftext|>";
 /// What SentencePiece writes for a space.
 const SPACE: &str = "▁";
 /// The longest piece of BPE whose merges are looked for, in bytes: there is one for each place in it. Published models
@@ -71,7 +73,8 @@ pub(crate) fn converted(path: &Path, bytes: &[u8]) -> Result<Converted, String> 
         ));
     } else {
         let model = sentencepiece::parse(bytes)?;
-        let end = usize::try_from(model.end).ok().filter(|end| *end < model.pieces.len());
+        let control = |end: &usize| model.pieces.get(*end).is_some_and(|piece| piece.kind == PieceKind::Control);
+        let end = usize::try_from(model.end).ok().filter(control);
         (of_sentencepiece(&model)?, end.and_then(|end| u32::try_from(end).ok()))
     };
     let json = serde_json::to_vec(&file).map_err(|error| error.to_string())?;
@@ -121,6 +124,15 @@ fn byte_level(path: &Path, bytes: &[u8]) -> Result<Value, String> {
     };
     let [config, map, more] =
         [beside("tokenizer_config.json")?, beside("special_tokens_map.json")?, beside("added_tokens.json")?];
+    match config.get("tokenizer_class").and_then(Value::as_str) {
+        None | Some("GPT2Tokenizer" | "GPT2TokenizerFast") => {}
+        Some(other) => {
+            return Err(format!(
+                "is the vocabulary of a {other}, expected a GPT2Tokenizer's: load it with transformers' AutoTokenizer \
+                 and save it with save_pretrained, which writes a tokenizer.json"
+            ));
+        }
+    }
     let content = |value: &Value| value.as_str().or_else(|| value.get("content")?.as_str()).map(str::to_owned);
     let named = ["bos_token", "eos_token", "unk_token", "pad_token"];
     let mut special: Vec<String> = Vec::new();
@@ -129,13 +141,25 @@ fn byte_level(path: &Path, bytes: &[u8]) -> Result<Value, String> {
         let additional = file.get("additional_special_tokens").and_then(Value::as_array);
         special.extend(additional.into_iter().flatten().filter_map(content));
     }
-    if special.is_empty() {
-        special.push("<|endoftext|>".to_owned());
+    let mut more: Map<String, Value> = more.as_object().cloned().unwrap_or_default();
+    // The same tokens by their ids, in files of newer versions.
+    for (id, token) in config.get("added_tokens_decoder").and_then(Value::as_object).into_iter().flatten() {
+        let known = id.parse::<u64>().ok().zip(content(token));
+        let (id, text) = known.ok_or_else(|| format!("tokenizer_config.json: the added token {id:?} is {token}"))?;
+        if token.get("special").and_then(Value::as_bool).unwrap_or(false) {
+            special.push(text.clone());
+        }
+        more.insert(text, id.into());
     }
-    let more: Map<String, Value> = more.as_object().cloned().unwrap_or_default();
-    let id = |token: &str| vocabulary.get(token).or_else(|| more.get(token)).and_then(Value::as_u64);
-    let mut tokens: Vec<(u64, String, bool)> =
-        special.iter().filter_map(|token| Some((id(token)?, token.clone(), true))).collect();
+    let id = |token: &str| more.get(token).or_else(|| vocabulary.get(token)).and_then(Value::as_u64);
+    if special.is_empty() && id(END_OF_TEXT).is_some() {
+        special.push(END_OF_TEXT.to_owned());
+    }
+    let mut tokens: Vec<(u64, String, bool)> = Vec::new();
+    for token in &special {
+        let id = id(token).ok_or_else(|| format!("has no id for the special token {token:?}"))?;
+        tokens.push((id, token.clone(), true));
+    }
     for (token, value) in &more {
         let id = value.as_u64().ok_or_else(|| format!("added_tokens.json: {token:?} has the id {value}"))?;
         tokens.push((id, token.clone(), special.contains(token)));
@@ -158,7 +182,8 @@ fn of_sentencepiece(model: &SentencePiece) -> Result<Value, String> {
         return Err("is damaged: two pieces have the same text".into());
     }
     let known = |id: i64| usize::try_from(id).ok().filter(|id| *id < model.pieces.len());
-    let unknown = known(model.unknown).ok_or("has no piece for what is unknown")?;
+    let unknown = model.pieces.iter().position(|piece| piece.kind == PieceKind::Unknown);
+    let unknown = unknown.ok_or("has no piece for what is unknown")?;
     check_pieces(&model.pieces)?;
     let added_tokens = model.pieces.iter().enumerate().filter_map(|(id, piece)| match piece.kind {
         PieceKind::Control | PieceKind::Unknown => Some(added(id, &piece.text, true)),

@@ -15,6 +15,8 @@ use super::instruction as op;
 const LONGEST: usize = 4 << 20;
 /// The most values. A tensor has about 15 of them.
 const MOST_VALUES: usize = 1 << 20;
+/// The most properties of a tensor, and attributes of a dictionary; each is looked at once for each that has them.
+const MOST_PROPERTIES: usize = 8;
 /// The most dimensions of a tensor.
 const MOST_DIMENSIONS: usize = 64;
 
@@ -409,6 +411,9 @@ impl Machine<'_> {
         let Object::Dict(attributes) = &self.objects[attributes] else {
             return Err(format!("a dictionary's attributes are {}", self.objects[attributes].words()));
         };
+        if attributes.len() > MOST_PROPERTIES {
+            return Err(format!("a dictionary has {} attributes, of which '_metadata' is read", attributes.len()));
+        }
         for (name, _) in attributes {
             let name = self.text_of(*name)?;
             if name != "_metadata" {
@@ -425,6 +430,9 @@ impl Machine<'_> {
             Some(Object::Dict(items)) => items,
             Some(other) => return Err(format!("a tensor's seventh argument is {}", other.words())),
         };
+        if items.len() > MOST_PROPERTIES {
+            return Err(format!("a tensor has {} properties, expected 'neg' and 'conj'", items.len()));
+        }
         let mut negative = false;
         for (name, value) in items {
             match (self.text_of(*name)?, &self.objects[*value]) {
