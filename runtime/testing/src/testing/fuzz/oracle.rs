@@ -15,7 +15,7 @@ use fulgurite_kernels::scalar::{ScalarNode, ScalarOp};
 use super::case::work;
 use super::noise::{MOVES, Noise, moved_operands, nearly, run_alike};
 use super::terms::of_floats;
-use crate::argument::{Arg, map_arguments};
+use crate::argument::{Arg, Attribute, map_arguments};
 use crate::array::Array;
 use crate::elementwise::as_rounded;
 use crate::reference::ReferenceTensor;
@@ -282,6 +282,8 @@ fn call(
         _ => run(&plain)?,
     };
     ensure!(results.len() == symbol.results.len(), "{}: its reference gives {} results", def.name, results.len());
+    // In one of two runs that are moved the opposite ways.
+    let cancels = noise.is_far() && matches!(noise, Noise::Moved { down: true, .. }) && adds(block, symbol);
     let rounded = results.into_iter().zip(&symbol.results).map(|(result, id)| {
         let dtype = block.meta(*id).dtype();
         match dtype {
@@ -298,7 +300,10 @@ fn call(
                     _ if moves => nearly(noise.moved(*v, unit, random), dtype),
                     _ => round_to(*v, dtype),
                 };
-                let floats = result.floats().iter().map(one).collect();
+                let mut floats: Vec<f64> = result.floats().iter().map(one).collect();
+                if cancels {
+                    cancelled(&mut floats, &plain, unit);
+                }
                 of_floats(dtype, result.shape(), floats)
             }
         }
@@ -306,11 +311,42 @@ fn call(
     Ok(rounded.collect())
 }
 
+/// Whether a symbol adds or subtracts elements.
+fn adds(block: &Block, symbol: &BoundSymbol) -> bool {
+    applies(block, symbol, |op| matches!(op, ScalarOp::Add | ScalarOp::Sub))
+}
+
+/// Makes those sums zero that roundings of their terms may make zero: runs that are moved never meet zero exactly, as
+/// rounded numbers may, and an operator that asks whether a number is zero would seem certain.
+fn cancelled(sums: &mut [f64], operands: &[Arg<ReferenceTensor>], unit: f64) {
+    let mut largest = vec![0.0_f64; sums.len()];
+    for operand in operands {
+        match operand {
+            Arg::Tensor(tensor) if tensor.dtype().is_floating() && tensor.floats().len() == sums.len() => {
+                largest.iter_mut().zip(tensor.floats()).for_each(|(most, term)| *most = most.max(term.abs()));
+            }
+            Arg::Attribute(Attribute::Scalar(number)) => {
+                largest.iter_mut().for_each(|most| *most = most.max(number.to_f64().abs()));
+            }
+            _ => {}
+        }
+    }
+    for (sum, most) in sums.iter_mut().zip(largest) {
+        if sum.abs() <= 2.0 * MOVES * unit * most {
+            *sum = 0.0;
+        }
+    }
+}
+
+fn applies(block: &Block, symbol: &BoundSymbol, wanted: fn(&ScalarOp) -> bool) -> bool {
+    let scalar = symbol.operator().and_then(|def| Arithmetic::of(def).scalar);
+    let node = |node: &ScalarNode| matches!(node, ScalarNode::Apply(op, _) if wanted(op));
+    scalar.is_some_and(|rule| rule(&block.argument_metas(symbol)).0.nodes.iter().any(node))
+}
+
 /// Whether a symbol asks which elements of two tensors are equal.
 fn tells_equal(block: &Block, symbol: &BoundSymbol) -> bool {
-    let scalar = symbol.operator().and_then(|def| Arithmetic::of(def).scalar);
-    let equal = |node: &ScalarNode| matches!(node, ScalarNode::Apply(ScalarOp::Eq | ScalarOp::Ne, _));
-    scalar.is_some_and(|rule| rule(&block.argument_metas(symbol)).0.nodes.iter().any(equal))
+    applies(block, symbol, |op| matches!(op, ScalarOp::Eq | ScalarOp::Ne))
 }
 
 /// Two operands, the second with the elements of the first where these are as near as roundings may bring them: runs
@@ -395,6 +431,16 @@ pub(super) fn about_same(got: &[Array], expected: &[Array], coarsest: DType) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sums_that_roundings_may_make_zero_are_zero() {
+        let floats = ndarray::ArrayD::from_shape_vec(vec![3], vec![-0.999_999_97, -0.5, 1e-9]).unwrap();
+        let terms = Arg::Tensor(ReferenceTensor::from_floats(DType::F32, floats));
+        let one = Arg::Attribute(Attribute::Scalar(crate::argument::Scalar::Float(1.0)));
+        let mut sums = [3e-8, 0.5, 1.0];
+        cancelled(&mut sums, &[one, terms], DType::F32.epsilon());
+        assert_eq!(sums, [0.0, 0.5, 1.0]);
+    }
 
     #[test]
     fn numbers_that_roundings_may_make_equal_are_brought_together() {
