@@ -29,9 +29,9 @@ pub struct Scores<'a> {
     /// `[batch, groups, keys, width]`; `groups` divides `heads`, whose first `heads / groups` read the first group.
     pub key: TensorRef<'a>,
     /// Booleans `[batch, heads, queries, keys]` that say which keys are seen, or numbers of f32, bf16 or f16 that are
-    /// added to scores in f32; every extent may be 1 instead. Then the largest number of a key that the query sees is subtracted
-    /// from the sums. That changes no weight, and logarithms of sums keep their digits where all numbers of a row are
-    /// far below 0. The sums round the scores: where all numbers are the least of f32, all weights are equal.
+    /// added to scores in f32; every extent may be 1 instead. Then the largest number of a key that the query sees is
+    /// subtracted from the sums. That changes no weight, and logarithms of sums keep their digits where all numbers of
+    /// a row are far below 0. The sums round the scores: where all numbers are the least of f32, all weights are equal.
     pub mask: Option<TensorRef<'a>>,
     /// How many keys each of the batch sees, integers `[batch]`.
     pub lengths: Option<TensorRef<'a>>,

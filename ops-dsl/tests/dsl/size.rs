@@ -14,8 +14,8 @@ const MOST: usize = 60;
 const PARAMETERS: usize = 8;
 /// The most lines of a row of a table.
 const MOST_OF_ROW: usize = 6;
-/// The lines more of a row whose operands accumulate: its parameters are of other kinds than those of the table, so that
-/// it describes them itself.
+/// The lines more of a row whose operands accumulate: its parameters are of other kinds than those of the table, so it
+/// describes them itself.
 const OF_OWN_PARAMETERS: usize = 10;
 
 /// `#[operator(settings)] pub mod name { ... }`, or the inside of `operators! { ... }`.

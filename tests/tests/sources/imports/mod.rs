@@ -1,5 +1,5 @@
-//! Files of a crate form floors: each needs files of lower floors alone. `cargo test -p fulgurite-tests --test sources -- imports::
-//! --nocapture` draws them.
+//! Files of a crate form floors: each needs files of lower floors alone. They are drawn by
+//! `cargo test -p fulgurite-tests --test sources -- imports:: --nocapture`.
 
 mod drawing;
 mod floors;
