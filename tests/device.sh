@@ -39,7 +39,7 @@ cotangents  fulgurite-tests   declared        ^vjp_calls::.*cotangents          
 ordinals    fulgurite-tests   programs        ^device_ordinals::                 4
 decoding    fulgurite-tests   models          ^decoding::.*cuda                  2
 bf16        fulgurite-tests   models          ^bf16_true::.*(cuda|device)        2
-lists       fulgurite-tests   programs        ^lists::                           4
+lists       fulgurite-tests   programs        ^lists::lists_give_the_bits        4
 END
 }
 

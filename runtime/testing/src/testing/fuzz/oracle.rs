@@ -331,8 +331,8 @@ fn cancelled(sums: &mut [f64], operands: &[Arg<ReferenceTensor>], unit: f64) {
             _ => {}
         }
     }
-    // Terms may have been moved several times on the way. In 16 bits that much is most of a number, so there a sum within
-    // two roundings of its terms is zero.
+    // Terms may have been moved several times on the way. In 16 bits that much is most of a number, so there a sum
+    // within two roundings of its terms is zero.
     let roundings = if unit < 1e-5 { 8.0 * MOVES } else { 2.0 };
     for (sum, most) in sums.iter_mut().zip(largest) {
         if sum.abs() <= roundings * unit * most {
