@@ -242,8 +242,9 @@ fn check_ids(tokenizer: &tokenizers::Tokenizer, bytes: &[u8]) -> Result<(), Stri
     for Added { id, content } in file.added_tokens {
         let given = tokenizer.token_to_id(&content);
         if given != Some(id) {
+            let given = given.map_or("none".to_owned(), |given| given.to_string());
             return Err(format!(
-                "the added token {content:?} has the id {id}, expected {given:?}: ids may have no gaps"
+                "the added token {content:?} has the id {id}, expected {given}, the next one behind the vocabulary"
             ));
         }
     }
