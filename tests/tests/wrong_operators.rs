@@ -373,6 +373,21 @@ fn has_nvrtc() -> bool {
     found.is_ok()
 }
 
+/// Their code has pointers of eight bytes, as right code has. No compiler is needed.
+#[test]
+fn kernels_whose_pointers_have_other_types() {
+    must_catch(
+        "wrong::wide_input",
+        Template::Sources,
+        "takes 'const double* input', which is a pointer to f64; it is given operand 0 of f32",
+    );
+    must_catch(
+        "wrong::wide_result",
+        Template::Sources,
+        "takes 'double* out', which is a pointer to f64; it is given result 0 of f32",
+    );
+}
+
 #[test]
 fn kernels_that_do_not_fit_their_launches() {
     if !has_nvrtc() {

@@ -341,6 +341,52 @@ pub mod narrow_bind {
     }
 }
 
+/// `2 · input` by a kernel whose operands are of f64.
+#[operator(executor = wrong_cuda, name = "wrong::wide_input", dtypes(f32), no_grad = "of no interest here")]
+pub mod wide_input {
+    fn wide_input(input: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        plan.source(SourceText::new("twice.cu", super::TWICE.replace("const float*", "const double*")));
+        plan.launch("twice", LaunchShape::linear(1, 256), binds![input, out, out.meta.len() as u64])
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        elementwise(input, |x| x + x)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8])));
+    }
+}
+
+/// `2 · input` by a kernel whose results are of f64.
+#[operator(executor = wrong_cuda, name = "wrong::wide_result", dtypes(f32), no_grad = "of no interest here")]
+pub mod wide_result {
+    fn wide_result(input: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn plan(plan: &mut Plan, input: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
+        plan.source(SourceText::new("twice.cu", super::TWICE.replace("float* out", "double* out")));
+        plan.launch("twice", LaunchShape::linear(1, 256), binds![input, out, out.meta.len() as u64])
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        elementwise(input, |x| x + x)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8])));
+    }
+}
+
 /// `2 · input` by a source that does not compile.
 #[operator(executor = wrong_cuda, name = "wrong::broken_source", dtypes(f32), no_grad = "of no interest here")]
 pub mod broken_source {
