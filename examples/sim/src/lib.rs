@@ -15,5 +15,5 @@ pub mod library;
 pub mod stream;
 
 fulgurite::operator_files! {
-    executor, matmul, reductions,
+    executor, geglu, matmul, reductions,
 }
