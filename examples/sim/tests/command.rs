@@ -50,6 +50,36 @@ fn declarations_for_this_kind_of_device_are_written_as_they_are_compiled_here() 
     assert!(find_implementation("relu", "sim").unwrap().kernel.plan.is_some());
 }
 
+/// `tests/declared/main.rs` compiles them.
+#[test]
+fn the_crate_of_a_kind_of_device_is_written_as_it_is_compiled_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = run(folder.path(), &["ops", "new", "--device-kind", "npu"]);
+    assert!(said.contains("cargo test --test suite, in npu"), "{said}");
+    let written = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/written/npu");
+    let files = [
+        "src/code.rs",
+        "src/error.rs",
+        "src/executor.rs",
+        "src/kernels.rs",
+        "src/kind.rs",
+        "src/lib.rs",
+        "src/main.rs",
+        "src/stream.rs",
+        "tests/generated.rs",
+        "tests/suite.rs",
+    ];
+    for file in files {
+        let [found, expected] =
+            [folder.path().join("npu"), written.clone()].map(|root| std::fs::read_to_string(root.join(file)).unwrap());
+        assert_eq!(found, expected, "{file}");
+    }
+    let manifest = std::fs::read_to_string(folder.path().join("npu/Cargo.toml")).unwrap();
+    for line in ["name = \"npu\"", "linkme = \"0.3\"", "thiserror = \"2\"", "name = \"suite\""] {
+        assert!(manifest.contains(line), "{line}: {manifest}");
+    }
+}
+
 #[test]
 fn programs_are_profiled_and_measured_on_this_kind_of_device() {
     let folder = tempfile::tempdir().unwrap();

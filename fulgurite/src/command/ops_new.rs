@@ -1,6 +1,7 @@
 //! `ops new`.
 
 mod crate_files;
+mod device_kind;
 mod implementation;
 mod kind;
 mod known;
@@ -34,6 +35,7 @@ command knows the crate's own declarations.
 
 Examples:
   fulgurite ops new --crate my_operators
+  fulgurite ops new --device-kind npu
   fulgurite ops new reglu --path ops/src/nn/reglu.rs
   fulgurite ops new softshrink --torch nn.functional.softshrink
   fulgurite ops new fast --executor
@@ -43,13 +45,18 @@ Examples:
   fulgurite ops new sum_of_negatives --rewrite")]
 pub struct Arguments {
     /// The name: a Rust identifier in lower case.
-    #[arg(value_parser = identifier, required_unless_present = "crate_folder")]
+    #[arg(value_parser = identifier, required_unless_present_any = ["crate_folder", "device_kind"])]
     name: Option<String>,
     /// The folder of a new crate of the same name: Cargo.toml, src/lib.rs, src/main.rs,
     /// tests/generated.rs.
     #[arg(long = "crate", value_name = "FOLDER", id = "crate_folder",
         conflicts_with_all = ["name", "path", "torch", "kind", "device"])]
     crate_folder: Option<PathBuf>,
+    /// The folder of a new crate that brings a kind of device of the same name: a device in memory of the host,
+    /// to be replaced by a driver's calls, with an executor, a kernel, and the tests of every operator on it.
+    #[arg(long, value_name = "FOLDER",
+        conflicts_with_all = ["name", "path", "torch", "kind", "device", "crate_folder"])]
+    device_kind: Option<PathBuf>,
     /// The file to write; the default is NAME.rs in the current folder. Missing folders are created.
     #[arg(long, value_name = "FILE")]
     path: Option<PathBuf>,
@@ -146,6 +153,9 @@ fn find(name: &str) -> Option<String> {
 pub fn run(arguments: &Arguments) -> Outcome {
     if let Some(folder) = &arguments.crate_folder {
         return crate_files::write_all(folder);
+    }
+    if let Some(folder) = &arguments.device_kind {
+        return device_kind::write_all(folder);
     }
     let Some(name) = &arguments.name else { return Err(Failed("say what it is called".into())) };
     let path = arguments.path.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.rs")));

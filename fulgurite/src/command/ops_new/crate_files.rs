@@ -80,21 +80,30 @@ pub(super) fn test_file(name: &str) -> String {
     TESTS.replace("CRATE", name)
 }
 
-/// Writes the crate whose folder is `folder`, and whose name is the folder's.
+/// The manifest of a crate, with more dependencies and test targets than each crate has.
+pub(super) fn manifest(dependencies: &str, targets: &str) -> String {
+    let facade = "fulgurite = { path = \"FULGURITE\" }\n";
+    MANIFEST.replace(facade, &format!("{facade}{dependencies}")).replace("TARGET", &format!("{TEST_TARGET}{targets}"))
+}
+
+/// Writes a crate of operators.
 pub(super) fn write_all(folder: &Path) -> Outcome {
+    let manifest = manifest("", "");
+    let files = [("Cargo.toml", manifest.as_str()), ("src/lib.rs", LIBRARY)];
+    write(folder, &files)?;
+    let folder = folder.display();
+    say!("its first operator: cargo run -- ops new NAME --path src/NAME.rs, in {folder}; then cargo test")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the files of the crate whose folder is `folder`, and whose name is the folder's, with a command and a test
+/// target: the name, which takes the place of CRATE in them.
+pub(super) fn write(folder: &Path, own: &[(&str, &str)]) -> Result<String, Failed> {
     let absolute = std::path::absolute(folder).map_err(|error| Failed::file(folder, error))?;
     let name = absolute.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let name = identifier(&name)
         .map_err(|message| Failed::file(folder, format!("its name becomes the crate's: {message}")))?;
-    // Where the library of this command was built: the crate needs the same one.
-    let facade = env!("CARGO_MANIFEST_DIR");
-    let manifest = MANIFEST.replace("TARGET", TEST_TARGET).replace("FULGURITE", facade);
-    let files = [
-        ("Cargo.toml", manifest.as_str()),
-        ("src/lib.rs", LIBRARY),
-        ("src/main.rs", COMMAND),
-        ("tests/generated.rs", TESTS),
-    ];
+    let files = [own, &[("src/main.rs", COMMAND), ("tests/generated.rs", TESTS)]].concat();
     if let Some((there, _)) = files.iter().find(|(file, _)| folder.join(file).exists()) {
         return Err(Failed::file(&folder.join(there), "is there already; nothing was written"));
     }
@@ -102,12 +111,13 @@ pub(super) fn write_all(folder: &Path) -> Outcome {
         let inner = folder.join(inner);
         std::fs::create_dir_all(&inner).map_err(|error| Failed::file(&inner, error))?;
     }
+    // Where the library of this command was built: the crate needs the same one.
+    let facade = env!("CARGO_MANIFEST_DIR");
     for (file, text) in files {
-        write_new(&folder.join(file), &text.replace("CRATE", &name))?;
+        write_new(&folder.join(file), &text.replace("CRATE", &name).replace("FULGURITE", facade))?;
     }
     if !Path::new(facade).join("Cargo.toml").is_file() {
         say!("{facade} is not there any more: write in Cargo.toml where the library is")?;
     }
-    say!("its first operator: cargo run -- ops new NAME --path src/NAME.rs, in {}; then cargo test", folder.display())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(name)
 }

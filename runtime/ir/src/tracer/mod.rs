@@ -22,6 +22,7 @@ use tensor::POISON;
 
 pub mod calls;
 mod checkpoint;
+mod decomposed;
 mod draws;
 mod gradient;
 mod handle;
@@ -32,6 +33,7 @@ mod tensor;
 pub use calls::call_role;
 pub use calls::{accumulate, call, full_like, zeros_like};
 pub use checkpoint::checkpoint;
+pub use decomposed::decomposed;
 pub use draws::{Draws, within_rule};
 pub use gradient::{value_and_grad, value_and_grad_aux, wants_gradient};
 pub use rewriting::recomputed;
@@ -65,6 +67,8 @@ struct Tracer {
     stack: Vec<Builder>,
     /// An error made while nothing was being traced; the next trace of this thread returns it.
     pending: Option<Error>,
+    /// How many scopes of [`decomposed`] are open.
+    decomposed: usize,
 }
 
 /// How many traces were begun, on all threads.
@@ -298,6 +302,7 @@ fn add_call(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>, place: Place
     });
     let Some((values, metas)) = resolved else { return poisoned_results(def) };
     match infer(def, &metas) {
+        Ok((_, Some(body))) if decomposed::is_asked_for() => decomposed::append_body(def, &values, &body, place),
         Ok((results, body)) => append(
             BoundSymbol {
                 callee: Callee::Operator(def),
