@@ -73,10 +73,10 @@ const KNOWN: [(&str, usize, &str); 51] = [
     ("models/src/training_data.rs", 1, NAMED),
     ("models/src/weight_files.rs", 1, NAMED),
     ("runtime/run/src/choices/file.rs", 1, NAMED),
-    ("runtime/testing/src/testing/golden.rs", 2, SOURCES),
-    ("runtime/testing/src/testing/registry.rs", 1, SOURCES),
-    ("runtime/testing/src/testing/run.rs", 1, SOURCES),
-    ("runtime/testing/src/testing/snapshot.rs", 2, SOURCES),
+    ("runtime/testing/src/golden.rs", 2, SOURCES),
+    ("runtime/testing/src/registry.rs", 1, SOURCES),
+    ("runtime/testing/src/run.rs", 1, SOURCES),
+    ("runtime/testing/src/snapshot.rs", 2, SOURCES),
 ];
 
 /// Rust files of the workspace, without those of tests.
