@@ -9,6 +9,7 @@ pub mod caches;
 pub mod crash;
 pub mod cuda;
 pub mod dtype;
+pub mod durable;
 pub mod elements;
 pub mod elementwise;
 mod extents;
