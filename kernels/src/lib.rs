@@ -25,6 +25,7 @@ pub mod matmul;
 pub mod order;
 mod parallel;
 pub mod philox;
+mod product;
 pub mod reduce;
 pub mod regular_file;
 pub mod row;
