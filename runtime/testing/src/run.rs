@@ -23,7 +23,7 @@ pub fn main() -> ExitCode {
 
 /// Runs the generated tests of one operator, rewrite or other owner of tests in this process, but for snapshots and
 /// PyTorch's vectors, which are files of a package: how many of them passed. For what a running program
-/// [registers](crate::registration).
+/// [registers](fulgurite_compile::registration).
 ///
 /// # Errors
 /// What fails, by cause; that there is no such test.
