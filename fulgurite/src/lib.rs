@@ -1,9 +1,9 @@
 //! Fulgurite: a tensor compiler for the people who write operators and kernels.
 //!
 //! This crate is all that an author of operators depends on. It has the runtime at its root ([`jit`](jit()),
-//! [`Tensor`], [`Array`], traces, transforms), the macros that declare operators, the operator library in [`ops`] and its
-//! executors in [`executors`]. Models are the crate `fulgurite-models`, the command is `fulgurite-command`. Expansions of the macros say `::fulgurite::...`, so that a crate which
-//! names this one can declare operators:
+//! [`Tensor`], [`Array`], traces, transforms), the macros that declare operators, the operator library in [`ops`] and
+//! its executors in [`executors`]. Models are the crate `fulgurite-models`, the command is `fulgurite-command`.
+//! Expansions of the macros say `::fulgurite::...`, so that a crate which names this one can declare operators:
 //!
 //! ```
 //! use fulgurite::prelude::*;
