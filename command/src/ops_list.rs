@@ -130,7 +130,6 @@ struct RewriteRow {
     line: u32,
 }
 
-/// Lists rewrites.
 fn list_rewrites(arguments: &Arguments) -> Outcome {
     let filter = arguments.filter.as_deref().unwrap_or("").to_lowercase();
     let all = rewrites();

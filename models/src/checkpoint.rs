@@ -260,7 +260,6 @@ impl CheckpointError {
     }
 }
 
-/// The metadata's JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Metadata<State> {

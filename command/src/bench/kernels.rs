@@ -16,7 +16,6 @@ use super::rows::Work;
 
 /// Runs before those that count: the first ones compile kernels, choose algorithms, record a graph, and replay it.
 const WARM_UP: usize = 3;
-/// Runs that count.
 const RUNS: usize = 11;
 
 /// The figures of a row that is a program; `None` for one that is not.

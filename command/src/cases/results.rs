@@ -32,7 +32,6 @@ const MOST_NAMED: usize = 12;
 /// What is left after the last report, and is written over by the next.
 const END: &str = "\n]\n";
 
-/// A tensor's description.
 struct Entry {
     key: String,
     dtype: DType,

@@ -85,7 +85,6 @@ fn parameters(of: &OperatorDef, types: [&str; 5], unused: impl Fn(&str) -> bool)
     operands.chain(outputs).collect::<Vec<_>>().join(", ")
 }
 
-/// A host kernel.
 fn cpu(of: &OperatorDef) -> String {
     let types = ["TensorRef", "Option<TensorRef>", "&[TensorRef]", "&mut TensorMut", "&mut [TensorMut]"];
     format!(

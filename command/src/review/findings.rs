@@ -47,7 +47,7 @@ fn costs(comparison: &Comparison) -> Vec<Finding> {
     found
 }
 
-/// Streams and transforms.
+/// Findings about the streams of lines and the transforms of a program.
 fn of_plan(before: &Trace, after: &Trace, comparison: &Comparison) -> Vec<Finding> {
     let mut found = Vec::new();
     let moved = comparison.counts().rescheduled;

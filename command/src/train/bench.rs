@@ -19,7 +19,6 @@ use crate::cases::write_whole;
 /// The JSON of a bench.
 #[derive(Serialize)]
 struct Written<'a> {
-    /// The command line.
     command: String,
     version: &'static str,
     build: &'static str,
@@ -31,7 +30,7 @@ struct Written<'a> {
     warm_up: u64,
     /// Steps that were to be timed.
     asked: u64,
-    /// Steps that were.
+    /// Steps that were timed.
     timed: usize,
     /// Whether an interruption ended it before that.
     interrupted: bool,

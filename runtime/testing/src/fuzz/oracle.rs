@@ -32,7 +32,6 @@ use crate::transforms::decompose::decompose;
 /// An element that moves by more than this part of its size, or of one, is left out.
 const JUMP: f64 = 0.1;
 
-/// An expected result.
 struct Expected {
     dtype: DType,
     shape: Vec<usize>,
