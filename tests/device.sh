@@ -57,7 +57,7 @@ build() {
     take fulgurite-tests generated
     # Several rows may be of one binary.
     table | awk '{ print $2, $3 }' | sort -u | while read -r package binary; do take "$package" "$binary" </dev/null; done
-    cargo build --profile "$profile" -p fulgurite
+    cargo build --profile "$profile" -p fulgurite-command
     cp "target/$([ "$profile" = dev ] && echo debug || echo "$profile")/fulgurite" "$folder/fulgurite"
     strip "$folder/fulgurite"
     # With the time: logs are of one build.

@@ -56,7 +56,7 @@ impl Drawing {
         let Drawing { file, peers, fields } = self;
         let rows = [own, &peers].concat();
         let picture = svg(heading, &panels(&rows, &fields));
-        fulgurite_models::durable::write(Path::new(&file), picture.as_bytes())
+        fulgurite_kernels::durable::write(Path::new(&file), picture.as_bytes())
             .map_err(|error| Error::File { path: file.clone(), message: error.to_string() })?;
         eprintln!("{file}");
         Ok(())

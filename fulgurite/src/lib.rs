@@ -1,9 +1,9 @@
 //! Fulgurite: a tensor compiler for the people who write operators and kernels.
 //!
-//! This crate is all that a user depends on. It has the runtime at its root ([`jit`](jit()), [`Tensor`], [`Array`],
-//! traces, transforms), the macros that declare operators, the operator library in [`ops`], its executors in
-//! [`executors`] and the models in [`models`]. Expansions of the macros say `::fulgurite::...`, so that a crate which
-//! names this one can declare operators:
+//! This crate is all that an author of operators depends on. It has the runtime at its root ([`jit`](jit()),
+//! [`Tensor`], [`Array`], traces, transforms), the macros that declare operators, the operator library in [`ops`] and
+//! its executors in [`executors`]. Models are the crate `fulgurite-models`, the command is `fulgurite-command`.
+//! Expansions of the macros say `::fulgurite::...`, so that a crate which names this one can declare operators:
 //!
 //! ```
 //! use fulgurite::prelude::*;
@@ -29,15 +29,9 @@
 // What the macros need must be found at `::fulgurite`, in this crate's own tests as well.
 extern crate self as fulgurite;
 
-#[cfg(feature = "command")]
-mod cases;
-#[cfg(feature = "command")]
-pub mod command;
-
 #[cfg(feature = "notebook")]
 pub mod notebook;
 
-pub use fulgurite_models as models;
 // Naming these crates is also what links their operators and executors into a program.
 pub use fulgurite_executors as executors;
 pub use fulgurite_ops as ops;
@@ -47,9 +41,6 @@ pub use fulgurite_runtime::*;
 /// How this library was built: `"release"`, or `"debug"` with assertions and the verifier after every transform, which
 /// makes compilation slower. Times of a debug build say nothing about a release build.
 pub const BUILD: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
-
-/// Buffers, strided views and the building blocks that host kernels are written with.
-pub use fulgurite_runtime::rules::fulgurite_kernels as kernels;
 
 #[doc(hidden)]
 pub use fulgurite_runtime::__private;

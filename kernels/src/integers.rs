@@ -1,7 +1,7 @@
 //! Products of integer matrices: blocked, packed and threaded. Sums wrap, so that their order does not matter.
 
-use crate::matmul::Product;
 use crate::parallel::{Shared, for_ranges};
+use crate::product::Product;
 use crate::vector::multiversion;
 
 /// Rows of a panel of the left operand: sums of so many rows are held in registers.

@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use fulgurite_kernels::DType;
+use fulgurite_kernels::durable;
 use serde::{Deserialize, Serialize};
 
 use crate::batches::BatchPosition;
 use crate::config::ConfigError;
-use crate::durable;
 use crate::host_tensor::HostTensor;
 use crate::kept;
 use crate::model::Model;
@@ -260,7 +260,6 @@ impl CheckpointError {
     }
 }
 
-/// The metadata's JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Metadata<State> {

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use fulgurite_kernels::DType;
+use fulgurite_kernels::durable;
 use serde_json::Value;
 
 use crate::config::{ConfigError, GptConfig, Parameter};
-use crate::durable;
 use crate::foreign_file;
 use crate::gpt2_config_file;
 use crate::host_tensor::HostTensor;

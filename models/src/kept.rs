@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::durable;
+use fulgurite_kernels::durable;
 
 /// The name of the newest checkpoint.
 pub(crate) const NEWEST: &str = "checkpoint.safetensors";

@@ -21,7 +21,6 @@ pub mod decode;
 pub mod decoder;
 pub mod documents;
 pub mod dropout;
-pub mod durable;
 mod foreign_file;
 pub mod generate;
 pub mod gpt2;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use fulgurite_runtime::compile::{Choose, Options};
 use fulgurite_runtime::device::find_kind;
-use fulgurite_runtime::executor::{ExecutorDef, executors};
+use fulgurite_runtime::executor::{ExecutorDef, rounded_to};
 use fulgurite_runtime::operator::nearest;
 use fulgurite_runtime::precision::Precision as ExecutorPrecision;
 use fulgurite_runtime::{DType, Device, Result};
@@ -127,13 +127,10 @@ fn rounds(executor: &&'static ExecutorDef) -> bool {
     executor.precision == ExecutorPrecision::Tf32
 }
 
-/// `list` with products of f32 rounded to TF32 (10 bits of fraction): the executors of that precision come before the
-/// others, if they come in one package with an executor of the list (`tf32` with `cublaslt`, `flash_tf32` with
-/// `flash`). Without such an executor the list is unchanged.
+/// `list` with products of f32 rounded to TF32 (10 bits of fraction), where executors that come with those of the list
+/// do that.
 fn rounded_to_tf32(list: &[&'static ExecutorDef]) -> Vec<&'static ExecutorDef> {
-    let comes_with = |executor: &&'static ExecutorDef| list.iter().any(|own| own.package == executor.package);
-    let first = executors().into_iter().filter(|executor| rounds(executor) && comes_with(executor));
-    first.chain(list.iter().copied().filter(|executor| !rounds(executor))).collect()
+    rounded_to(ExecutorPrecision::Tf32, list)
 }
 
 #[cfg(test)]

@@ -43,7 +43,6 @@ pub(crate) enum PieceKind {
     Byte,
 }
 
-/// A field's value.
 enum Field<'a> {
     Number(u64),
     Fixed32(u32),

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use fulgurite_kernels::durable;
 use serde_json::Value;
 
-use crate::durable;
 use crate::tokenizer_error::TokenizerError;
 
 /// Files of tokenizers, and the one that says where generation ends.

@@ -5,10 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use fulgurite_kernels::durable;
 use serde_json::Value;
 use tokenizers::Normalizer as _;
 
-use crate::durable;
 use crate::foreign_file;
 use crate::tokenizer_error::TokenizerError;
 use crate::tokenizer_vocabulary as vocabulary;

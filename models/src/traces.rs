@@ -1,6 +1,6 @@
 //! The traces of a model at every stage, without weights: for `fulgurite trace show gpt2`, snapshots and measurements.
 
-use fulgurite_runtime::compile::{Options, Programs, Stage, split_stages, stages};
+use fulgurite_runtime::compile::{Options, Stage, stages};
 use fulgurite_runtime::jit::{Names, trace};
 use fulgurite_runtime::trace::Trace;
 use fulgurite_runtime::tree::Tree;
@@ -14,6 +14,8 @@ use crate::model::Model;
 use crate::parameter_list::Parameters;
 use crate::parameters::copied;
 use crate::step::{BatchTensors, StepScalars, TrainState, train_step};
+
+pub use fulgurite_runtime::compile::loss_programs;
 
 fn meta(shape: &[usize], dtype: DType) -> TensorMeta {
     TensorMeta::new(shape, dtype, Device::CPU)
@@ -47,15 +49,6 @@ pub fn loss_trace(config: &dyn Model, dtype: DType, [rows, context]: [usize; 2])
         config.loss(&params, batch.tokens, batch.targets, &Dropout::none())
     })?;
     Ok(trace)
-}
-
-/// The loss of a batch and its gradients with respect to all parameters as two programs: `loss` is [`loss_trace`]'s, on
-/// whatever target. The backward program takes the loss's cotangent.
-pub fn loss_programs(loss: Trace, options: &Options) -> Result<Programs> {
-    let block = &loss.block;
-    let parameters = (0..block.parameters.len()).filter(|i| block.meta(block.parameters[*i]).dtype().is_floating());
-    let parameters: Vec<usize> = parameters.collect();
-    split_stages(loss, &parameters, &[0], options)
 }
 
 /// As [`step_trace`], in f32.

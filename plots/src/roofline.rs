@@ -18,7 +18,6 @@ const ROW: f64 = 19.0;
 const ROWS: usize = 20;
 /// Letters of a name in the list.
 const NAME: usize = 32;
-/// Colours of groups.
 const COLOURS: usize = 7;
 
 /// One symbol in a roofline.

@@ -22,10 +22,15 @@ pub use fulgurite_ir::{
 pub use fulgurite_ir::{attribute_enum, binds, refuse_unless, require, source_files};
 pub use fulgurite_run::{choices, compile, jit, program};
 
+/// Buffers, strided views and the building blocks that host kernels are written with.
+pub use fulgurite_ir::rules::fulgurite_kernels as kernels;
+
 #[cfg(not(feature = "testing"))]
 pub use fulgurite_ir::testing;
 #[cfg(feature = "testing")]
-pub use fulgurite_testing::{main_of_crate, testing};
+pub use fulgurite_testing as testing;
+#[cfg(feature = "testing")]
+pub use fulgurite_testing::main_of_crate;
 
 #[doc(hidden)]
 pub use fulgurite_ir::{

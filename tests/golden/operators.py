@@ -4,7 +4,7 @@
     python tests/golden/operators.py CASES [--out FOLDER]  # writes operators.json and operators.safetensors.gz, here by default
 
 Needs torch (CPU) and safetensors. The same cases and the same PyTorch give the same files, byte for byte. What is written is
-described in runtime/testing/src/testing/golden.rs, which reads it.
+described in runtime/testing/src/golden.rs, which reads it.
 
 A case:
 

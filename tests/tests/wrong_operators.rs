@@ -367,7 +367,7 @@ fn a_decomposition_that_calls_itself() {
 
 /// Whether kernels can be compiled here; where they must be, they can.
 fn has_nvrtc() -> bool {
-    let found = fulgurite_runtime::rules::fulgurite_kernels::cuda::nvrtc::version();
+    let found = fulgurite_runtime::kernels::cuda::nvrtc::version();
     let required = std::env::var("FULGURITE_REQUIRE_NVRTC").is_ok_and(|value| value == "1");
     assert!(found.is_ok() || !required, "{found:?}");
     found.is_ok()

@@ -153,7 +153,7 @@ fn main() -> Result<()> {
         for (name, mut profile) in [("prompt", prompt), ("token", profile)] {
             println!("{name}: {profile}");
             let file = file.replace(".json", &format!("_{name}.json"));
-            fulgurite_models::durable::write(std::path::Path::new(&file), profile.to_chrome_trace().as_bytes())
+            fulgurite_kernels::durable::write(std::path::Path::new(&file), profile.to_chrome_trace().as_bytes())
                 .map_err(|error| Error::File { path: file.clone(), message: error.to_string() })?;
             profile.spans.sort_by_key(|span| std::cmp::Reverse(span.time));
             for span in profile.spans.iter().take(12) {

@@ -85,7 +85,7 @@ impl Asked {
 fn write(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<()> {
     let mut bytes = Vec::new();
     TensorFile::write(&BTreeMap::new(), tensors, &mut bytes).map_err(|error| file_error(path, error))?;
-    fulgurite_models::durable::write(path, &bytes).map_err(|error| file_error(path, error))
+    fulgurite_kernels::durable::write(path, &bytes).map_err(|error| file_error(path, error))
 }
 
 /// Writes what all start from.
@@ -282,7 +282,7 @@ fn main() -> Result<ExitCode> {
     }
     let path = asked.folder.join("results.json");
     let text = serde_json::to_string_pretty(&all).map_err(|error| wrong("results", error))?;
-    fulgurite_models::durable::write(&path, text.as_bytes()).map_err(|error| file_error(&path, error))?;
+    fulgurite_kernels::durable::write(&path, text.as_bytes()).map_err(|error| file_error(&path, error))?;
     println!("\nresults: {}", path.display());
     for failure in &failures {
         eprintln!("error: {failure}");

@@ -4,3 +4,4 @@
 //! static, so all cells must share it: they link this library, which contains it, and no copies of it.
 
 pub use fulgurite;
+pub use fulgurite_models as models;

@@ -4,5 +4,5 @@
 use fulgurite_example_sim as _;
 
 fn main() -> std::process::ExitCode {
-    fulgurite::command::main()
+    fulgurite_command::main()
 }

@@ -6,15 +6,15 @@ use std::sync::Mutex;
 use fulgurite::compile::Options;
 use fulgurite::device::{DeviceState, HostTime};
 use fulgurite::jit::{Bound, Jit};
-use fulgurite::models::GptConfig;
-use fulgurite::models::checkpoint::OptimizerSettings;
-use fulgurite::models::step::{BatchTensors, Guard, StepScalars, TrainState, guarded_step};
-use fulgurite::models::train::{initial_parameters, step_scalars, zeros};
 use fulgurite::ops::prelude::*;
 use fulgurite::registration::Transform;
 use fulgurite::tree::Tree;
 use fulgurite::{Array, DType, Device, Result, Tensor, jit};
 use fulgurite_example_sim as _;
+use fulgurite_models::GptConfig;
+use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::step::{BatchTensors, Guard, StepScalars, TrainState, guarded_step};
+use fulgurite_models::train::{initial_parameters, step_scalars, zeros};
 
 /// Arrays of the state.
 const ARRAYS: usize = 5;
@@ -390,7 +390,7 @@ fn a_training_step_is_bound() {
             params: initial_parameters(&config, 3).unwrap(),
             exp_avg: moments(),
             exp_avg_sq: moments(),
-            copies: fulgurite::models::Parameters::none(),
+            copies: fulgurite_models::Parameters::none(),
         }
     };
     let others = |number: u64| {

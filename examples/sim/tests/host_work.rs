@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use fulgurite::compile::Options;
 use fulgurite::device::{DeviceState, HostTime, Uploader};
-use fulgurite::models::batches::{Batches, Order};
-use fulgurite::models::train::batch_arrays;
 use fulgurite::program::RunCounts;
 use fulgurite::{Array, DType, Device, Tensor, jit};
 use fulgurite_example_sim::kind::EVENTS;
+use fulgurite_models::batches::{Batches, Order};
+use fulgurite_models::train::batch_arrays;
 
 /// Counts what each thread allocates.
 struct Counting;

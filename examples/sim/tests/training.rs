@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fulgurite::compile::Options;
-use fulgurite::models::train::{Cause, TrainError, TrainOptions, TrainReport, train};
-use fulgurite::models::{Family, Logits};
 use fulgurite::registration::Transform;
 use fulgurite::{Array, DType, Device, Error};
 use fulgurite_example_sim as _;
+use fulgurite_models::train::{Cause, TrainError, TrainOptions, TrainReport, train};
+use fulgurite_models::{Family, Logits};
 
 /// A device of its own for each test: a timeline has all that its device does.
 const DEVICES: [u32; 2] = [0, 1];

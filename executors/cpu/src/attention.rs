@@ -4,10 +4,8 @@
 
 use fulgurite_ops_macros::{implementation, operator};
 use fulgurite_runtime::executor::Claim;
-use fulgurite_runtime::rules::fulgurite_kernels::access::read_i64;
-use fulgurite_runtime::rules::fulgurite_kernels::attention::{
-    Dropped, Scores, attention_backward as backward, attention_forward,
-};
+use fulgurite_runtime::kernels::access::read_i64;
+use fulgurite_runtime::kernels::attention::{Dropped, Scores, attention_backward as backward, attention_forward};
 use fulgurite_runtime::rules::{ArrayD, Failure, IxDyn, Result, TensorRef};
 use fulgurite_runtime::tracer::wants_gradient;
 use fulgurite_runtime::{DType, Tensor, TensorMeta, refuse_unless};

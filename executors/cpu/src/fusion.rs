@@ -3,9 +3,9 @@
 use fulgurite_runtime::arithmetic::Arithmetic;
 use fulgurite_runtime::executor::HostKernel;
 use fulgurite_runtime::fuel::Fuel;
+use fulgurite_runtime::kernels::fused::{FusedKernel, OutputLayout};
+use fulgurite_runtime::kernels::scalar::ScalarNode;
 use fulgurite_runtime::operator::RuleSet;
-use fulgurite_runtime::rules::fulgurite_kernels::fused::{FusedKernel, OutputLayout};
-use fulgurite_runtime::rules::fulgurite_kernels::scalar::ScalarNode;
 use fulgurite_runtime::rules::*;
 use fulgurite_runtime::strided::Strided;
 use fulgurite_runtime::trace::{Block, BoundSymbol};

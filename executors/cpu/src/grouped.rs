@@ -4,10 +4,10 @@ use std::ptr::copy_nonoverlapping;
 
 use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::Failure;
-use fulgurite_runtime::rules::fulgurite_kernels::access::read_i64;
-use fulgurite_runtime::rules::fulgurite_kernels::indexing::index_select;
-use fulgurite_runtime::rules::fulgurite_kernels::matmul::matmul;
-use fulgurite_runtime::rules::fulgurite_kernels::{DType, TensorMut, TensorRef};
+use fulgurite_runtime::kernels::access::read_i64;
+use fulgurite_runtime::kernels::indexing::index_select;
+use fulgurite_runtime::kernels::matmul::matmul;
+use fulgurite_runtime::kernels::{DType, TensorMut, TensorRef};
 
 use super::cpu;
 use fulgurite_ops::nn::experts_by_group;

@@ -2,8 +2,8 @@
 
 use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::Failure;
-use fulgurite_runtime::rules::fulgurite_kernels::elementwise::copy;
-use fulgurite_runtime::rules::fulgurite_kernels::indexing::{self, IndexOutOfRange};
+use fulgurite_runtime::kernels::elementwise::copy;
+use fulgurite_runtime::kernels::indexing::{self, IndexOutOfRange};
 
 use super::cpu;
 

@@ -24,12 +24,10 @@ use fulgurite_runtime::strided::LayoutRules;
 pub mod cpu {
     use fulgurite_runtime::executor::HostKernel;
     use fulgurite_runtime::fuel::Fuel;
+    use fulgurite_runtime::kernels::fused::{DivisionByZero, FusedKernel, FusedNode, FusedProgram, OutputLayout};
+    use fulgurite_runtime::kernels::view::contiguous_strides;
+    use fulgurite_runtime::kernels::windows::{LayoutInside, in_shape};
     use fulgurite_runtime::operator::OperatorDef;
-    use fulgurite_runtime::rules::fulgurite_kernels::fused::{
-        DivisionByZero, FusedKernel, FusedNode, FusedProgram, OutputLayout,
-    };
-    use fulgurite_runtime::rules::fulgurite_kernels::view::contiguous_strides;
-    use fulgurite_runtime::rules::fulgurite_kernels::windows::{LayoutInside, in_shape};
     use fulgurite_runtime::trace::Block;
 
     fn fuse(block: &Block, fuel: &mut Fuel) -> Block {

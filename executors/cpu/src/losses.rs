@@ -1,8 +1,8 @@
 //! Cross entropy of classes in two passes over the logits: one forward, one backward.
 
 use fulgurite_ops_macros::{implementation, operator};
-use fulgurite_runtime::rules::fulgurite_kernels::indexing::IndexOutOfRange;
-use fulgurite_runtime::rules::fulgurite_kernels::row;
+use fulgurite_runtime::kernels::indexing::IndexOutOfRange;
+use fulgurite_runtime::kernels::row;
 use fulgurite_runtime::{DType, Failure, Tensor, TensorMeta};
 
 use super::cpu;

@@ -1,7 +1,7 @@
 //! Tensors made from nothing, and what is drawn by.
 
 use fulgurite_ops_macros::implementation;
-use fulgurite_runtime::rules::fulgurite_kernels::philox;
+use fulgurite_runtime::kernels::philox;
 
 use super::cpu;
 
@@ -24,7 +24,7 @@ mod iota_by_cpu {
 
 #[implementation(of = fulgurite_ops::prims::uniform, by = cpu, strided)]
 mod uniform_by_cpu {
-    use fulgurite_runtime::rules::fulgurite_kernels::access::read_i64;
+    use fulgurite_runtime::kernels::access::read_i64;
 
     fn checker() -> Claim {
         Ok(())
@@ -41,8 +41,8 @@ mod uniform_by_cpu {
 
 #[implementation(of = fulgurite_ops::prims::check_weights, by = cpu, strided)]
 mod check_weights_by_cpu {
-    use fulgurite_runtime::rules::fulgurite_kernels::access::read_f64;
-    use fulgurite_runtime::rules::fulgurite_kernels::elementwise::copy;
+    use fulgurite_runtime::kernels::access::read_f64;
+    use fulgurite_runtime::kernels::elementwise::copy;
 
     use fulgurite_ops::prims::{wrong_sum, wrong_weight};
 

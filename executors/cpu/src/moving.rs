@@ -1,9 +1,9 @@
 //! Elements moved as they are.
 
 use fulgurite_ops_macros::implementation;
-use fulgurite_runtime::rules::fulgurite_kernels::elementwise::copy;
-use fulgurite_runtime::rules::fulgurite_kernels::philox;
-use fulgurite_runtime::rules::fulgurite_kernels::windows::window;
+use fulgurite_runtime::kernels::elementwise::copy;
+use fulgurite_runtime::kernels::philox;
+use fulgurite_runtime::kernels::windows::window;
 use fulgurite_runtime::rules::{Failure, Result, Scalar, TensorMut};
 
 use super::cpu;

@@ -1,7 +1,7 @@
 //! What depends on the order of elements.
 
 use fulgurite_ops_macros::implementation;
-use fulgurite_runtime::rules::fulgurite_kernels::order;
+use fulgurite_runtime::kernels::order;
 
 use super::cpu;
 

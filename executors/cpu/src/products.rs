@@ -1,8 +1,8 @@
 //! Matrix products.
 
 use fulgurite_ops_macros::implementation;
-use fulgurite_runtime::rules::fulgurite_kernels::elementwise::copy;
-use fulgurite_runtime::rules::fulgurite_kernels::matmul::matmul;
+use fulgurite_runtime::kernels::elementwise::copy;
+use fulgurite_runtime::kernels::matmul::matmul;
 
 use super::cpu;
 

@@ -1,7 +1,7 @@
 //! Reductions.
 
 use fulgurite_ops_macros::implementation;
-use fulgurite_runtime::rules::fulgurite_kernels::reduce::{Reduction, reduce};
+use fulgurite_runtime::kernels::reduce::{Reduction, reduce};
 
 use super::cpu;
 

@@ -11,8 +11,8 @@ use fulgurite_runtime::tracer::rules::TracingRules;
 pub mod reference {
     use fulgurite_runtime::argument::map_arguments;
     use fulgurite_runtime::executor::HostKernel;
+    use fulgurite_runtime::kernels::access::{read_f64, read_i64, write_f64, write_i64};
     use fulgurite_runtime::operator::OperatorDef;
-    use fulgurite_runtime::rules::fulgurite_kernels::access::{read_f64, read_i64, write_f64, write_i64};
     use fulgurite_runtime::strided::Strided;
 
     fn claims(operator: &'static OperatorDef, _arguments: &[Arg<TensorMeta>]) -> Claim {

@@ -1,6 +1,6 @@
 //! Products that are added to what is there already.
 
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::Epilogue;
+use fulgurite_runtime::kernels::cuda::cublaslt::Epilogue;
 
 use super::by_both;
 use super::epilogue::Product;

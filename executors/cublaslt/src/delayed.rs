@@ -1,8 +1,8 @@
 //! Layers of 8 bits whose factors are known before their operands are read: one pass over each operand.
 
 use fulgurite_ops_macros::implementation;
+use fulgurite_runtime::kernels::cuda::cublaslt::{Epilogue, Format};
 use fulgurite_runtime::refuse_unless;
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::{Epilogue, Format};
 
 use super::eight_bits::{Expected, Forms, Quantized, has_products, look, product, takes};
 use super::epilogue::Product;

@@ -2,7 +2,7 @@
 
 use fulgurite_runtime::backends::cuda::{Matmul, MatmulAddresses};
 use fulgurite_runtime::executor::Claim;
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::{
+use fulgurite_runtime::kernels::cuda::cublaslt::{
     EIGHT_BIT_MULTIPLE, Epilogue, Format, Operand, Problem, has_eight_bits,
 };
 use fulgurite_runtime::rules::{Address, DeviceTensor, Failure, LaunchShape, Parameter, Plan, Result};

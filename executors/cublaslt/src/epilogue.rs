@@ -3,9 +3,9 @@
 
 use fulgurite_runtime::backends::cuda::{Matmul, MatmulAddresses};
 use fulgurite_runtime::executor::Claim;
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::{Compute, Epilogue, Operand, Problem};
-use fulgurite_runtime::rules::fulgurite_kernels::fused::{FusedNode, FusedProgram};
-use fulgurite_runtime::rules::fulgurite_kernels::scalar::ScalarNode;
+use fulgurite_runtime::kernels::cuda::cublaslt::{Compute, Epilogue, Operand, Problem};
+use fulgurite_runtime::kernels::fused::{FusedNode, FusedProgram};
+use fulgurite_runtime::kernels::scalar::ScalarNode;
 use fulgurite_runtime::rules::{Command, DeviceTensor, Expr, Plan, Result, ScalarProgram};
 use fulgurite_runtime::{DType, refuse_unless};
 

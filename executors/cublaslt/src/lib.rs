@@ -24,8 +24,8 @@ fulgurite_ops_macros::operator_files! {
 use fulgurite_ops_macros::executor;
 use fulgurite_runtime::backends::cuda::{Matmul, MatmulAddresses};
 use fulgurite_runtime::executor::Claim;
-use fulgurite_runtime::rules::fulgurite_kernels::access::for_each_offset;
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::{Compute, Epilogue, Format, Operand, Problem};
+use fulgurite_runtime::kernels::access::for_each_offset;
+use fulgurite_runtime::kernels::cuda::cublaslt::{Compute, Epilogue, Format, Operand, Problem};
 use fulgurite_runtime::rules::{Address, Command, DeviceTensor, Failure, Plan, Result};
 use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 

@@ -1,5 +1,5 @@
 use fulgurite_ops_macros::{implementation, operator, rewrite};
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::Format;
+use fulgurite_runtime::kernels::cuda::cublaslt::Format;
 
 use super::eight_bits::{Forms, Quantized, has_products, product, takes};
 use super::epilogue::Product;

@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::{operator, rewrite};
 use fulgurite_runtime::executor::Claim;
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::Epilogue;
+use fulgurite_runtime::kernels::cuda::cublaslt::Epilogue;
 use fulgurite_runtime::{TensorMeta, refuse_unless};
 
 use super::epilogue::Product;

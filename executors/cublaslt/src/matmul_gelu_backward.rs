@@ -1,5 +1,5 @@
 use fulgurite_ops_macros::{operator, rewrite};
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::Epilogue;
+use fulgurite_runtime::kernels::cuda::cublaslt::Epilogue;
 
 use super::epilogue::{Product, takes_gelu};
 use super::{by_both, cublaslt, tf32};

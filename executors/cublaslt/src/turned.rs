@@ -7,8 +7,8 @@
 //! with the smaller operand transposed in 53; 3072 x 768 in 117 and 77; 50304 x 768 in 1243 and 837; 768 x 768 in 43
 //! and 36, which a copy takes back.
 
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::cublaslt::Compute;
-use fulgurite_runtime::rules::fulgurite_kernels::view::contiguous_strides;
+use fulgurite_runtime::kernels::cuda::cublaslt::Compute;
+use fulgurite_runtime::kernels::view::contiguous_strides;
 use fulgurite_runtime::rules::{DeviceTensor, LaunchShape, Plan, Result};
 use fulgurite_runtime::{DType, binds, source_files};
 

@@ -1,9 +1,9 @@
 //! Sums over all rows by the kernel that computes what is summed: each block adds its rows and leaves a row of parts,
 //! and a second kernel adds the parts. Both orders depend on the shape alone.
 
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::generate::GenerateError;
-use fulgurite_runtime::rules::fulgurite_kernels::fused::FusedProgram;
-use fulgurite_runtime::rules::fulgurite_kernels::view::contiguous_strides;
+use fulgurite_runtime::kernels::cuda::generate::GenerateError;
+use fulgurite_runtime::kernels::fused::FusedProgram;
+use fulgurite_runtime::kernels::view::contiguous_strides;
 use fulgurite_runtime::rules::{DeviceTensor, Failure, LaunchShape, Parameter, Plan, Result};
 use fulgurite_runtime::{DType, Device, TensorMeta, source_files};
 

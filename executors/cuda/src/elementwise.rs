@@ -3,15 +3,15 @@
 use fulgurite_runtime::argument::Arg;
 use fulgurite_runtime::arithmetic::Arithmetic;
 use fulgurite_runtime::device::Source;
-use fulgurite_runtime::operator::OperatorDef;
-use fulgurite_runtime::operator::RuleSet;
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::generate::{
+use fulgurite_runtime::kernels::cuda::generate::{
     GenerateError, GeneratedKernel, GeneratedParameter, Holder, InputOperand, OPTIONS, OutputOperand, Problem,
     StageOperand, Stages,
 };
-use fulgurite_runtime::rules::fulgurite_kernels::fused::{FusedNode, FusedProgram, OutputLayout};
-use fulgurite_runtime::rules::fulgurite_kernels::scalar::ScalarNode;
-use fulgurite_runtime::rules::fulgurite_kernels::view::contiguous_strides;
+use fulgurite_runtime::kernels::fused::{FusedNode, FusedProgram, OutputLayout};
+use fulgurite_runtime::kernels::scalar::ScalarNode;
+use fulgurite_runtime::kernels::view::contiguous_strides;
+use fulgurite_runtime::operator::OperatorDef;
+use fulgurite_runtime::operator::RuleSet;
 use fulgurite_runtime::rules::{DeviceTensor, Failure, Parameter, Plan, Result};
 use fulgurite_runtime::strided::LayoutRules;
 use fulgurite_runtime::strided::Strided;

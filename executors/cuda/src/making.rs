@@ -30,7 +30,7 @@ mod iota_by_cuda {
 
 #[implementation(of = fulgurite_ops::prims::uniform, by = cuda)]
 mod uniform_by_cuda {
-    use fulgurite_runtime::rules::fulgurite_kernels::philox::{Span, largest_below};
+    use fulgurite_runtime::kernels::philox::{Span, largest_below};
 
     fn checker() -> Claim {
         Ok(())

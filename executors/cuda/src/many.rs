@@ -3,8 +3,8 @@
 use fulgurite_executor_regions::grouping::Limits;
 use fulgurite_executor_regions::lists::{each_once, program_of_line};
 use fulgurite_runtime::device::Source;
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::generate::{MOST_TENSORS, ManyKernel, OPTIONS};
-use fulgurite_runtime::rules::fulgurite_kernels::fused::FusedProgram;
+use fulgurite_runtime::kernels::cuda::generate::{MOST_TENSORS, ManyKernel, OPTIONS};
+use fulgurite_runtime::kernels::fused::FusedProgram;
 use fulgurite_runtime::rules::{Address, DeviceTensor, Failure, Parameter, Plan, Result};
 use fulgurite_runtime::trace::{Block, ValueId};
 use rustc_hash::FxHashMap;

@@ -3,7 +3,7 @@
 //! `flip` has no kernel: it is always a view.
 
 use fulgurite_ops_macros::implementation;
-use fulgurite_runtime::rules::fulgurite_kernels::philox;
+use fulgurite_runtime::kernels::philox;
 use fulgurite_runtime::rules::{Address, DeviceTensor, Plan, Result, Scalar, TensorMut};
 use fulgurite_runtime::{DType, binds, source_files};
 

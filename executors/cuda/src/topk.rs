@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use fulgurite_runtime::Device;
     use fulgurite_runtime::device::Place;
-    use fulgurite_runtime::rules::fulgurite_kernels::view::contiguous_strides;
+    use fulgurite_runtime::kernels::view::contiguous_strides;
 
     fn tensor(shape: &[usize], dtype: DType, place: Place) -> DeviceTensor {
         let meta = TensorMeta::new(shape, dtype, Device::new("cuda", 0));

@@ -2,7 +2,7 @@
 
 use fulgurite_executor_cuda::elementwise::{contiguous_copy, copy, in_workspace};
 use fulgurite_runtime::backends::cuda::{Attention, AttentionAddresses};
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::cudnn::{ALIGNMENT, Pass, Problem, Strides};
+use fulgurite_runtime::kernels::cuda::cudnn::{ALIGNMENT, Pass, Problem, Strides};
 use fulgurite_runtime::rules::{DeviceTensor, Plan, Result};
 
 fn is_aligned(tensor: &DeviceTensor) -> bool {

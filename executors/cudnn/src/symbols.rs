@@ -2,7 +2,7 @@
 
 use fulgurite_ops_macros::{implementation, operator};
 use fulgurite_runtime::executor::Claim;
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::cudnn::{ALIGNMENT, KEYS_TOGETHER, WIDEST};
+use fulgurite_runtime::kernels::cuda::cudnn::{ALIGNMENT, KEYS_TOGETHER, WIDEST};
 use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
 use super::cudnn;

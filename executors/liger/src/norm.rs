@@ -177,34 +177,15 @@ pub mod rms_norm_backward {
     }
 
     fn samples(s: &mut Samples) {
-        let call = |rows: &[usize], columns: &[usize], offset: f64, casting: Casting, weight: DType| {
+        // Sums over more rows than the blocks have at a time, of rows of other lengths.
+        let own = s.dtype();
+        let longer: [super::GradientSample; 2] =
+            [(&[1500], &[520], 1.0, Casting::Gemma, own), (&[140], &[8192], 0.0, Casting::None, own)];
+        for (rows, columns, offset, casting, weight) in super::gradient_samples(own).into_iter().chain(longer) {
             let shape = [rows, columns].concat();
             let weight = s.uniform(-offset, 2.0 - offset, columns).cast(weight);
             let rstd = s.uniform(0.8, 1.2, rows).cast(DType::F32);
-            with(s.normal(&shape), s.normal(&shape), columns, weight, rstd, offset, casting)
-        };
-        let own = s.dtype();
-        let cases = [
-            call(&[4], &[8], 0.0, Casting::Gemma, own),
-            call(&[4], &[8], 1.0, Casting::Gemma, own),
-            call(&[4], &[8], 0.0, Casting::Llama, own),
-            call(&[4], &[8], 0.5, Casting::None, own),
-            call(&[2], &[3, 5], 0.0, Casting::Gemma, own),
-            call(&[], &[7], 0.0, Casting::Gemma, own),
-            call(&[0], &[4], 0.0, Casting::Gemma, own),
-            call(&[3], &[515], 0.0, Casting::Llama, own),
-            call(&[3], &[1], 0.0, Casting::Gemma, own),
-            // More rows than the blocks have at a time.
-            call(&[700, 8], &[96], 0.0, Casting::Gemma, DType::F32),
-            call(&[1500], &[520], 1.0, Casting::Gemma, own),
-            call(&[300], &[4096], 0.0, Casting::Gemma, own),
-            call(&[140], &[8192], 0.0, Casting::None, own),
-            // Rows that a block cannot keep.
-            call(&[2], &[8195], 0.0, Casting::Llama, own),
-            call(&[70], &[20480], 1.0, Casting::Gemma, own),
-        ];
-        for case in cases {
-            s.case(case);
+            s.case(with(s.normal(&shape), s.normal(&shape), columns, weight, rstd, offset, casting));
         }
     }
 
@@ -218,6 +199,30 @@ pub mod rms_norm_backward {
         e.case(Cotangent, ARGUMENTS.d_out.set(good(), of(&[4, 9])), "expected f32[4, 8]");
         e.case(Statistics, ARGUMENTS.rstd.set(good(), of(&[5])), "expected f32[4]");
     }
+}
+
+/// Rows, columns, offset, casting, and the type of the weight.
+type GradientSample = (&'static [usize], &'static [usize], f64, Casting, DType);
+
+/// What both gradients are tried with, of weights in `own` for the most part.
+fn gradient_samples(own: DType) -> [GradientSample; 13] {
+    [
+        (&[4], &[8], 0.0, Casting::Gemma, own),
+        (&[4], &[8], 1.0, Casting::Gemma, own),
+        (&[4], &[8], 0.0, Casting::Llama, own),
+        (&[4], &[8], 0.5, Casting::None, own),
+        (&[2], &[3, 5], 0.0, Casting::Gemma, own),
+        (&[], &[7], 0.0, Casting::Gemma, own),
+        (&[0], &[4], 0.0, Casting::Gemma, own),
+        (&[3], &[515], 0.0, Casting::Llama, own),
+        (&[3], &[1], 0.0, Casting::Gemma, own),
+        // More rows than the blocks have at a time.
+        (&[700, 8], &[96], 0.0, Casting::Gemma, DType::F32),
+        (&[300], &[4096], 0.0, Casting::Gemma, own),
+        // Rows that a block cannot keep.
+        (&[2], &[8195], 0.0, Casting::Llama, own),
+        (&[70], &[20480], 1.0, Casting::Gemma, own),
+    ]
 }
 
 /// The gradient of [`rms_norm`] by its input alone, for a weight that is frozen.
@@ -283,32 +288,11 @@ pub mod rms_norm_input_gradient {
     }
 
     fn samples(s: &mut Samples) {
-        let call = |rows: &[usize], columns: &[usize], offset: f64, casting: Casting, weight: DType| {
+        for (rows, columns, offset, casting, weight) in super::gradient_samples(s.dtype()) {
             let shape = [rows, columns].concat();
             let weight = s.uniform(-offset, 2.0 - offset, columns).cast(weight);
             let rstd = s.uniform(0.8, 1.2, rows).cast(DType::F32);
-            with(s.normal(&shape), s.normal(&shape), columns, weight, rstd, offset, casting)
-        };
-        let own = s.dtype();
-        let cases = [
-            call(&[4], &[8], 0.0, Casting::Gemma, own),
-            call(&[4], &[8], 1.0, Casting::Gemma, own),
-            call(&[4], &[8], 0.0, Casting::Llama, own),
-            call(&[4], &[8], 0.5, Casting::None, own),
-            call(&[2], &[3, 5], 0.0, Casting::Gemma, own),
-            call(&[], &[7], 0.0, Casting::Gemma, own),
-            call(&[0], &[4], 0.0, Casting::Gemma, own),
-            call(&[3], &[515], 0.0, Casting::Llama, own),
-            call(&[3], &[1], 0.0, Casting::Gemma, own),
-            // More rows than the blocks have at a time.
-            call(&[700, 8], &[96], 0.0, Casting::Gemma, DType::F32),
-            call(&[300], &[4096], 0.0, Casting::Gemma, own),
-            // Rows that a block cannot keep.
-            call(&[2], &[8195], 0.0, Casting::Llama, own),
-            call(&[70], &[20480], 1.0, Casting::Gemma, own),
-        ];
-        for case in cases {
-            s.case(case);
+            s.case(with(s.normal(&shape), s.normal(&shape), columns, weight, rstd, offset, casting));
         }
     }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use fulgurite_runtime::DType;
 use fulgurite_runtime::argument::map_arguments;
 use fulgurite_runtime::fuel::Fuel;
-use fulgurite_runtime::rules::fulgurite_kernels::Reduction;
+use fulgurite_runtime::kernels::Reduction;
 use fulgurite_runtime::rules::*;
 use fulgurite_runtime::trace::{Block, BoundSymbol, Callee, Pass, Results, ValueId};
 use fulgurite_runtime::transforms::recompute::may_join;

@@ -2,9 +2,9 @@
 
 use fulgurite_runtime::DType;
 use fulgurite_runtime::arithmetic::Arithmetic;
+use fulgurite_runtime::kernels::fused::{FusedNode, FusedProgram};
+use fulgurite_runtime::kernels::scalar::ScalarNode;
 use fulgurite_runtime::operator::RuleSet;
-use fulgurite_runtime::rules::fulgurite_kernels::fused::{FusedNode, FusedProgram};
-use fulgurite_runtime::rules::fulgurite_kernels::scalar::ScalarNode;
 use fulgurite_runtime::rules::*;
 use fulgurite_runtime::strided::Strided;
 use fulgurite_runtime::trace::Block;

@@ -12,10 +12,10 @@ use fulgurite_runtime::argument::{Arg, Attribute, AttributeType, Scalar, map_arg
 use fulgurite_runtime::device::Place;
 use fulgurite_runtime::device::{Address, Command, DeviceTensor, Parameter, Plan, Source};
 use fulgurite_runtime::executor::find_implementation;
+use fulgurite_runtime::kernels::cuda::{Compilation, KernelCache, KernelResources, nvrtc};
+use fulgurite_runtime::kernels::view::contiguous_strides;
 use fulgurite_runtime::operator::OperatorDef;
 use fulgurite_runtime::registry::{find_operator, operators};
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::{Compilation, KernelCache, KernelResources, nvrtc};
-use fulgurite_runtime::rules::fulgurite_kernels::view::contiguous_strides;
 use fulgurite_runtime::testing::in_part;
 use fulgurite_runtime::{DType, Device, TensorMeta};
 
@@ -23,7 +23,6 @@ use fulgurite_runtime::{DType, Device, TensorMeta};
 /// of one architecture, so a part tells what there is to tell about the others.
 const ARCHITECTURES: [(&str, usize); 2] = [("sm_90a", 1), ("sm_80", 4)];
 
-/// Layouts of operands.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Layout {
     Contiguous,

@@ -14,7 +14,6 @@ fn noise(count: usize, seed: u32) -> Vec<f64> {
     (0..count).map(|_| next()).collect()
 }
 
-/// A contiguous tensor.
 struct Own<T> {
     data: Vec<T>,
     shape: Vec<usize>,

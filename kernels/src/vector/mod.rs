@@ -2,7 +2,7 @@
 //!
 //! The f32 functions are branch-free polynomials: every body is compiled three times (baseline, AVX2 + FMA, AVX-512)
 //! and the best version that the machine has is chosen at run time. They are within about two units in the last place
-//! of the true value (`erf` and `tanh` within 0.8), and exact at the special values. Formulas over [`lanes`] are
+//! of the true value (`erf` and `tanh` within 0.8), and exact at the special values. Formulas over `lanes` are
 //! written for a register of any instruction set, where tables are looked up in registers. The f64 functions are those
 //! of the platform and of the crate `libm`.
 

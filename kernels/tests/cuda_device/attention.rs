@@ -246,7 +246,6 @@ impl Run {
         })
     }
 
-    /// Enqueues all passes.
     fn enqueue(&self, device: &Device, case: &Case) -> Result<(), CudaError> {
         let [query, key, value, d_out] = self.inputs.each_ref().map(|tensor| tensor.memory.address());
         let [out, d_query, d_key, d_value, out_alone] = self.results.each_ref().map(|tensor| tensor.memory.address());

@@ -323,7 +323,6 @@ fn wrong_sums(device: &Device, header: &str) -> u32 {
     device.download_of::<u32>(&count)[0]
 }
 
-/// The shared reductions.
 fn reductions() -> &'static str {
     HEADERS.iter().find(|header| header.name == "fulgurite/reductions.cuh").expect("the header").text
 }

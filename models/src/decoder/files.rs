@@ -5,9 +5,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use fulgurite_kernels::DType;
+use fulgurite_kernels::durable;
 use serde_json::Value;
 
-use crate::durable;
 use crate::foreign_file;
 use crate::kept;
 use crate::tensor_file::{TensorFile, TensorFileError};

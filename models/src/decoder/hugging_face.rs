@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use fulgurite_kernels::DType;
+use fulgurite_kernels::durable;
 use serde_json::Value;
 
 use super::config::DecoderConfig;
 use super::files::{DecoderFilesError, folder_of, json_of, write_beside, write_failed, write_text};
 use super::hugging_face_config::{Kind, fault_of_type, from_json, kind_of, to_json};
-use crate::durable;
 use crate::host_tensor::HostTensor;
 use crate::model::Model;
 use crate::tensor_file::TensorFile;

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use fulgurite_kernels::DType;
+use fulgurite_kernels::durable;
 use serde_json::Value;
 
 use super::config::{DecoderConfig, NormClass};
 use super::files::{DecoderFilesError, folder_of, write_beside, write_failed};
-use crate::durable;
 use crate::foreign_file;
 use crate::host_tensor::HostTensor;
 use crate::model::Model;

@@ -149,7 +149,6 @@ fn qwen3(sizes: Sizes, intermediate_size: usize) -> DecoderConfig {
     }
 }
 
-/// A Gemma.
 fn gemma(sizes: Sizes, groups: usize, intermediate_size: usize) -> DecoderConfig {
     DecoderConfig {
         padded_vocab_size: 256_000,

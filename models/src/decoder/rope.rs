@@ -53,7 +53,7 @@ fn of_angles(positions: Tensor, speeds: Tensor) -> [Tensor; 2] {
     [cos(angles), sin(angles)].map(|part| reshape(to(part, DType::F32), with(&[2 * half])))
 }
 
-/// Slower rotations.
+/// The speeds of rotation with the adjustments for contexts longer than a model was trained on.
 #[track_caller]
 fn adjusted(speeds: Tensor, adjustments: RopeAdjustments) -> Tensor {
     let slow = speeds / adjustments.factor;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::durable;
+use fulgurite_kernels::durable;
 
 /// A file of llm.c that cannot be used, or could not be written. In the latter case the file of that name is as it was,
 /// unless the message says that the new one is in place. Offsets count bytes from the start of the file.

@@ -4,17 +4,13 @@
 //! of steps after its checkpoint are removed, since these steps come again; the lines of the steps before are on the
 //! disk when the checkpoint is. So no line is missing or there twice, wherever a process was killed.
 
-pub mod bandwidth;
 pub mod flops;
-mod measured;
 mod plot;
-pub mod rates;
 mod table;
-pub mod too_low;
 
 use std::path::{Path, PathBuf};
 
-use crate::durable;
+use fulgurite_kernels::durable;
 
 pub use plot::{losses, svg};
 pub use table::{Metrics, MetricsError, MetricsFile, TABLE, read};

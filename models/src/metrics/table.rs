@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::durable;
+use fulgurite_kernels::durable;
 
 /// The table's name in the folder of a run.
 pub const TABLE: &str = "metrics.csv";

@@ -160,7 +160,7 @@ fn shown(text: &str) -> String {
     escape_text(&plain(text))
 }
 
-/// Seconds in words.
+/// A time in words: `95 s`, `40 min`, `2.5 h`.
 fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 120.0 => format!("{s:.0} s"),

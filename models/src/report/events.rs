@@ -4,9 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use fulgurite_kernels::durable;
 use serde::{Deserialize, Serialize};
 
-use crate::durable;
 use crate::metrics::MetricsError;
 
 /// The name of the file in the folder of a run.

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use fulgurite_kernels::durable;
+
 use super::curves::Curves;
 use super::document::{Document, Sample, State};
 use super::events::{Event, EventsFile, What};
-use crate::durable;
 use crate::metrics::{Metrics, MetricsError, PLOT, TABLE, read};
 
 /// The page's name in the folder of a run.

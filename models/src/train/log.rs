@@ -205,7 +205,7 @@ pub(super) fn peak_flops(options: &TrainOptions) -> Result<Option<f64>> {
         return Ok(options.peak_flops);
     }
     let state = DeviceState::of(options.device())?;
-    Ok(flops::of_device(&state.context().properties().model, options.precision.products()))
+    Ok(fulgurite_rates::flops::of_device(&state.context().properties().model, options.precision.products()))
 }
 
 /// The largest amount of memory that this process has held so far: of the device's, or of the host's in arrays.

@@ -7,7 +7,6 @@ use fulgurite_runtime::program::{Ceiling, Ceilings, Profile, Source};
 use fulgurite_runtime::{Error, Result};
 
 use super::options::TrainOptions;
-use crate::metrics::rates;
 
 /// Whether a file's name is that of a stage: `00_acquire.trace`.
 fn is_stage(name: &str) -> bool {
@@ -31,14 +30,15 @@ pub fn write_stages(folder: &Path, stages: &[Stage]) -> Result<()> {
     }
     for (i, stage) in stages.iter().enumerate() {
         let path = folder.join(format!("{i:02}_{}.trace", stage.name));
-        crate::durable::write(&path, stage.trace.to_string().as_bytes()).map_err(|error| failed(&path, error))?;
+        fulgurite_kernels::durable::write(&path, stage.trace.to_string().as_bytes())
+            .map_err(|error| failed(&path, error))?;
     }
     Ok(())
 }
 
 /// What the device of a run does at most: what was given, else what is measured, else what its data sheet has.
 pub(super) fn ceilings(options: &TrainOptions) -> Result<Ceilings> {
-    let found = rates::ceilings(options.device(), options.precision.products())?;
+    let found = fulgurite_rates::ceilings(options.device(), options.precision.products())?;
     let given = options.peak_flops.map(|per_second| Ceiling { per_second, source: Source::Given });
     Ok(Ceilings { flops: given.or(found.flops), ..found })
 }
@@ -46,7 +46,7 @@ pub(super) fn ceilings(options: &TrainOptions) -> Result<Ceilings> {
 /// Writes a profile as a file for trace viewers, and tells it as a table.
 pub(super) fn write_profile(folder: &Path, profile: &Profile, line: &mut dyn FnMut(&str)) -> Result<()> {
     let path = folder.join("profile.json");
-    crate::durable::write(&path, profile.to_chrome_trace().as_bytes())
+    fulgurite_kernels::durable::write(&path, profile.to_chrome_trace().as_bytes())
         .map_err(|error| Error::File { path: path.display().to_string(), message: error.to_string() })?;
     line(&format!("{profile}\nprofile: {}", path.display()));
     Ok(())

@@ -71,7 +71,6 @@ impl Drop for Recording {
     }
 }
 
-/// One step.
 enum Step {
     /// The state is the new one.
     Taken(Enqueued),
@@ -82,7 +81,7 @@ enum Step {
 /// A step that was enqueued and whose report was not read yet.
 struct Enqueued {
     number: u64,
-    /// Loss and norm.
+    /// The loss and the norm of the gradients.
     report: Array,
     gradients: Gradients,
 }

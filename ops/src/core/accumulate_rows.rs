@@ -1,4 +1,5 @@
 use fulgurite_ops_macros::rewrite;
+use fulgurite_runtime::Tensor;
 
 use super::add;
 use crate::prims;
@@ -23,6 +24,6 @@ pub mod accumulate_rows {
 }
 
 #[track_caller]
-fn zeros_like(tensor: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
+fn zeros_like(tensor: Tensor) -> Tensor {
     prims::full(&*tensor.shape(), 0.0, tensor.dtype(), tensor.device().to_string())
 }

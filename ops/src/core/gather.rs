@@ -1,4 +1,5 @@
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::Tensor;
 
 use super::arrays::rearranged;
 use super::promotion::position;
@@ -67,7 +68,7 @@ pub mod gather {
 
 /// `tensor`, or its one element along a dimension.
 #[track_caller]
-pub(crate) fn at_least_1d(tensor: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
+pub(crate) fn at_least_1d(tensor: Tensor) -> Tensor {
     if tensor.rank() == 0 { prims::reshape(tensor, [1]) } else { tensor }
 }
 

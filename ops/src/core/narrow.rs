@@ -1,4 +1,5 @@
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::Tensor;
 
 use super::arrays::rearranged;
 use super::promotion::position;
@@ -106,7 +107,7 @@ pub mod narrow {
 
 /// `length` positions from `start` on in a dimension of `extent`; a negative `start` counts from the end.
 #[track_caller]
-fn positions(start: fulgurite_runtime::Tensor, extent: usize, length: usize) -> fulgurite_runtime::Tensor {
+fn positions(start: Tensor, extent: usize, length: usize) -> Tensor {
     let start = super::promotion::cast(start, fulgurite_runtime::DType::I64);
     let from_end = prims::add(start, extent as i64);
     let first = prims::select(prims::lt(start, 0), from_end, start);
@@ -120,12 +121,7 @@ fn first(extent: usize, start: i64) -> Option<usize> {
 
 /// Elements `start..start + length` along dimension `dim`; the tensor itself if these are all.
 #[track_caller]
-pub(crate) fn piece(
-    input: fulgurite_runtime::Tensor,
-    dim: usize,
-    start: usize,
-    length: usize,
-) -> fulgurite_runtime::Tensor {
+pub(crate) fn piece(input: Tensor, dim: usize, start: usize, length: usize) -> Tensor {
     let mut ends = input.shape().to_vec();
     if ends[dim] == length {
         return input;

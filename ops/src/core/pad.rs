@@ -1,4 +1,5 @@
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::Tensor;
 
 use super::arrays::rearranged;
 use super::piece;
@@ -232,13 +233,7 @@ fulgurite_runtime::attribute_enum! {
 
 /// Dimension `dim` with `low` elements before and `high` after it, made from its own; negative numbers cut off.
 #[track_caller]
-fn continued(
-    input: fulgurite_runtime::Tensor,
-    dim: usize,
-    low: i64,
-    high: i64,
-    mode: PadMode,
-) -> fulgurite_runtime::Tensor {
+fn continued(input: Tensor, dim: usize, low: i64, high: i64, mode: PadMode) -> Tensor {
     // Circular padding continues what is left, the others continue the whole.
     let circular = mode == PadMode::Circular;
     let input = if circular { cropped(input, dim, low, high) } else { input };
@@ -263,14 +258,14 @@ fn continued(
             ((before > 0).then(|| repeated(0, before)), (after > 0).then(|| repeated(extent - 1, after)))
         }
     };
-    let parts: Vec<fulgurite_runtime::Tensor> = [first, Some(input), last].into_iter().flatten().collect();
+    let parts: Vec<Tensor> = [first, Some(input), last].into_iter().flatten().collect();
     let padded = if parts.len() == 1 { input } else { prims::cat(parts, dim) };
     if circular { padded } else { cropped(padded, dim, low, high) }
 }
 
 /// Without `-low` elements at the beginning of dimension `dim` and `-high` at its end, where these are positive.
 #[track_caller]
-fn cropped(input: fulgurite_runtime::Tensor, dim: usize, low: i64, high: i64) -> fulgurite_runtime::Tensor {
+fn cropped(input: Tensor, dim: usize, low: i64, high: i64) -> Tensor {
     let (first, last) = ((-low).max(0) as usize, (-high).max(0) as usize);
     piece(input, dim, first, input.shape()[dim] - first - last)
 }

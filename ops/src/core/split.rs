@@ -1,4 +1,5 @@
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::Tensor;
 
 use super::arrays::rearranged;
 use super::piece;
@@ -113,7 +114,7 @@ fn metas(input: &fulgurite_runtime::TensorMeta, sizes: &[usize], dim: usize) -> 
 }
 
 #[track_caller]
-fn pieces(input: fulgurite_runtime::Tensor, sizes: &[usize], dim: usize) -> Vec<fulgurite_runtime::Tensor> {
+fn pieces(input: Tensor, sizes: &[usize], dim: usize) -> Vec<Tensor> {
     let mut start = 0;
     let mut out = Vec::with_capacity(sizes.len());
     for size in sizes {
@@ -126,7 +127,7 @@ fn pieces(input: fulgurite_runtime::Tensor, sizes: &[usize], dim: usize) -> Vec<
 /// The gradient of a tensor from those of its pieces. (Padded one by one and added, as the gradients of slices are,
 /// they take time that grows with the square of their number.)
 #[track_caller]
-fn joined(pieces: &[fulgurite_runtime::Tensor], dim: usize) -> fulgurite_runtime::Tensor {
+fn joined(pieces: &[Tensor], dim: usize) -> Tensor {
     match pieces {
         [only] => *only,
         _ => prims::cat(pieces, dim),

@@ -1,6 +1,7 @@
 //! Triangles of matrices.
 
 use fulgurite_ops_macros::operators;
+use fulgurite_runtime::Tensor;
 
 use super::promotion::broadcast;
 use crate::prims;
@@ -58,7 +59,7 @@ operators! {
 
 /// For each place of the last two dimensions its column less its row, as i64.
 #[track_caller]
-pub(crate) fn column_minus_row(meta: &fulgurite_runtime::TensorMeta) -> fulgurite_runtime::Tensor {
+pub(crate) fn column_minus_row(meta: &fulgurite_runtime::TensorMeta) -> Tensor {
     let (rows, columns) = match meta.shape() {
         [.., rows, columns] => (*rows, *columns),
         _ => (1, 1),

@@ -1,4 +1,5 @@
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::Tensor;
 
 use crate::core::piece;
 use crate::core::promotion::{broadcast, broadcast_shapes, cast, sum_to};
@@ -99,7 +100,7 @@ pub mod apply_rope {
 
 /// `[-b, a]` of the halves `[a, b]` of the last dimension.
 #[track_caller]
-fn rotated(x: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
+fn rotated(x: Tensor) -> Tensor {
     let (dim, half) = (x.rank() - 1, x.size(-1) / 2);
     prims::cat([prims::neg(piece(x, dim, half, half)), piece(x, dim, 0, half)], dim)
 }
@@ -116,32 +117,24 @@ pub(crate) fn rotated_shape(input: &[usize], table: &[usize]) -> Vec<usize> {
 
 /// The part of `x` that has this shape.
 #[track_caller]
-fn first_columns(x: fulgurite_runtime::Tensor, shape: &[usize]) -> fulgurite_runtime::Tensor {
+fn first_columns(x: Tensor, shape: &[usize]) -> Tensor {
     let (dim, count) = (shape.len() - 1, shape[shape.len() - 1]);
     if x.size(-1) == count { x } else { piece(x, dim, 0, count) }
 }
 
 /// `turned`, and the columns of `whole` behind it.
 #[track_caller]
-fn with_other_columns(
-    turned: fulgurite_runtime::Tensor,
-    whole: fulgurite_runtime::Tensor,
-) -> fulgurite_runtime::Tensor {
+fn with_other_columns(turned: Tensor, whole: Tensor) -> Tensor {
     let (dim, count, width) = (whole.rank() - 1, turned.size(-1), whole.size(-1));
     if count == width { turned } else { prims::cat([turned, piece(whole, dim, count, width - count)], dim) }
 }
 
 /// The gradients of `cos` and `sin` of [`apply_rope`], in their shapes and types, where `d_out` is that of its result.
 #[track_caller]
-pub fn rope_table_gradients(
-    d_out: fulgurite_runtime::Tensor,
-    input: fulgurite_runtime::Tensor,
-    cos: fulgurite_runtime::Tensor,
-    sin: fulgurite_runtime::Tensor,
-) -> [fulgurite_runtime::Tensor; 2] {
+pub fn rope_table_gradients(d_out: Tensor, input: Tensor, cos: Tensor, sin: Tensor) -> [Tensor; 2] {
     let wide = crate::core::promotion::promote_types(input.dtype(), cos.dtype());
     let shape = rotated_shape(&input.shape(), &cos.shape());
     let [x, d] = [input, d_out].map(|x| cast(first_columns(x, &shape), wide));
-    let summed = |gradient, table: fulgurite_runtime::Tensor| cast(sum_to(gradient, &table.shape()), table.dtype());
+    let summed = |gradient, table: Tensor| cast(sum_to(gradient, &table.shape()), table.dtype());
     [summed(prims::mul(d, x), cos), summed(prims::mul(d, rotated(x)), sin)]
 }

@@ -1,4 +1,5 @@
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::Tensor;
 
 use super::linear;
 use crate::core::promotion::cast;
@@ -190,7 +191,7 @@ fn is_largest(largest: &fulgurite_runtime::TensorMeta) -> bool {
 
 /// The largest magnitude of a tensor, f32[1]; 0 of no elements.
 #[track_caller]
-fn magnitude(tensor: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
+fn magnitude(tensor: Tensor) -> Tensor {
     if tensor.meta().is_empty() {
         return prims::full([1_usize], 0.0, fulgurite_runtime::DType::F32, tensor.device().to_string());
     }

@@ -1,6 +1,7 @@
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::Tensor;
 
 use crate::core::promotion::{accumulating, cast};
 use crate::nn::gelu_backward;
@@ -80,7 +81,7 @@ pub(crate) fn gelu_of(x: f64, approximate: Approximate) -> f64 {
 
 /// `2 Φ(x) - 1`, or what stands for it.
 #[track_caller]
-pub(crate) fn sigmoidal(x: fulgurite_runtime::Tensor, approximate: Approximate) -> fulgurite_runtime::Tensor {
+pub(crate) fn sigmoidal(x: Tensor, approximate: Approximate) -> Tensor {
     match approximate {
         Approximate::None => prims::erf(prims::mul(x, FRAC_1_SQRT_2)),
         Approximate::Tanh => {

@@ -1,4 +1,5 @@
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::Tensor;
 
 use crate::prims;
 
@@ -38,7 +39,7 @@ pub mod merge_heads {
 
 /// The result of [`mod@merge_heads`]; a view if the heads of a position are adjacent in memory.
 #[track_caller]
-pub fn heads_beside(input: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
+pub fn heads_beside(input: Tensor) -> Tensor {
     let (batch, heads, length, size) = (input.size(0), input.size(1), input.size(2), input.size(3));
     prims::reshape(prims::permute(input, [0, 2, 1, 3]), [batch, length, heads * size])
 }

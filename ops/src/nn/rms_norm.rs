@@ -1,4 +1,5 @@
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::Tensor;
 
 use crate::core::arrays::{array, values};
 use crate::core::promotion::{accumulating, broadcast, cast};
@@ -142,12 +143,7 @@ pub mod rms_norm {
 
 /// `1 / √(mean(x²) + eps)` of every row.
 #[track_caller]
-fn reciprocal_root(
-    rows: &Rows,
-    x: fulgurite_runtime::Tensor,
-    eps: Option<f64>,
-    casting: Casting,
-) -> fulgurite_runtime::Tensor {
+fn reciprocal_root(rows: &Rows, x: Tensor, eps: Option<f64>, casting: Casting) -> Tensor {
     let mean = rows.mean(prims::mul(x, x));
     rows.rounded_if(casting == Casting::None, prims::rsqrt(prims::add(mean, eps.unwrap_or(x.dtype().epsilon()))))
 }
@@ -162,39 +158,39 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// The rows of `input` over its trailing `shape`.
-    pub(crate) fn of(input: fulgurite_runtime::Tensor, shape: &[usize]) -> Rows {
+    pub(crate) fn of(input: Tensor, shape: &[usize]) -> Rows {
         let meta = input.meta();
         Rows { leading: meta.rank().saturating_sub(shape.len()), meta }
     }
 
     /// In the type computed in.
     #[track_caller]
-    pub(crate) fn wide(&self, tensor: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
+    pub(crate) fn wide(&self, tensor: Tensor) -> Tensor {
         accumulating(tensor)
     }
 
     /// Back in the element type of the input.
     #[track_caller]
-    pub(crate) fn narrowed(&self, tensor: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
+    pub(crate) fn narrowed(&self, tensor: Tensor) -> Tensor {
         cast(tensor, self.meta.dtype())
     }
 
     /// Rounded to the element type of the input, if it is asked for, in the type computed in.
     #[track_caller]
-    fn rounded_if(&self, rounds: bool, tensor: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
+    fn rounded_if(&self, rounds: bool, tensor: Tensor) -> Tensor {
         if rounds { self.wide(self.narrowed(tensor)) } else { tensor }
     }
 
     /// What every normalized row is multiplied with, in the type computed in.
     #[track_caller]
-    fn gain(&self, weight: fulgurite_runtime::Tensor, offset: f64) -> fulgurite_runtime::Tensor {
+    fn gain(&self, weight: Tensor, offset: f64) -> Tensor {
         let weight = cast(weight, self.meta.dtype().accumulator());
         self.per_column(if offset == 0.0 { weight } else { prims::add(weight, offset) })
     }
 
     /// The mean of every row.
     #[track_caller]
-    pub(crate) fn mean(&self, x: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
+    pub(crate) fn mean(&self, x: Tensor) -> Tensor {
         let dims: Vec<usize> = (self.leading..self.meta.rank()).collect();
         let columns: usize = self.meta.shape()[self.leading..].iter().product();
         let total = prims::sum(x, dims);
@@ -203,23 +199,19 @@ impl Rows {
 
     /// A number of every row, for all of its elements.
     #[track_caller]
-    pub(crate) fn spread(&self, row: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
+    pub(crate) fn spread(&self, row: Tensor) -> Tensor {
         prims::broadcast_in_dim(row, self.meta.shape(), (0..self.leading).collect::<Vec<_>>())
     }
 
     /// A parameter of every column, in the type computed in, for all rows.
     #[track_caller]
-    pub(crate) fn per_column(&self, parameter: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
+    pub(crate) fn per_column(&self, parameter: Tensor) -> Tensor {
         broadcast(cast(parameter, self.meta.dtype().accumulator()), self.meta.shape())
     }
 
     /// The sum over all rows, in the element type of `parameter`.
     #[track_caller]
-    pub(crate) fn column_sums(
-        &self,
-        x: fulgurite_runtime::Tensor,
-        parameter: fulgurite_runtime::Tensor,
-    ) -> fulgurite_runtime::Tensor {
+    pub(crate) fn column_sums(&self, x: Tensor, parameter: Tensor) -> Tensor {
         let summed = match self.leading {
             0 => x,
             leading => prims::sum(x, (0..leading).collect::<Vec<_>>()),

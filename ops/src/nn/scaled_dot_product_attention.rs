@@ -1,4 +1,5 @@
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::Tensor;
 
 use crate::core::arrays::{permuted, product, softmax_row, spread, zip};
 use crate::core::promotion::{accumulating, broadcast, broadcast_shapes, cast};
@@ -413,7 +414,7 @@ pub mod scaled_dot_product_attention {
 
 /// The softmax of rows of scores, -infinity where nothing may be attended to; zeros for a row that is so everywhere.
 #[track_caller]
-pub(crate) fn masked_weights(scores: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
+pub(crate) fn masked_weights(scores: Tensor) -> Tensor {
     let extents = scores.shape().to_vec();
     // What an earlier call refused has no shape: its error is told in the end.
     let Some((_, leading)) = extents.split_last() else { return scores };

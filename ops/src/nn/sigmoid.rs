@@ -1,4 +1,5 @@
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::Tensor;
 
 use crate::core::promotion::{accumulating, cast, floating};
 use crate::prims;
@@ -37,6 +38,6 @@ pub mod sigmoid {
 
 /// The logistic function in the element type of `input`.
 #[track_caller]
-pub(crate) fn logistic(input: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
+pub(crate) fn logistic(input: Tensor) -> Tensor {
     prims::reciprocal(prims::add(1.0, prims::exp(prims::neg(input))))
 }

@@ -1,4 +1,5 @@
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::Tensor;
 
 use crate::core::arrays::{along, softmax_row};
 use crate::core::promotion::{accumulating, cast, position};
@@ -64,11 +65,7 @@ pub mod softmax {
 
 /// The reduction of `input` along `dim` by `reduce`; a zero-dimensional tensor is its own.
 #[track_caller]
-pub(crate) fn reduced(
-    input: fulgurite_runtime::Tensor,
-    dim: i64,
-    reduce: impl FnOnce(fulgurite_runtime::Tensor, [usize; 1]) -> fulgurite_runtime::Tensor,
-) -> fulgurite_runtime::Tensor {
+pub(crate) fn reduced(input: Tensor, dim: i64, reduce: impl FnOnce(Tensor, [usize; 1]) -> Tensor) -> Tensor {
     match input.rank() {
         0 => input,
         rank => reduce(input, [position(dim, rank)]),
@@ -77,11 +74,7 @@ pub(crate) fn reduced(
 
 /// What was reduced along `dim`, for all elements of `like` again.
 #[track_caller]
-pub(crate) fn restored(
-    reduced: fulgurite_runtime::Tensor,
-    like: fulgurite_runtime::Tensor,
-    dim: i64,
-) -> fulgurite_runtime::Tensor {
+pub(crate) fn restored(reduced: Tensor, like: Tensor, dim: i64) -> Tensor {
     let shape = like.shape();
     if shape.is_empty() {
         return reduced;
@@ -92,17 +85,13 @@ pub(crate) fn restored(
 
 /// The sum along `dim`, for all elements again.
 #[track_caller]
-pub(crate) fn total(input: fulgurite_runtime::Tensor, dim: i64) -> fulgurite_runtime::Tensor {
+pub(crate) fn total(input: Tensor, dim: i64) -> Tensor {
     restored(reduced(input, dim, |x, dims| prims::sum(x, dims)), input, dim)
 }
 
 /// The gradient of softmax along `dim`, from its result `out`, in the element type of `out`.
 #[track_caller]
-pub fn softmax_gradient(
-    out: fulgurite_runtime::Tensor,
-    d_out: fulgurite_runtime::Tensor,
-    dim: i64,
-) -> fulgurite_runtime::Tensor {
+pub fn softmax_gradient(out: Tensor, d_out: Tensor, dim: i64) -> Tensor {
     let (p, d) = (accumulating(out), accumulating(d_out));
     let product = prims::mul(p, d);
     let total = total(product, dim);
@@ -111,7 +100,7 @@ pub fn softmax_gradient(
 
 /// The softmax in the element type of `input`.
 #[track_caller]
-pub(crate) fn exact_softmax(input: fulgurite_runtime::Tensor, dim: i64) -> fulgurite_runtime::Tensor {
+pub(crate) fn exact_softmax(input: Tensor, dim: i64) -> Tensor {
     if input.meta().is_empty() {
         return input;
     }
@@ -123,10 +112,7 @@ pub(crate) fn exact_softmax(input: fulgurite_runtime::Tensor, dim: i64) -> fulgu
 /// The largest element along `dim`, and the logarithm of the sum of the exponentials of the differences to it. `input`
 /// has elements.
 #[track_caller]
-pub(crate) fn log_normalizer(
-    input: fulgurite_runtime::Tensor,
-    dim: i64,
-) -> (fulgurite_runtime::Tensor, fulgurite_runtime::Tensor) {
+pub(crate) fn log_normalizer(input: Tensor, dim: i64) -> (Tensor, Tensor) {
     let top = reduced(input, dim, |x, dims| prims::amax(x, dims));
     let exponentials = prims::exp(prims::sub(input, restored(top, input, dim)));
     (top, prims::log(reduced(exponentials, dim, |x, dims| prims::sum(x, dims))))
@@ -134,7 +120,7 @@ pub(crate) fn log_normalizer(
 
 /// The logarithm of the softmax in the element type of `input`.
 #[track_caller]
-pub(crate) fn exact_log_softmax(input: fulgurite_runtime::Tensor, dim: i64) -> fulgurite_runtime::Tensor {
+pub(crate) fn exact_log_softmax(input: Tensor, dim: i64) -> Tensor {
     if input.meta().is_empty() {
         return input;
     }
@@ -144,11 +130,6 @@ pub(crate) fn exact_log_softmax(input: fulgurite_runtime::Tensor, dim: i64) -> f
 
 /// `input - top - log_sum`.
 #[track_caller]
-pub(crate) fn normalized(
-    input: fulgurite_runtime::Tensor,
-    top: fulgurite_runtime::Tensor,
-    log_sum: fulgurite_runtime::Tensor,
-    dim: i64,
-) -> fulgurite_runtime::Tensor {
+pub(crate) fn normalized(input: Tensor, top: Tensor, log_sum: Tensor, dim: i64) -> Tensor {
     prims::sub(prims::sub(input, restored(top, input, dim)), restored(log_sum, input, dim))
 }

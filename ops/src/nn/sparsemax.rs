@@ -1,4 +1,5 @@
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::Tensor;
 
 use super::{reduced, restored, total};
 use crate::core::arrays::{along, largest};
@@ -83,14 +84,10 @@ pub fn plain_sparsemax(row: &[f64]) -> Vec<f64> {
 
 /// The gradient of sparsemax along `dim`, from its result `out`, in the element type of `out`.
 #[track_caller]
-pub fn sparsemax_gradient(
-    out: fulgurite_runtime::Tensor,
-    d_out: fulgurite_runtime::Tensor,
-    dim: i64,
-) -> fulgurite_runtime::Tensor {
+pub fn sparsemax_gradient(out: Tensor, d_out: Tensor, dim: i64) -> Tensor {
     let d = accumulating(d_out);
     let support = prims::gt(out, 0.0);
-    let of_support = |value: fulgurite_runtime::Tensor| prims::select(support, value, 0.0);
+    let of_support = |value: Tensor| prims::select(support, value, 0.0);
     let mean = prims::div(total(of_support(d), dim), total(cast(support, d.dtype()), dim));
     cast(of_support(prims::sub(d, mean)), out.dtype())
 }

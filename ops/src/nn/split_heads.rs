@@ -1,4 +1,5 @@
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::Tensor;
 
 use crate::core::promotion::constant_like;
 use crate::nn::merge_heads;
@@ -66,10 +67,7 @@ pub mod split_heads {
 
 /// The three tensors of [`mod@split_heads`], as views of its input.
 #[track_caller]
-pub fn heads_apart(
-    input: fulgurite_runtime::Tensor,
-    n_head: usize,
-) -> (fulgurite_runtime::Tensor, fulgurite_runtime::Tensor, fulgurite_runtime::Tensor) {
+pub fn heads_apart(input: Tensor, n_head: usize) -> (Tensor, Tensor, Tensor) {
     let (batch, length, width) = (input.size(0), input.size(1), input.size(2));
     let channels = width / 3;
     let part = |i: usize| {

@@ -1,6 +1,7 @@
 //! Elementwise arithmetic of two tensors of one shape and one element type. A number may replace either.
 
 use fulgurite_ops_macros::{operator, operators};
+use fulgurite_runtime::Tensor;
 
 use super::support::{constant, floor_quotient, no_integer_zero, zip};
 use crate::prims::*;
@@ -91,11 +92,7 @@ operators! {
 }
 
 /// The part of a cotangent that goes to one of two: half of it where they are `tied`, nothing where it has `lost`.
-fn share(
-    d_out: fulgurite_runtime::Tensor,
-    tied: fulgurite_runtime::Tensor,
-    lost: fulgurite_runtime::Tensor,
-) -> fulgurite_runtime::Tensor {
+fn share(d_out: Tensor, tied: Tensor, lost: Tensor) -> Tensor {
     select(tied, mul(d_out, 0.5), select(lost, 0.0, d_out))
 }
 

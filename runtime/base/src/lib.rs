@@ -1,7 +1,7 @@
 //! The ground floor of the compiler: errors, metas, arguments, the records of operators and their registry, kinds of
 //! devices with their memory and plans, and arrays. It knows no trace.
 //!
-//! [`Device`](meta::Device) and [`Target`](meta::Target) ask the kinds of devices what they are, an error names the
+//! [`Device`] and [`Target`] ask the kinds of devices what they are, an error names the
 //! device that failed and the operator that was called, and an array is memory of a device: these are one floor.
 
 pub mod argument;

@@ -266,8 +266,8 @@ pub fn normalize_dim(dim: i64, rank: usize) -> Result<usize, crate::Failure> {
     Ok(if dim < 0 { dim + bound } else { dim } as usize)
 }
 
-/// The extents of a [`crate::Tensor`]. Those of a poisoned handle are one for every dimension, so that code between a
-/// failing call and the end of the trace cannot panic on them.
+/// The extents of a `Tensor` of traced code. Those of a poisoned handle are one for every dimension, so that code
+/// between a failing call and the end of the trace cannot panic on them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Shape {
     dims: Dims,

@@ -159,11 +159,12 @@ pub struct Effects {
     /// Draws random numbers: two equal calls are two draws.
     pub random: bool,
     /// The parameter that says which numbers a random operator draws, called `generator`. The second call of a program
-    /// with one generator is given another that is made of it, and so on: see [`crate::tracer::call`].
+    /// with one generator is given another that is made of it, and so on: see `tracer::call` of
+    /// `fulgurite-ir`.
     pub generator: Option<usize>,
     /// Parameters whose data the operator changes. No program with such an operator is compiled: a program's values do
     /// not change, and an update is a result that may have the memory of an operand
-    /// ([in place](crate::kernel::KernelRules::in_place)).
+    /// (`KernelRules::in_place` of `fulgurite-ir`).
     pub mutates: &'static [usize],
     /// Results that share memory with a parameter: (result, parameter). No program with such an operator is compiled:
     /// what only looks at its operand's memory has a [view rule](crate::strided::LayoutRules::view).
@@ -207,7 +208,7 @@ pub enum Role {
     /// The same numbers in another element type: `convert(input, dtype: dtype)`; inserted by the autocast transform.
     Convert,
     /// A number before and behind the elements: `pad(input, low: int[], high: int[], value: number)`; inserted, as the
-    /// following ones, by the pass [`pad`](crate::transforms::pad).
+    /// following ones, by the pass `pad`.
     Pad,
     /// A part of each dimension: `slice(input, starts: int[], ends: int[], steps: int[])`.
     Slice,
@@ -220,7 +221,7 @@ pub enum Role {
     /// Tensors one after another: `cat(tensors: tensor[], dim: int)`.
     Cat,
     /// The same elements in another shape: `reshape(input, shape: int[])`; inserted, as the following ones, by the pass
-    /// [`batch`](crate::transforms::batch).
+    /// `batch`.
     Reshape,
     /// The dimensions in another order: `permute(input, dims: int[])`.
     Permute,
@@ -232,7 +233,7 @@ pub enum Role {
     Iota,
 }
 
-/// What [autocast](crate::transforms::autocast) makes of an operator's floating-point operands. f64, integers and
+/// What the pass `autocast` makes of an operator's floating-point operands. f64, integers and
 /// booleans are left alone whatever the class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Autocast {

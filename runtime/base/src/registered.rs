@@ -128,7 +128,6 @@ pub fn entries() -> Vec<Arc<Entry>> {
     current().map_or_else(Vec::new, |state| state.entries.clone())
 }
 
-/// Changes the state.
 fn change<T>(f: impl FnOnce(&mut Vec<Arc<Entry>>) -> Result<T>) -> Result<T> {
     let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut entries = state.as_ref().map_or_else(Vec::new, |state| state.entries.clone());

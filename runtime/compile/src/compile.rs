@@ -11,7 +11,7 @@ pub use ending::Ending;
 pub use explain::explain;
 use gather::{Gathered, settled};
 pub use gradients::{gradients_stage, with_gradients};
-pub use programs::{Programs, Saved, split_stages};
+pub use programs::{Programs, Saved, loss_programs, split_stages};
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -322,3 +322,12 @@ pub fn default_executors(device: &str) -> Vec<&'static ExecutorDef> {
     }
     list
 }
+
+/// `list` with the executors of `precision` before the others, if they come in one package with an executor of the
+/// list. Without such an executor the list is unchanged.
+pub fn rounded_to(precision: Precision, list: &[&'static ExecutorDef]) -> Vec<&'static ExecutorDef> {
+    let rounds = |executor: &&'static ExecutorDef| executor.precision == precision;
+    let comes_with = |executor: &&'static ExecutorDef| list.iter().any(|own| own.package == executor.package);
+    let first = executors().into_iter().filter(|executor| rounds(executor) && comes_with(executor));
+    first.chain(list.iter().copied().filter(|executor| !rounds(executor))).collect()
+}

@@ -182,7 +182,7 @@ struct Key {
     leaves: Vec<(TensorMeta, Option<Strides>)>,
     attributes: Vec<Attribute>,
     autocast: Option<DType>,
-    /// What is registered with which version ([`crate::registration`]).
+    /// What is registered with which version ([`fulgurite_compile::registration`]).
     registrations: u64,
 }
 
@@ -210,8 +210,9 @@ const MOST_PROGRAMS: usize = 64;
 /// again when these change. `f` receives the tree of its arguments with a [`Tensor`] at each leaf.
 ///
 /// Several threads may call it at the same time; while one compiles, others run compiled programs. The 64 most recently
-/// used programs are kept ([`Jit::keep`] sets another number). After a [registration](crate::registration) at run time
-/// or a withdrawal, it is compiled again at its next call. A function that calls itself while it is traced is an error.
+/// used programs are kept ([`Jit::keep`] sets another number). After a [registration](fulgurite_compile::registration)
+/// at run time or a withdrawal, it is compiled again at its next call. A function that calls itself while it is traced is
+/// an error.
 pub fn jit<I, O, F>(f: F) -> Jit<I, O, F>
 where
     I: Tree<Leaf = Array>,
@@ -426,7 +427,6 @@ where
         Ok(Compiled { program, stages, structure })
     }
 
-    /// Counts a compilation.
     fn count(&self, program: &Program) {
         self.compiles.fetch_add(1, Ordering::Relaxed);
         tracing::info!(function = self.name, steps = program.trace().block.symbols.len(), "compiled");

@@ -31,7 +31,6 @@ use std::time::Duration;
 use build::Workspace;
 use prepared::Prepared;
 
-/// The command line.
 struct Options {
     root: PathBuf,
     file: Option<String>,

@@ -40,7 +40,6 @@ struct Functions {
     /// Paths of `use` items.
     imports: Vec<Vec<String>>,
     families: BTreeSet<String>,
-    /// Names of variables.
     variables: BTreeSet<String>,
 }
 

@@ -13,8 +13,8 @@ pub mod unrounded {
     use fulgurite_executors::regions::{grouping, program};
     use fulgurite_runtime::executor::HostKernel;
     use fulgurite_runtime::fuel::Fuel;
+    use fulgurite_runtime::kernels::fused::{FusedKernel, FusedNode, OutputLayout};
     use fulgurite_runtime::operator::OperatorDef;
-    use fulgurite_runtime::rules::fulgurite_kernels::fused::{FusedKernel, FusedNode, OutputLayout};
     use fulgurite_runtime::trace::Block;
 
     const LIMITS: Limits = Limits { executor: "unrounded", members: "unrounded", symbols: 48, column_sums: None };

@@ -60,7 +60,7 @@ pub mod reference_panics {
 }
 
 fn sum(input: &fulgurite_runtime::rules::TensorRef<'_>, other: &fulgurite_runtime::rules::TensorRef<'_>) -> Vec<f64> {
-    use fulgurite_runtime::rules::fulgurite_kernels::access::read_f64;
+    use fulgurite_runtime::kernels::access::read_f64;
     read_f64(input).iter().zip(read_f64(other)).map(|(a, b)| a + b).collect()
 }
 

@@ -4,7 +4,7 @@
 
 use fulgurite_ops_macros::operator;
 use fulgurite_runtime::Failure;
-use fulgurite_runtime::rules::fulgurite_kernels::{elementwise, matmul, reduce, row, windows};
+use fulgurite_runtime::kernels::{elementwise, matmul, reduce, row, windows};
 use fulgurite_runtime::rules::{ArrayD, TensorMut, TensorRef};
 
 use crate::kernels::careless;

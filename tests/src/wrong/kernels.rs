@@ -85,7 +85,7 @@ mod number_left_unrounded_by_careless {
     }
 
     fn cpu(input: Operand<TensorRef>, other: Operand<TensorRef>, out: &mut TensorMut) -> Result<()> {
-        use fulgurite_runtime::rules::fulgurite_kernels::access::read_f64;
+        use fulgurite_runtime::kernels::access::read_f64;
         let values = |operand: &Operand<TensorRef<'_>>, count: usize| match operand {
             Operand::Tensor(tensor) => read_f64(tensor),
             Operand::Scalar(number) => vec![number.to_f64(); count],
@@ -99,7 +99,7 @@ mod number_left_unrounded_by_careless {
 }
 
 fn negate(input: &fulgurite_runtime::rules::TensorRef<'_>) -> Vec<f64> {
-    fulgurite_runtime::rules::fulgurite_kernels::access::read_f64(input).iter().map(|value| -value).collect()
+    fulgurite_runtime::kernels::access::read_f64(input).iter().map(|value| -value).collect()
 }
 
 #[implementation(of = last_row_unwritten, by = careless)]

@@ -6,7 +6,7 @@ use fulgurite_ops::core::promotion::cast;
 use fulgurite_ops::prelude::*;
 use fulgurite_runtime::compile::{Options, compile, stages};
 use fulgurite_runtime::jit::{Names, trace};
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::{Compilation, nvrtc};
+use fulgurite_runtime::kernels::cuda::{Compilation, nvrtc};
 use fulgurite_runtime::trace::{Callee, Trace};
 use fulgurite_runtime::transforms::retarget::retarget;
 use fulgurite_runtime::{Array, DType, Device, Target, Tensor, TensorMeta, jit};

@@ -4,7 +4,7 @@ use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::traces::{loss_trace, train_step_stages, train_step_trace};
 use fulgurite_runtime::compile::{Options, Stage, compile};
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::{Compilation, nvrtc};
+use fulgurite_runtime::kernels::cuda::{Compilation, nvrtc};
 use fulgurite_runtime::trace::{BoundSymbol, Trace, parse};
 use fulgurite_runtime::transforms::autocast::autocast;
 use fulgurite_runtime::transforms::retarget::retarget;

@@ -10,7 +10,7 @@ use fulgurite_executors as _;
 use fulgurite_ops::prelude::sum;
 use fulgurite_ops::prims;
 use fulgurite_runtime::jit::{Jit, jit};
-use fulgurite_runtime::rules::fulgurite_kernels::buffer::allocated_bytes;
+use fulgurite_runtime::kernels::buffer::allocated_bytes;
 use fulgurite_runtime::{Array, Tensor};
 
 /// Tests of this file that look at what is allocated do not run beside others.

@@ -10,7 +10,7 @@ use fulgurite_ops::prims;
 use fulgurite_runtime::compile::{Options, Stage, compile};
 use fulgurite_runtime::fuel::Fuel;
 use fulgurite_runtime::jit::{Names, trace};
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::{Compilation, nvrtc};
+use fulgurite_runtime::kernels::cuda::{Compilation, nvrtc};
 use fulgurite_runtime::trace::{Block, BoundSymbol, Storage, Trace, parse};
 use fulgurite_runtime::transforms::plan::memory_use;
 use fulgurite_runtime::transforms::retarget::retarget;

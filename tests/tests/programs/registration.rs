@@ -10,12 +10,12 @@ use fulgurite_ops::prelude::*;
 use fulgurite_runtime::argument::Arg;
 use fulgurite_runtime::compile::{Options, Place, UserTransform};
 use fulgurite_runtime::executor::{ExecutorDef, ImplementationDef, default_executors, implementations};
+use fulgurite_runtime::kernels::access::{read_f64, write_f64};
 use fulgurite_runtime::operator::OperatorDef;
 use fulgurite_runtime::registration::{
     Executor, Implementation, Operator, Registration, Rewrite, Transform, registrations,
 };
 use fulgurite_runtime::registry::{find_operator, operators};
-use fulgurite_runtime::rules::fulgurite_kernels::access::{read_f64, write_f64};
 use fulgurite_runtime::rules::{Domain, Precondition};
 use fulgurite_runtime::trace::Trace;
 use fulgurite_runtime::tracer::call;

@@ -8,7 +8,7 @@ use fulgurite_ops::prelude::*;
 use fulgurite_runtime::compile::{Options, compile};
 use fulgurite_runtime::device::Source;
 use fulgurite_runtime::jit::{Names, trace};
-use fulgurite_runtime::rules::fulgurite_kernels::cuda::{Compilation, KernelCache, nvrtc};
+use fulgurite_runtime::kernels::cuda::{Compilation, KernelCache, nvrtc};
 use fulgurite_runtime::transforms::retarget::retarget;
 use fulgurite_runtime::{Array, DType, Device, Target, Tensor, TensorMeta, jit};
 

@@ -36,8 +36,8 @@ const OTHER_MEANINGS: [(&str, &str, &str); 16] = [
     ("runtime/ir/src/trace/parse/nested.rs", "view", "a word of the text of traces"),
     ("runtime/ir/src/trace/parse/runs.rs", "to", "a word of the text of traces"),
     ("runtime/ir/src/trace/parse/lines.rs", "to", "the same word"),
-    ("runtime/testing/src/testing/templates/samples.rs", "zeros", "inputs of zeros, in messages"),
-    ("runtime/testing/src/testing/templates/samples.rs", "ones", "inputs of ones, in messages"),
+    ("runtime/testing/src/templates/samples.rs", "zeros", "inputs of zeros, in messages"),
+    ("runtime/testing/src/templates/samples.rs", "ones", "inputs of ones, in messages"),
     ("runtime/compile/src/transforms/batch/write.rs", "stack", "what operands that stand side by side are called"),
     ("runtime/run/src/program/profile.rs", "cat", "the category of an event in Chrome's traces"),
 ];

@@ -76,7 +76,7 @@ impl Writer<'_> {
         Form { strides: [form.strides[0], form.strides[1], 1, 1], ..form }
     }
 
-    /// The scores, scaled.
+    /// The product of queries and keys, times the scale.
     fn scaled_scores(&mut self, query: Node, key_transposed: Node, scale: Node) -> Result<Node> {
         let scores = self.graph.inner(DataType::F32, self.scores())?;
         self.graph.product(query, key_transposed, scores)?;

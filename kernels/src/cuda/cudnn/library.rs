@@ -34,7 +34,7 @@ impl Cudnn {
     /// Opens the library.
     ///
     /// # Errors
-    /// [`CudaError::Unavailable`] without the library, or the library's own.
+    /// [`CudaError::Unavailable`](super::super::CudaError::Unavailable) without the library, or the library's own.
     pub fn new(context: &Context) -> Result<Cudnn> {
         functions()?;
         // The library opens the compiler by its name, and finds it once it is in the process.

@@ -81,7 +81,7 @@ pub trait DeviceKind: Send + Sync {
 
     /// What a kernel takes at least, however little it does; `None` if that is nothing to speak of. Calls that are
     /// alike and take less at the rates of [`DeviceKind::rates`] are run together
-    /// ([`batch`](crate::transforms::batch)).
+    /// (the pass `batch` of the compiler).
     fn least_kernel(&self) -> Option<Duration> {
         None
     }
@@ -99,7 +99,7 @@ pub trait DeviceKind: Send + Sync {
     }
 
     /// Whether programs that are compiled to be run have the candidates of costly calls measured by default
-    /// ([`mod@crate::choices`]).
+    /// (`choices` of `fulgurite-run`).
     fn chooses(&self) -> bool {
         false
     }

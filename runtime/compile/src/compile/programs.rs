@@ -62,6 +62,18 @@ pub fn split_stages(trace: Trace, wrt: &[usize], of: &[usize], options: &Options
     })
 }
 
+/// As [`split_stages`], for a loss, the first output of `loss`, and its gradients with respect to all inputs of
+/// floating-point types. The backward program takes the loss's cotangent.
+///
+/// # Errors
+/// Those of [`split_stages`].
+pub fn loss_programs(loss: Trace, options: &Options) -> Result<Programs> {
+    let block = &loss.block;
+    let floating = (0..block.parameters.len()).filter(|i| block.meta(block.parameters[*i]).dtype().is_floating());
+    let floating: Vec<usize> = floating.collect();
+    split_stages(loss, &floating, &[0], options)
+}
+
 /// As [`split_stages`], and what it would have measured.
 fn split_once(trace: Trace, wrt: &[usize], of: &[usize], options: &Options) -> Result<(Programs, Gathered)> {
     let executors = options.executor_list(trace.target.kind());

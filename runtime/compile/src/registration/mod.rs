@@ -5,7 +5,7 @@
 //!   the present one first. What is declared cannot be replaced.
 //! - A compilation sees one state of the registrations from its beginning to its end. Threads may register while others
 //!   compile.
-//! - The state is part of the keys of [`jit`](crate::jit()): after a registration or a withdrawal each function is
+//! - The state is part of the keys of `jit`: after a registration or a withdrawal each function is
 //!   compiled again when it is next called. What was compiled before keeps running for its holders.
 //! - Options that name an executor or a rewrite mean the record that was found then. Once it is withdrawn, compiling
 //!   with these options is an error, also if another version has the name.
@@ -14,7 +14,7 @@
 //! - Names are those that declarations can have: words, of an operator with namespaces. Traces print names, and read
 //!   them back.
 //!
-//! The generated tests ([`crate::testing::generated_tests`]) are made for what is registered as well.
+//! The generated tests (`generated_tests` of `fulgurite-testing`) are made for what is registered as well.
 
 mod executor;
 mod implementation;

@@ -3,7 +3,7 @@
 //!
 //! The kernel computes a larger result of them; the result that the program asked for is a view of its beginning.
 //! Arithmetic that leads from there to another such kernel, or to a reduction, is done on the whole larger result: rows
-//! stay aligned, and the result is not copied; see [`wider`]. The elements behind those of the program are arbitrary.
+//! stay aligned, and the result is not copied; see `wider`. The elements behind those of the program are arbitrary.
 //! A reduction leaves them out, and a kernel gets zeros in their place. Any other operand is copied into a larger one.
 
 use rustc_hash::FxHashMap;

@@ -223,7 +223,6 @@ fn proposals(entries: &[Arc<Entry>]) -> Vec<Proposal> {
     won.chain(may).map(proposal).collect()
 }
 
-/// Two programs compared.
 struct Compared {
     /// In how many rounds the second was faster.
     faster: usize,

@@ -75,7 +75,6 @@ impl What {
     }
 }
 
-/// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Line {
     /// The name of the call's record.

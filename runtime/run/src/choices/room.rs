@@ -54,7 +54,7 @@ pub(super) fn residency(needs: &[Need], free: Option<u64>, peak: Option<u64>) ->
     Residency { lacking, one_at_a_time: most.is_some_and(|most| all > most) }
 }
 
-/// Rounded up.
+/// In MiB, rounded up.
 fn mebibytes(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
 }

@@ -37,7 +37,6 @@ enum Held<T: Tree<Leaf = Tensor>, R> {
     Gone,
 }
 
-/// The last call.
 struct Last<T, R> {
     compiled: Arc<Compiled<(T, R)>>,
     state: BoundState,

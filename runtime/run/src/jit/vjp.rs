@@ -46,7 +46,6 @@ pub struct CompiledVjp<O> {
 /// What the backward program takes for an output.
 #[derive(Debug)]
 struct Cotangent {
-    /// The output's path.
     path: String,
     meta: TensorMeta,
     /// What it is where none is given; made once, on the program's device.

@@ -1,6 +1,6 @@
 //! Which file of a crate needs which other: the names that the code of a file takes from others, resolved to the files
 //! that define them. Calls of methods are not seen, but a file that has a value of a type has its name from somewhere.
-//! Macros in textual scope (`#[macro_use]`) and what macros expand to are not seen either.
+//! Macros in textual scope (`#[macro_use]`) and what the code that macros expand to needs are not seen either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,6 +17,8 @@ const MOST_STEPS: usize = 16;
 pub struct Graph {
     source: PathBuf,
     modules: BTreeMap<Vec<String>, Module>,
+    /// All words in the macros of the crate, by their names.
+    macros: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Graph {
@@ -26,7 +28,7 @@ impl Graph {
     /// If a file cannot be read or is no Rust.
     pub fn of_crate(folder: &Path) -> Graph {
         let source = folder.join("src");
-        let mut graph = Graph { source: source.clone(), modules: BTreeMap::new() };
+        let mut graph = Graph { source: source.clone(), modules: BTreeMap::new(), macros: BTreeMap::new() };
         graph.read_file(&source.join("lib.rs"), &source, Vec::new());
         graph
     }
@@ -64,7 +66,16 @@ impl Graph {
                 }
             }
         }
+        for (name, words) in &module.macros {
+            self.macros.entry(name.clone()).or_default().extend(words.iter().cloned());
+        }
         self.modules.insert(path, module);
+    }
+
+    /// Whether a macro that a module calls where items are may make an item of this name.
+    fn makes(&self, module: &Module, name: &str) -> bool {
+        let by = |called: &String| self.macros.get(called).is_some_and(|words| words.contains(name));
+        module.words.contains(name) || module.calls.iter().any(by)
     }
 
     /// The file that defines what `path` says in the module `at`; `None` for a module, and what is of another crate.
@@ -84,18 +95,21 @@ impl Graph {
             Some(_) if import => return None,
             _ => {}
         }
-        if module.items.contains(first) {
+        // Paths lead through types and modules alone, whatever else has their names.
+        if module.types.contains(first) || (rest.is_empty() && module.values.contains(first)) {
             return Some(&module.file);
         }
-        if let Some(target) = module.uses.get(first) {
+        if let Some(targets) = module.uses.get(first) {
             // `use name;` of another crate leads to itself.
-            let own = target.len() == 1 && target.first() == Some(first);
-            return if own { None } else { go(at, &[target, rest].concat()) };
+            let own = |target: &[String]| target.len() == 1 && target.first() == Some(first);
+            let mut others = targets.iter().filter(|target| !own(target));
+            return others.find_map(|target| go(at, &[target, rest].concat()));
         }
         if below.is_some() {
             return None;
         }
-        module.globs.iter().find_map(|glob| go(at, &[glob, path].concat()))
+        let by_glob = module.globs.iter().find_map(|glob| go(at, &[glob, path].concat()));
+        by_glob.or_else(|| self.makes(module, first).then_some(&*module.file))
     }
 
     /// What each file takes from the others.

@@ -10,12 +10,21 @@ use syn::visit::Visit;
 pub struct Module {
     /// Where it is written.
     pub file: PathBuf,
-    /// Its items but for modules and imports.
-    pub items: BTreeSet<String>,
+    /// Its types and traits: what paths may lead through, as through modules.
+    pub types: BTreeSet<String>,
+    /// Its functions, constants and macros, which may have the names of modules and types.
+    pub values: BTreeSet<String>,
+    /// All words in the macros that it calls where items are: the items that they make have their names from there, or
+    /// from the macro.
+    pub words: BTreeSet<String>,
+    /// The macros that it calls where items are.
+    pub calls: BTreeSet<String>,
+    /// All words in the macros that it defines, by the macros.
+    pub macros: BTreeMap<String, BTreeSet<String>>,
     /// The modules in it, by their whole paths below the crate.
     pub modules: BTreeMap<String, Vec<String>>,
-    /// Imports and re-exports: the path of each by the name that it gives.
-    pub uses: BTreeMap<String, Vec<String>>,
+    /// Imports and re-exports: the paths by the name that they give, a module and a function of one name, say.
+    pub uses: BTreeMap<String, Vec<Vec<String>>>,
     /// Paths of which everything is imported.
     pub globs: Vec<Vec<String>>,
     /// What its code names.
@@ -33,7 +42,11 @@ impl Module {
     pub fn new(file: PathBuf) -> Module {
         Module {
             file,
-            items: BTreeSet::new(),
+            types: BTreeSet::new(),
+            values: BTreeSet::new(),
+            words: BTreeSet::new(),
+            calls: BTreeSet::new(),
+            macros: BTreeMap::new(),
             modules: BTreeMap::new(),
             uses: BTreeMap::new(),
             globs: Vec::new(),
@@ -48,7 +61,7 @@ impl Module {
             let exported = !matches!(item.vis, syn::Visibility::Inherited);
             read_use(&item.tree, &mut Vec::new(), &mut |path, name| {
                 match name {
-                    Some(name) => drop(self.uses.insert(name, path.clone())),
+                    Some(name) => self.uses.entry(name).or_default().push(path.clone()),
                     None => self.globs.push(path.clone()),
                 }
                 if !exported {
@@ -57,8 +70,41 @@ impl Module {
             });
             return;
         }
-        self.items.extend(defined(item));
+        match item {
+            syn::Item::Macro(item) => self.read_macro(item),
+            _ => {
+                self.types.extend(defined_type(item));
+                self.values.extend(defined_value(item));
+            }
+        }
         Paths(&mut self.named).visit_item(item);
+    }
+
+    fn read_macro(&mut self, item: &syn::ItemMacro) {
+        if let Some(name) = &item.ident {
+            self.values.insert(name.to_string());
+            words(item.mac.tokens.clone(), self.macros.entry(name.to_string()).or_default());
+            return;
+        }
+        let called = item.mac.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
+        if !LISTS.contains(&&*called) {
+            words(item.mac.tokens.clone(), &mut self.words);
+            self.calls.insert(called);
+        }
+    }
+}
+
+/// Macros whose words name files that are not looked at.
+const LISTS: [&str; 1] = ["operator_files"];
+
+/// All words among tokens.
+fn words(tokens: TokenStream, found: &mut BTreeSet<String>) {
+    for token in tokens {
+        match token {
+            TokenTree::Ident(ident) => drop(found.insert(ident.to_string())),
+            TokenTree::Group(group) => words(group.stream(), found),
+            _ => {}
+        }
     }
 }
 
@@ -162,13 +208,19 @@ impl<'ast> Visit<'ast> for Paths<'_> {
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 }
 
-fn defined(item: &syn::Item) -> Option<String> {
+fn defined_value(item: &syn::Item) -> Option<String> {
     let ident = match item {
         syn::Item::Const(item) => &item.ident,
-        syn::Item::Enum(item) => &item.ident,
         syn::Item::Fn(item) => &item.sig.ident,
-        syn::Item::Macro(item) => item.ident.as_ref()?,
         syn::Item::Static(item) => &item.ident,
+        _ => return None,
+    };
+    Some(ident.to_string())
+}
+
+fn defined_type(item: &syn::Item) -> Option<String> {
+    let ident = match item {
+        syn::Item::Enum(item) => &item.ident,
         syn::Item::Struct(item) => &item.ident,
         syn::Item::Trait(item) => &item.ident,
         syn::Item::Type(item) => &item.ident,

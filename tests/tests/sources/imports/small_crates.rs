@@ -147,3 +147,44 @@ fn names_in_bodies_macros_attributes_and_by_globs_are_needs() {
         ]
     );
 }
+
+#[test]
+fn items_that_macros_make_are_needs() {
+    // By a name that the call passes, by one of the macro's own, and by an item in the call.
+    for (made, called) in [
+        ("macro_rules! make { ($name:ident) => { pub fn $name() { crate::b::g() } }; } make!(passed);", "passed"),
+        ("macro_rules! make { () => { pub fn own() { crate::b::g() } }; } make!();", "own"),
+        ("use elsewhere::each; each! { pub fn inner() { crate::b::g() } }", "inner"),
+    ] {
+        let user = format!("pub fn g() {{}} fn h() {{ crate::a::{called}() }}");
+        let arrows = arrows(&[("lib.rs", "mod a; mod b;"), ("a.rs", made), ("b.rs", &user)]);
+        assert_eq!(arrows, ["a.rs -> b.rs: g".to_owned(), format!("b.rs -> a.rs: {called}")], "{made}");
+    }
+    // What a macro is only told of elsewhere, and files that are not looked at.
+    let files = [
+        ("lib.rs", "mod a; mod b; fn f() { make!(told) }"),
+        ("a.rs", "operator_files! { exp } pub fn g() { make!(told) }"),
+        ("b.rs", "use crate::a::{exp, told}; fn h() { exp(told) }"),
+    ];
+    assert!(arrows(&files).is_empty(), "{:?}", arrows(&files));
+}
+
+#[test]
+fn a_function_hides_no_module_of_its_name() {
+    let files = [
+        ("lib.rs", "mod text; mod user; mod both;"),
+        ("text.rs", "use crate::user::text; pub fn other() { text() }"),
+        ("user.rs", "use super::text; pub fn text() { text::other() }"),
+        // Two imports of one name: a module and a function.
+        ("both.rs", "use crate::text; use crate::user::text; fn f() { text(); text::other() }"),
+    ];
+    assert_eq!(
+        arrows(&files),
+        [
+            "both.rs -> text.rs: other",
+            "both.rs -> user.rs: text",
+            "text.rs -> user.rs: text",
+            "user.rs -> text.rs: other"
+        ]
+    );
+}

@@ -85,7 +85,7 @@ struct Typed {
 struct Each {
     /// What is left of the inputs' names.
     rests: Vec<String>,
-    /// The input.
+    /// Position of the input.
     at: usize,
     /// Values of attributes that are not those of all inputs, by where they are in the text. They are read once.
     exceptions: HashMap<usize, Exceptions>,

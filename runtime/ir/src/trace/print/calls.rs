@@ -150,7 +150,6 @@ impl<'a> Style<'a> {
         texts
     }
 
-    /// Operator and arguments.
     fn call(&self, symbol: &BoundSymbol) -> String {
         match &symbol.callee {
             Callee::Operator(def) => {

@@ -1,0 +1,5 @@
+//! The `fulgurite` command.
+
+fn main() -> std::process::ExitCode {
+    fulgurite_command::main()
+}

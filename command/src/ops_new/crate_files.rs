@@ -1,0 +1,126 @@
+//! The files of a crate with operators, tests and a command of its own.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::super::files::write_new;
+use super::super::outcome::{Failed, Outcome};
+use super::super::output::say;
+use super::super::rust_names::identifier;
+
+/// The test target, as the manifest has it.
+pub(super) const TEST_TARGET: &str = "\
+[[test]]
+name = \"generated\"
+harness = false
+";
+
+const MANIFEST: &str = r#"[package]
+name = "CRATE"
+version = "0.1.0"
+edition = "2024"
+rust-version = "1.95"
+
+[dependencies]
+fulgurite = { path = "FULGURITE/fulgurite" }
+# Without models; `features = ["models"]` adds `train`, `generate` and the others.
+fulgurite-command = { path = "FULGURITE/command", default-features = false }
+
+# Its main runs the tests that the crate's declarations generate.
+TARGET
+# Kernels are optimized in debug builds too: without these lines tests take many times as long.
+[profile.dev]
+opt-level = 1
+debug = "line-tables-only"
+lto = "off"
+
+[profile.dev.package."*"]
+debug = false
+
+[profile.dev.package.gemm-common]
+opt-level = 3
+debug-assertions = false
+[profile.dev.package.gemm-f32]
+opt-level = 3
+debug-assertions = false
+[profile.dev.package.gemm-f64]
+opt-level = 3
+debug-assertions = false
+
+[profile.dev.package.fulgurite-kernels]
+opt-level = 3
+"#;
+
+const LIBRARY: &str = "\
+//! Operators of CRATE.
+
+fulgurite::operator_files! {}
+";
+
+const COMMAND: &str = "\
+//! The `fulgurite` command with this crate's declarations besides the library's.
+
+// Naming the crate links its declarations.
+use CRATE as _;
+
+fn main() -> std::process::ExitCode {
+    fulgurite_command::main()
+}
+";
+
+const TESTS: &str = "\
+// Naming the crate links its declarations.
+use CRATE as _;
+
+fn main() -> std::process::ExitCode {
+    fulgurite::main_of_crate!()
+}
+";
+
+/// The file of the test target of the crate `name`.
+pub(super) fn test_file(name: &str) -> String {
+    TESTS.replace("CRATE", name)
+}
+
+/// The manifest of a crate, with more dependencies and test targets than each crate has.
+pub(super) fn manifest(dependencies: &str, targets: &str) -> String {
+    let facade = "fulgurite = { path = \"FULGURITE/fulgurite\" }\n";
+    MANIFEST.replace(facade, &format!("{facade}{dependencies}")).replace("TARGET", &format!("{TEST_TARGET}{targets}"))
+}
+
+/// Writes a crate of operators.
+pub(super) fn write_all(folder: &Path) -> Outcome {
+    let manifest = manifest("", "");
+    let files = [("Cargo.toml", manifest.as_str()), ("src/lib.rs", LIBRARY)];
+    write(folder, &files)?;
+    let folder = folder.display();
+    say!("its first operator: cargo run -- ops new NAME --path src/NAME.rs, in {folder}; then cargo test")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the files of the crate whose folder is `folder`, and whose name is the folder's, with a command and a test
+/// target: the name, which takes the place of CRATE in them.
+pub(super) fn write(folder: &Path, own: &[(&str, &str)]) -> Result<String, Failed> {
+    let absolute = std::path::absolute(folder).map_err(|error| Failed::file(folder, error))?;
+    let name = absolute.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = identifier(&name)
+        .map_err(|message| Failed::file(folder, format!("its name becomes the crate's: {message}")))?;
+    let files = [own, &[("src/main.rs", COMMAND), ("tests/generated.rs", TESTS)]].concat();
+    if let Some((there, _)) = files.iter().find(|(file, _)| folder.join(file).exists()) {
+        return Err(Failed::file(&folder.join(there), "is there already; nothing was written"));
+    }
+    for inner in ["src", "tests"] {
+        let inner = folder.join(inner);
+        std::fs::create_dir_all(&inner).map_err(|error| Failed::file(&inner, error))?;
+    }
+    // Where the library of this command was built: the crate needs the same one.
+    let own_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let repository = own_folder.parent().unwrap_or(own_folder);
+    for (file, text) in files {
+        write_new(&folder.join(file), &text.replace("CRATE", &name).replace("FULGURITE", &repository.display().to_string()))?;
+    }
+    if !own_folder.join("Cargo.toml").is_file() {
+        say!("{} is not there any more: write in Cargo.toml where the library is", repository.display())?;
+    }
+    Ok(name)
+}

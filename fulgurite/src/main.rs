@@ -1,5 +1,0 @@
-//! The `fulgurite` command.
-
-fn main() -> std::process::ExitCode {
-    fulgurite::command::main()
-}

@@ -1,8 +1,0 @@
-//! The `fulgurite` command with this crate's declarations besides the library's.
-
-// Naming the crate links its declarations.
-use placeholder_crate as _;
-
-fn main() -> std::process::ExitCode {
-    fulgurite::command::main()
-}

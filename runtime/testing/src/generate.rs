@@ -1,0 +1,264 @@
+//! The list of generated tests: operators x templates x executors x element types.
+
+use std::sync::Arc;
+
+use fulgurite_kernels::DType;
+
+use super::directives::{Directive, Template};
+use super::golden::Golden;
+use super::subject::{REFERENCE, accepted_samples};
+use super::templates;
+use super::test::{GeneratedTest, PROGRAMS, Settings};
+use crate::executor::{ExecutorDef, executors, find_executor, find_implementation, rewrites};
+use crate::operator::{OperatorKind, RuleSet};
+use crate::precision::Precision;
+use crate::rules::TestRules;
+use crate::samples::ErrorSamples;
+use crate::tracer::rules::TracingRules;
+use crate::transforms::autodiff::rules::GradientRules;
+use body::{operator_test, program_test, programs_test, rewrite_test};
+use choice::{DTYPES, dtypes_of, floating_input, may_claim, runners, tested_with, wanted, wanted_under_autocast};
+use fulgurite_ir::registry::{find_operator, operators};
+
+mod body;
+mod choice;
+
+pub(crate) use body::guarded;
+pub use choice::{absent_devices, sampled_dtypes};
+
+/// The selected tests; an empty list selects all.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Names of operators.
+    pub operators: Vec<String>,
+    /// Templates.
+    pub templates: Vec<Template>,
+    /// Names of executors; tests that no executor matters to are kept.
+    pub executors: Vec<String>,
+    /// The package that declares the operator or rewrite, the executor, or the implementation of the one by the other.
+    pub package: Option<String>,
+    /// A kind of device: every operator that its default executors run together, by each template that runs something.
+    /// All templates see one element type, `consistency` sees each.
+    pub device: Option<String>,
+}
+
+impl Filter {
+    /// The tests of one operator.
+    pub fn operator(name: &str) -> Filter {
+        Filter { operators: vec![name.to_owned()], ..Filter::default() }
+    }
+
+    /// The tests of one kind of device.
+    pub fn device(kind: &str) -> Filter {
+        Filter { device: Some(kind.to_owned()), ..Filter::default() }
+    }
+
+    fn takes(&self, operator: &str, template: Template, executor: Option<&str>) -> bool {
+        self.takes_package(operator, executor)
+            && self.device.as_deref().is_none_or(|kind| {
+                executor.is_some_and(|name| find_executor(name).is_ok_and(|executor| executor.device == kind))
+            })
+            && (self.operators.is_empty() || self.operators.iter().any(|name| name == operator))
+            && (self.templates.is_empty() || self.templates.contains(&template))
+            && (self.executors.is_empty() || executor.is_none_or(|own| self.executors.iter().any(|name| name == own)))
+    }
+
+    fn takes_package(&self, operator: &str, executor: Option<&str>) -> bool {
+        let Some(package) = &self.package else { return true };
+        // An operator of another package that the executor takes by itself.
+        let of_executor = || {
+            let Some(executor) = executor.and_then(|name| find_executor(name).ok()) else { return false };
+            match find_implementation(operator, executor.name) {
+                Some(own) => own.package == package || executor.package == package,
+                None => executor.package == package && (executor.claims.is_some() || operator == PROGRAMS),
+            }
+        };
+        find_operator(operator).is_ok_and(|def| def.package == package)
+            || rewrites().iter().any(|rewrite| rewrite.name == operator && rewrite.package == package)
+            || of_executor()
+    }
+}
+
+/// Every test that the linked declarations generate, sorted by operator, template, executor and element type.
+pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTest> {
+    let settings = Arc::new(settings.clone());
+    let golden = Arc::new(Golden::open(&settings.golden));
+    let runners = runners(filter.device.as_deref());
+    let mut tests = Vec::new();
+    for def in operators() {
+        if !filter.operators.is_empty() && !filter.operators.iter().any(|name| name == def.name) {
+            continue;
+        }
+        let dtypes = dtypes_of(def);
+        let first = dtypes.first().map(|(dtype, _)| *dtype);
+        for template in Template::ALL {
+            let mut add = |executor: Option<&'static ExecutorDef>, dtype: Option<DType>| {
+                if filter.takes(def.name, template, executor.map(|executor| executor.name)) {
+                    tests.push(operator_test(def, template, executor, dtype, &settings, &golden));
+                }
+            };
+            match template {
+                Template::Samples => add(None, None),
+                Template::Sources => {
+                    for executor in
+                        executors().into_iter().filter(|executor| templates::sources::applies(def, executor))
+                    {
+                        add(Some(executor), None);
+                    }
+                }
+                Template::Errors => {
+                    if first.is_some() || TestRules::of(def).errors.is_some() {
+                        add(None, None);
+                    }
+                    // What is wrong with data is found where the operator runs.
+                    for runner in runners.iter().filter(|_| filter.device.is_some()) {
+                        if let Some((dtype, metas)) = dtypes.first()
+                            && tested_with(def, runner, metas)
+                            && !ErrorSamples::of_data(def, *dtype).is_empty()
+                        {
+                            add(Some(runner.first), None);
+                        }
+                    }
+                }
+                Template::Snapshot => {
+                    if first.is_some() {
+                        add(None, None);
+                    }
+                }
+                Template::Golden => {
+                    for runner in &runners {
+                        for (dtype, metas) in &dtypes {
+                            let wanted = filter.device.is_none() || Some(*dtype) == first;
+                            if wanted && tested_with(def, runner, metas) && !golden.cases(def.name, *dtype).is_empty() {
+                                add(Some(runner.first), Some(*dtype));
+                            }
+                        }
+                    }
+                }
+                Template::Decomposition => {
+                    for (dtype, _) in &dtypes {
+                        if TracingRules::of(def).decomposition.is_some() {
+                            add(None, Some(*dtype));
+                        }
+                    }
+                }
+                Template::Types => {
+                    // One in which operators compute, and one that is promoted to it.
+                    for (dtype, _) in &dtypes {
+                        if Some(*dtype) == first || *dtype == DType::BF16 {
+                            add(None, Some(*dtype));
+                        }
+                    }
+                }
+                Template::Autocast => {
+                    // Kernel symbols are chosen after autocast.
+                    let called = !matches!(def.kind, OperatorKind::Symbol(_));
+                    let plain = find_executor(REFERENCE).ok().filter(|_| called);
+                    for (dtype, _) in &dtypes {
+                        if let (Some(plain), true) = (plain, wanted_under_autocast(*dtype)) {
+                            add(Some(plain), Some(*dtype));
+                        }
+                    }
+                }
+                Template::SecondGradient => {
+                    let f64s = dtypes.iter().find(|(dtype, _)| *dtype == DType::F64);
+                    if GradientRules::of(def).no_grad.is_none() && f64s.is_some_and(|(_, metas)| floating_input(metas))
+                    {
+                        add(None, Some(DType::F64));
+                    }
+                }
+                Template::Rewrite | Template::Programs => {}
+                _ => {
+                    for runner in &runners {
+                        let executor = runner.first;
+                        for (dtype, metas) in &dtypes {
+                            let gradients = matches!(template, Template::Gradient | Template::CotangentLinearity);
+                            let identity = template == Template::Consistency
+                                && executor.name == REFERENCE
+                                && TracingRules::of(def).decomposition.is_none();
+                            let claims = template != Template::Checker || may_claim(def, executor, metas);
+                            if first.is_some_and(|first| wanted(template, *dtype, first, filter.device.is_some()))
+                                && tested_with(def, runner, metas)
+                                && claims
+                                && !identity
+                                && !(matches!(template, Template::Checker | Template::Bits)
+                                    && executor.name == REFERENCE)
+                                && !(gradients && (GradientRules::of(def).no_grad.is_some() || !floating_input(metas)))
+                            {
+                                add(Some(executor), Some(*dtype));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    for rewrite in rewrites() {
+        if filter.takes(rewrite.name, Template::Rewrite, None) {
+            tests.push(rewrite_test(rewrite, &settings));
+        }
+    }
+    for seed in 0..templates::programs::SEEDS {
+        for executor in runners.iter().map(|runner| runner.first) {
+            for template in [Template::Programs, Template::Autocast] {
+                if filter.takes(PROGRAMS, template, Some(executor.name)) && executor.priority.is_some() {
+                    tests.push(program_test(seed, executor, template, &settings));
+                }
+            }
+        }
+    }
+    if filter.package.is_none() && filter.takes(PROGRAMS, Template::Programs, None) {
+        tests.push(programs_test(&settings));
+    }
+    tests
+}
+
+/// An executor's name with its precision.
+fn with_precision(name: Option<&'static str>) -> Option<(&'static str, Precision)> {
+    name.and_then(|name| find_executor(name).ok()).map(|executor| (executor.name, executor.precision))
+}
+
+/// The directives of linked operators that match no generated test or no sample, in words.
+pub fn unmatched_directives(tests: &[GeneratedTest]) -> Vec<String> {
+    let mut unmatched = Vec::new();
+    let absent = absent_devices();
+    let elsewhere =
+        |name: &str| find_executor(name).is_ok_and(|executor| absent.iter().any(|(kind, _)| *kind == executor.device));
+    for def in operators() {
+        // What speaks of an executor that cannot run here is tried where it can.
+        let here = |directive: &&Directive| {
+            let of_precision = |own| executors().iter().any(|found| found.precision == own && elsewhere(found.name));
+            !directive.executor.is_some_and(elsewhere) && !directive.precision.is_some_and(of_precision)
+        };
+        let directives = TestRules::of(def).directives.iter().filter(here);
+        let each = directives.flat_map(|directive| directive.templates.iter().map(move |of| (directive, *of)));
+        for (directive, template) in each {
+            let matching: Vec<&GeneratedTest> = tests
+                .iter()
+                .filter(|test| test.operator == def.name && test.template == template)
+                .filter(|test| directive.matches(test.template, with_precision(test.executor), test.dtype))
+                .collect();
+            let sample = directive.sample.is_none_or(|sample| {
+                DTYPES.iter().any(|dtype| accepted_samples(def, *dtype).iter().any(|(index, _)| *index == sample))
+            });
+            if matching.is_empty() || !sample {
+                unmatched.push(format!(
+                    "{} ({}:{}): the directive on '{}'{}{}{} ({}) matches no generated test; correct or remove it",
+                    def.name,
+                    def.file,
+                    def.line,
+                    template.name(),
+                    directive
+                        .executor
+                        .map(|name| format!(", executor {name}"))
+                        .or_else(|| directive.precision.map(|own| format!(", precision {}", own.name())))
+                        .unwrap_or_default(),
+                    directive.dtype.map(|dtype| format!(", {dtype}")).unwrap_or_default(),
+                    directive.sample.map(|sample| format!(", sample {sample}")).unwrap_or_default(),
+                    directive.reason,
+                ));
+            }
+        }
+    }
+    unmatched
+}

@@ -1,0 +1,126 @@
+//! What operators are tested with: executors and element types.
+
+use std::sync::OnceLock;
+
+use fulgurite_kernels::DType;
+
+use crate::argument::Arg;
+use crate::directives::Template;
+use crate::executor::{ExecutorDef, default_executors, executors, find_implementation};
+use crate::kernel::KernelRules;
+use crate::meta::{Device, Target, TensorMeta};
+use crate::operator::{OperatorDef, OperatorKind, RuleSet};
+use crate::subject::{accepted_samples, sample_metas};
+use crate::tracer::rules::TracingRules;
+
+/// The order in which element types are tried; where samples do not depend on it, the first that is accepted speaks for
+/// all.
+pub(super) const DTYPES: [DType; 8] =
+    [DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64, DType::I32, DType::U8, DType::Bool];
+
+/// The element types that samples of `def` are made and accepted for, with the metas of the arguments.
+pub(super) fn dtypes_of(def: &'static OperatorDef) -> Vec<(DType, Vec<Vec<Arg<TensorMeta>>>)> {
+    let mut found = Vec::new();
+    let mut seen = Vec::new();
+    for dtype in DTYPES {
+        let samples = accepted_samples(def, dtype);
+        if samples.is_empty() || seen.contains(&samples) {
+            continue;
+        }
+        found.push((dtype, samples.iter().map(|(_, sample)| sample_metas(sample, Device::CPU)).collect()));
+        seen.push(samples);
+    }
+    found
+}
+
+/// The element types that samples of `def` are made and accepted for; one, where samples do not depend on it.
+pub fn sampled_dtypes(def: &'static OperatorDef) -> Vec<DType> {
+    dtypes_of(def).into_iter().map(|(dtype, _)| dtype).collect()
+}
+
+/// Whether `executor` takes the operator by itself for any of these arguments.
+pub(super) fn may_claim(def: &'static OperatorDef, executor: &ExecutorDef, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
+    if let OperatorKind::Symbol(owner) = def.kind {
+        return owner == executor.name && KernelRules::of(def).runs_on(executor.device);
+    }
+    find_implementation(def.name, executor.name).is_some()
+        || executor.claims.is_some_and(|claims| metas.iter().any(|arguments| claims(def, arguments).is_ok()))
+}
+
+/// The executor that runs what is tested.
+pub(super) struct Runner {
+    /// The executor that tests are named after; the others of its device come behind it by default.
+    pub first: &'static ExecutorDef,
+    /// Those whose operators are tested.
+    all: Vec<&'static ExecutorDef>,
+}
+
+/// The executors that can run on this machine, each by itself; or those of one kind of device, together.
+pub(super) fn runners(device: Option<&str>) -> Vec<Runner> {
+    let absent = absent_devices();
+    let here = |executor: &ExecutorDef| absent.iter().all(|(kind, _)| *kind != executor.device);
+    match device {
+        Some(kind) => {
+            let all = default_executors(kind);
+            let first = all.first().copied().filter(|executor| executor.device == kind && here(executor));
+            first.map(|first| Runner { first, all }).into_iter().collect()
+        }
+        None => {
+            let found = executors().into_iter().filter(|executor| executor.device != "any" && here(executor));
+            found.map(|first| Runner { first, all: vec![first] }).collect()
+        }
+    }
+}
+
+/// Whether tests of `def` are made for `runner`: where it takes the operator or parts of its decomposition.
+pub(super) fn tested_with(def: &'static OperatorDef, runner: &Runner, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
+    let opened = TracingRules::of(def).decomposition.is_some()
+        && runner.first.priority.is_some()
+        && !matches!(def.kind, OperatorKind::Symbol(_));
+    opened || runner.all.iter().any(|executor| may_claim(def, executor, metas))
+}
+
+/// Kinds of devices that executors run on and this machine lacks, each with the reason.
+pub fn absent_devices() -> Vec<(&'static str, String)> {
+    static ABSENT: OnceLock<Vec<(&'static str, String)>> = OnceLock::new();
+    let find = || {
+        let mut kinds: Vec<&'static str> = executors().iter().map(|executor| executor.device).collect();
+        kinds.retain(|kind| !["any", "cpu"].contains(kind));
+        kinds.sort_unstable();
+        kinds.dedup();
+        let opened = kinds.into_iter().map(|kind| (kind, Target::of(Device::new(kind, 0))));
+        opened.filter_map(|(kind, target)| Some((kind, target.err()?.to_string()))).collect()
+    };
+    ABSENT.get_or_init(find).clone()
+}
+
+/// Which element types a template needs to see; fewer where all operators are run for the sake of one `device`.
+pub(super) fn wanted(template: Template, dtype: DType, first: DType, device: bool) -> bool {
+    match template {
+        Template::Consistency if device => true,
+        Template::CotangentLinearity => dtype == DType::F64,
+        _ if device => dtype == first,
+        Template::Meta | Template::Consistency | Template::Bounds | Template::Checker | Template::Decomposition => true,
+        // Both types of 16 bits, which regions round in ways of their own.
+        Template::Bits => {
+            matches!(dtype, DType::F32 | DType::BF16 | DType::F16 | DType::I64 | DType::Bool) || dtype == first
+        }
+        // One of each way to do arithmetic.
+        Template::Layout | Template::Determinism | Template::Effects | Template::InPlace => {
+            matches!(dtype, DType::F32 | DType::BF16 | DType::I64 | DType::Bool) || dtype == first
+        }
+        Template::Gradient => dtype.is_floating(),
+        Template::RoundTrip => dtype == first,
+        _ => false,
+    }
+}
+
+/// What autocast takes to other types, one that it must leave alone of each kind, and one that is low already.
+pub(super) fn wanted_under_autocast(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F64 | DType::BF16 | DType::I64 | DType::Bool)
+}
+
+/// Whether any of these arguments has a gradient.
+pub(super) fn floating_input(metas: &[Vec<Arg<TensorMeta>>]) -> bool {
+    metas.iter().flatten().flat_map(Arg::tensors).any(|meta| meta.dtype().is_floating())
+}

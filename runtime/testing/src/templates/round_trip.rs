@@ -1,0 +1,51 @@
+//! Every stage's trace prints, parses back equal, verifies, and runs to the same result.
+
+use crate::array::Array;
+use crate::compile::stages;
+use crate::problem::{Check, Problem, ensure};
+use crate::subject::{List, Ran, Subject, joint_trace};
+use crate::test::{Context, Outcome, PASSED};
+use crate::tolerance::same_bits;
+use crate::trace::{Trace, diff, parse};
+
+/// See the module.
+pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
+    let list = context.list()?;
+    let forward = subject.forward(&list);
+    all(&list.placed(subject.trace()?)?, &list, forward.as_ref().as_ref().map_err(Problem::clone)?)?;
+    if subject.differentiable()? {
+        let joint = subject.joint(&list);
+        if let (Some(ran), Some(trace)) = (
+            joint.as_ref().as_ref().map_err(Problem::clone)?,
+            joint_trace(&list.placed(subject.trace()?)?, &list.executors)?,
+        ) {
+            all(&trace, &list, ran).map_err(|problem| problem.within("with its gradient"))?;
+        }
+    }
+    PASSED
+}
+
+fn all(trace: &Trace, list: &List, ran: &Ran) -> Check {
+    for stage in stages(trace.clone(), &list.options())? {
+        let run = ["acquire", "autodiff", "claim", "layout", "delete_last_used"].contains(&stage.name.as_str());
+        one(&stage.trace, list, run.then_some((&ran.inputs, &ran.outputs)))
+            .map_err(|problem| problem.within(format!("stage '{}'", stage.name)))?;
+    }
+    Ok(())
+}
+
+fn one(trace: &Trace, list: &List, run: Option<(&Vec<Array>, &Vec<Array>)>) -> Check {
+    let text = trace.to_string();
+    trace.verify().map_err(|error| Problem::from(error).within("as made"))?;
+    let parsed = parse(&text).map_err(|error| Problem(format!("its text does not parse: {error}\n{text}")))?;
+    ensure!(parsed == *trace, "its text parses to another trace:\n{}\n{text}", diff(trace, &parsed));
+    ensure!(parsed.to_string() == text, "the parsed trace prints another text:\n{text}\n{parsed}");
+    parsed.verify().map_err(|error| Problem::from(error).within("parsed back"))?;
+    if let Some((inputs, outputs)) = run {
+        let program = list.compile(&parsed)?;
+        for (i, (output, expected)) in program.run(inputs.clone())?.iter().zip(outputs).enumerate() {
+            same_bits(output, expected).map_err(|problem| problem.within(format!("result {i} of the parsed trace")))?;
+        }
+    }
+    Ok(())
+}
