@@ -117,7 +117,10 @@ pub(super) fn write(folder: &Path, own: &[(&str, &str)]) -> Result<String, Faile
     let own_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let repository = own_folder.parent().unwrap_or(own_folder);
     for (file, text) in files {
-        write_new(&folder.join(file), &text.replace("CRATE", &name).replace("FULGURITE", &repository.display().to_string()))?;
+        write_new(
+            &folder.join(file),
+            &text.replace("CRATE", &name).replace("FULGURITE", &repository.display().to_string()),
+        )?;
     }
     if !own_folder.join("Cargo.toml").is_file() {
         say!("{} is not there any more: write in Cargo.toml where the library is", repository.display())?;
