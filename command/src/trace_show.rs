@@ -32,8 +32,12 @@ Examples:
   fulgurite trace show llama-decode --size TinyLlama-1.1B --layers 1 --dtype bf16 --target cuda:sm_90a --stage plan_memory
   fulgurite trace show softmax --target cuda:sm_90a --stage sources")]
 pub struct Arguments {
-    /// An operator, by its name or PyTorch's; `gpt2` or `llama`, a training step; `gpt2-loss` or `llama-loss`;
-    /// `gpt2-decode` or `llama-decode`, a token more of each sequence.
+    /// An operator, by its name or PyTorch's
+    #[cfg_attr(
+        feature = "models",
+        doc = "; `gpt2` or `llama`, a training step; `gpt2-loss` or `llama-loss`; `gpt2-decode` or `llama-decode`, a token \
+               more of each sequence"
+    )]
     name: String,
     /// The stage of compilation, or `all`, or `sources` for the CUDA sources of the program's kernels; the trace as
     /// acquired, or with --backward the joint trace (`vjp`), otherwise.

@@ -40,7 +40,12 @@ Examples:
   fulgurite view gpt2 --target cuda:sm_90a --against '--executors liger,default' -o executors.html
   fulgurite view step.trace --profile runs/nano/profile.json -o time.html")]
 pub struct Arguments {
-    /// An operator, a model (`gpt2`, `gpt2-loss`, `gpt2-decode`, `llama`, ...) or a file; two of them are compared.
+    #[cfg_attr(
+        feature = "models",
+        doc = "An operator, a model (`gpt2`, `gpt2-loss`, `gpt2-decode`, `llama`, ...) or a file; two of them are \
+               compared."
+    )]
+    #[cfg_attr(not(feature = "models"), doc = "An operator or a file; two of them are compared.")]
     #[arg(required = true, num_args = 1..=2)]
     what: Vec<String>,
     /// The file of the page.

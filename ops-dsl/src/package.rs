@@ -7,9 +7,10 @@ thread_local! {
 }
 
 /// The packages whose operators have names without a namespace: the library, and what tests it.
-const HOUSE: [&str; 18] = [
+const HOUSE: [&str; 19] = [
     "fulgurite",
     "fulgurite-benches",
+    "fulgurite-command",
     "fulgurite-executor-cpu",
     "fulgurite-executor-cublaslt",
     "fulgurite-executor-cuda",

@@ -115,6 +115,9 @@ fn file(machine: &Machine) -> String {
 
 #[cfg(test)]
 mod tests {
+    // Naming the crate links the executors, which run what is measured.
+    use fulgurite_executors as _;
+
     use super::*;
 
     fn rates() -> Rates {

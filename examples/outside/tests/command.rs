@@ -39,6 +39,21 @@ fn operators_of_this_crate_are_listed_shown_traced_and_run() {
     assert!(run(&["ops", "run", "cases", "--out", "results"]).contains(" ok, 0 failed"));
 }
 
+/// What is built with this crate decides: a build of the whole workspace has models.
+#[test]
+fn help_and_messages_name_models_where_there_are_some() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = |arguments: &[&str]| run(folder.path(), arguments);
+    let models = run(&["--help"]).contains("Trains a model");
+    for command in [&["--help"][..], &["trace", "show", "--help"], &["view", "--help"], &["profile", "--help"]] {
+        assert_eq!(run(command).contains("gpt2"), models, "{command:?}");
+    }
+    let unknown = Command::new(env!("CARGO_BIN_EXE_outside")).args(["trace", "show", "gpt3"]).output();
+    let unknown = unknown.expect("it starts");
+    let message = String::from_utf8_lossy(&unknown.stderr);
+    assert!(!unknown.status.success() && message.contains("models: gpt2") == models, "{message}");
+}
+
 #[test]
 fn an_implementation_of_an_operator_of_this_crate_is_written_with_its_imports() {
     let folder = tempfile::tempdir().expect("a folder");
