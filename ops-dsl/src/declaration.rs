@@ -4,6 +4,7 @@ use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
 use syn::{Attribute, LitStr, Visibility};
 
+use crate::args::{self, Fields};
 use crate::errors::Errors;
 use crate::model::{self, Options, ParamKind, RuleParam, Signature};
 use crate::parse::{Entry, Function};
@@ -47,6 +48,41 @@ pub struct Rule {
     pub right: bool,
 }
 
+/// The arguments that a rule takes, which may not be all.
+#[derive(Debug)]
+pub struct Taken<'a> {
+    /// Their names.
+    pub names: Vec<String>,
+    /// Where the rule takes them.
+    pub at: &'a Ident,
+    /// What is written before and behind the name of an argument that the rule does not use.
+    pub unused: [&'static str; 2],
+}
+
+impl Rule {
+    /// The struct of all arguments, if the rule takes it.
+    pub fn args(&self) -> Option<&RuleParam> {
+        self.params.iter().find(|param| param.args.is_some())
+    }
+
+    /// The arguments that the rule takes, if it does not take all of them as a whole.
+    pub fn taken(&self) -> Option<Taken<'_>> {
+        if self.params.iter().any(RuleParam::is_all_arguments) {
+            return None;
+        }
+        match self.args().map(|param| (&param.args, &param.written)) {
+            Some((Some(Fields::Some(names)), at)) => {
+                Some(Taken { names: names.clone(), at, unused: ["", ": _` in `Args { .. }"] })
+            }
+            Some(_) => None,
+            None => {
+                let names = self.params.iter().map(|param| param.name.clone()).collect();
+                Some(Taken { names, at: &self.function.sig.ident, unused: ["_", ": ..."] })
+            }
+        }
+    }
+}
+
 /// The rules and other entries of a module.
 #[derive(Debug, Default)]
 pub struct Parts {
@@ -83,7 +119,11 @@ pub fn parts(entries: Vec<Entry>, known: &[&'static str], errors: &mut Errors) -
                 continue;
             }
             let params = model::rule_params(&function, errors);
-            parts.rules.push(Rule { name, function, params, right: true });
+            let right = params
+                .iter()
+                .filter(|param| param.args.is_some())
+                .all(|param| args::is_right(name, &param.ty, &param.written, errors));
+            parts.rules.push(Rule { name, function, params, right });
         } else {
             parts.others.push(function.to_token_stream());
             parts.helpers.push(function);

@@ -4,6 +4,7 @@
 //! is wrong and collects it, `expand` writes Rust; `expansion` takes each kind of declaration through these. Whatever
 //! is wrong, the whole public surface of a declaration is still emitted, so that one mistake gives one message.
 
+pub mod args;
 pub mod check;
 pub mod declaration;
 pub mod errors;

@@ -2,9 +2,9 @@
 //!
 //! A declaration is an attributed module whose functions are *rules*: ordinary Rust that rustfmt formats and
 //! rust-analyzer completes. The signature is written once; every rule takes the arguments it needs **by name, in any
-//! order**, in the form of the stage it works on. `_eps` takes `eps` and says that it is not used. Other functions,
-//! types and `use`s in the module are the author's own and are passed through. The module sees its surroundings and the
-//! names of `fulgurite::rules`.
+//! order**, or all of them as one struct, `args: Args<...>`, in the form of the stage it works on. `_eps` takes `eps` and
+//! says that it is not used. Other functions, types and `use`s in the module are the author's own and are passed
+//! through. The module sees its surroundings and the names of `fulgurite::rules`.
 //!
 //! Expansions name what they need at the root of the facade, `::fulgurite`, or at that of the runtime where the crate
 //! that declares operators depends on the runtime alone, as the crates of this repository do.
@@ -56,9 +56,10 @@ use proc_macro::TokenStream;
 /// a call, as `u64`), `reference` (over `ArrayD`), `cpu` (over `TensorRef`; results by their names, `out` where there
 /// is one, as `&mut TensorMut`; `out: &mut [TensorMut]` for a list), `view` (over `Strided`: how the result looks into
 /// its first operand), `samples`, `errors`. `decomposition` and `grad` take every argument, or, where they only pass
-/// them on, `arguments: Arguments` as a whole: `forward::call(arguments)`. A pullback of several results takes a tuple
-/// of cotangents that are called after them: `move |(d_out, d_mean, d_rstd)| ...`; a cotangent of type `Option<Tensor>`
-/// is `None` where none arrived.
+/// them on, `arguments: Arguments` as a whole: `forward::call(arguments)`. Any of these but `scalar` may take all
+/// arguments as one struct with a field for each, which it may destructure: `args: Args<&TensorMeta>`. A pullback of
+/// several results takes a tuple of cotangents that are called after them: `move |(d_out, d_mean, d_rstd)| ...`; a
+/// cotangent of type `Option<Tensor>` is `None` where none arrived.
 ///
 /// **Settings.** `torch = "..."`, `overload = Add` (the runtime's `Role`s), `commutes` if the first two operands may be
 /// exchanged, `accumulates(x)` if a number for the operand `x` is f32 beside tensors of 16 bits and is not rounded to
@@ -75,7 +76,8 @@ use proc_macro::TokenStream;
 /// `.call()`), `Grads`, `Code` (the named preconditions), `OPERATOR`, and `ARGUMENTS`:
 /// `ARGUMENTS.input.set(good(), e.normal([9]))` is the call `good()` with another input, for error samples (an optional
 /// tensor is given as `Some(...)`). `call(arguments)` calls it with the arguments of another call.
-/// These names, `Places`, `PARAMS`, `RESULTS` and `CODES` are taken: helpers of the author's own have
+/// `Args` are the arguments by name, as rules see them; `args.call()` calls the operator with those of a gradient or a
+/// decomposition. These names, `Places`, `PARAMS`, `RESULTS` and `CODES` are taken: helpers of the author's own have
 /// others. Beside the module: the function `rms_norm(input, [8])`, and `RmsNormMethod` for `input.rms_norm([8])` if the
 /// first argument is a tensor called `input`.
 #[proc_macro_attribute]

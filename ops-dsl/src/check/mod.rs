@@ -28,7 +28,7 @@ pub fn operator(operator: &mut Operator, parts: &Parts, errors: &mut Errors) {
     names(parts, &operator.rules, &OPERATOR_RULES, "an operator", errors);
     let params: Vec<String> = operator.signature.params.iter().map(|param| param.ident.to_string()).collect();
     let results = &operator.signature.results;
-    for rule in &mut operator.rules {
+    for rule in operator.rules.iter_mut().filter(|rule| rule.right) {
         rule.right = match rule.name {
             "samples" | "errors" => collector(rule, errors),
             // While it is unclear how results are called nothing can be said about a kernel's.
@@ -73,10 +73,10 @@ fn signature(params: &mut [Param], errors: &mut Errors) {
         if list_index(&name).is_some() {
             errors.at(&param.ident, format!("`{name}` is what kernels call a result; give the parameter another name"));
         }
-        if name == "arguments" {
+        if matches!(name.as_str(), "arguments" | "args") {
             errors.at(
                 &param.ident,
-                "`arguments` is how a rule takes all of them at once; give the parameter another name",
+                format!("`{name}` is how a rule takes all of them at once; give the parameter another name"),
             );
         }
         if matches!(name.as_str(), "call" | "into_arguments") && param.default.is_some() {
@@ -447,7 +447,7 @@ pub fn rewrite(ident: &Ident, rules: &mut [Rule], parts: &Parts, params: &[Strin
             errors.at(ident, format!("`{ident}` has no {name}; write `{form}`"));
         }
     }
-    for rule in rules {
+    for rule in rules.iter_mut().filter(|rule| rule.right) {
         rule.right = match rule.name {
             "pattern" => rule.params.iter().all(|param| is_word(&param.ty, "Tensor")),
             "samples" => collector(rule, errors),

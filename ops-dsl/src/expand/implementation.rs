@@ -8,8 +8,7 @@ use quote::{quote, quote_spanned};
 
 use super::{KernelResults, as_function, cpu, erased, function, grad_function, made, module, plan, register, scope};
 use crate::declaration::Rule;
-use crate::implementation::Implementation;
-use crate::model::RuleParam;
+use crate::implementation::{Implementation, is_whole_kernel};
 use crate::scan;
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
@@ -23,6 +22,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
         _ => function(&rule.function),
     });
     let grads = implementation.rules.iter().any(|rule| rule.name == "grad").then(|| quote!(, Grads));
+    let args = implementation.rules.iter().any(|rule| rule.args().is_some()).then(|| quote!(, Args));
     let (mut fields, mut kernel) = (TokenStream::new(), TokenStream::new());
     for rule in implementation.rules.iter().filter(|rule| rule.right) {
         let field = made(rule.name);
@@ -55,6 +55,9 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
             kernel: ::fulgurite::kernel::KernelRules { #kernel ..::fulgurite::kernel::KernelRules::EMPTY },
         });
     }
+    // What a kernel is written over, where it takes all arguments as a whole.
+    let over = implementation.in_place.iter().flatten().filter(|_| implementation.rules.iter().any(is_whole_kernel));
+    let over = over.map(|name| quote!(const _: () = { let _ = &ARGUMENTS.#name; };));
     let complete_rules = implementation.rules.iter().map(complete_by_name);
     let register = register(
         quote!(::fulgurite::executor::IMPLEMENTATIONS),
@@ -71,10 +74,11 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
             #import_of
             #import_by
             #[allow(unused_imports)]
-            use #of::{ARGUMENTS, Code, PARAMS, RESULTS #grads};
+            use #of::{ARGUMENTS, Code, PARAMS, RESULTS #grads #args};
             #(#rules)*
             #(#others)*
             #(#complete_rules)*
+            #(#over)*
             #runs_on
             /// The record of this implementation.
             #[allow(clippy::needless_update)]
@@ -92,15 +96,27 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
     }
 }
 
-/// A rule that stands for the operator takes every argument, so that none falls back to a default unseen; a kernel
-/// writes every result; and cotangents are called after results. The names are known when the constants are evaluated.
+/// A rule that stands for the operator takes every argument, so that none falls back to a default unseen, and each in
+/// one form; a kernel writes every result; and cotangents are called after results. The names are known when the
+/// constants are evaluated.
 fn complete_by_name(rule: &Rule) -> TokenStream {
     let here = rule.function.sig.ident.span().resolved_at(Span::call_site());
     let (name, taken) = (rule.name, rule.params.iter().map(|param| &param.name));
+    let beside = rule.params.iter().filter(|param| rule.args().is_some() && param.args.is_none());
+    let in_one_form = beside.map(|param| {
+        let (here, param) = (param.written.span().resolved_at(Span::call_site()), &param.name);
+        quote_spanned!(here=> const _: () = ::fulgurite::expansion::in_one_form(#name, PARAMS, #param);)
+    });
+    let in_one_form = quote!(#(#in_one_form)*);
     match rule.name {
         "execution" | "grad" => {
-            let takes_all = (!rule.params.iter().any(RuleParam::is_all_arguments)).then(|| {
-                quote_spanned!(here=> const _: () = ::fulgurite::expansion::takes_all(#name, PARAMS, &[#(#taken),*]);)
+            let takes_all = rule.taken().map(|taken| {
+                let here = taken.at.span().resolved_at(Span::call_site());
+                let (names, [before, behind]) = (taken.names, taken.unused);
+                let unused = quote!([#before, #behind]);
+                quote_spanned!(here=>
+                    const _: () = ::fulgurite::expansion::takes_all(#name, PARAMS, &[#(#names),*], #unused);
+                )
             });
             let bodies = rule.function.body.iter().filter(|_| rule.name == "grad");
             let pullbacks = bodies.flat_map(|body| scan::pullbacks(body.stream()));
@@ -108,11 +124,14 @@ fn complete_by_name(rule: &Rule) -> TokenStream {
                 let names = pullback.cotangents.iter().map(Ident::to_string);
                 quote_spanned!(here=> const _: () = ::fulgurite::expansion::cotangents(RESULTS, &[#(#names),*]);)
             });
-            quote!(#takes_all #(#cotangents)*)
+            quote!(#in_one_form #takes_all #(#cotangents)*)
         }
         "cpu" | "plan" => {
-            quote_spanned!(here=> const _: () = ::fulgurite::expansion::writes_all(#name, RESULTS, &[#(#taken),*]);)
+            let writes_all = quote_spanned!(here=>
+                const _: () = ::fulgurite::expansion::writes_all(#name, RESULTS, &[#(#taken),*]);
+            );
+            quote!(#in_one_form #writes_all)
         }
-        _ => TokenStream::new(),
+        _ => in_one_form,
     }
 }

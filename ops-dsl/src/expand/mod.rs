@@ -101,6 +101,10 @@ pub(crate) fn call(rule: &Rule, special: impl Fn(&RuleParam) -> Option<TokenStre
             let here = param.written.span().resolved_at(Span::call_site());
             return quote_spanned!(here=> __f::Arguments::of(a));
         }
+        if param.args.is_some() {
+            let here = param.written.span().resolved_at(Span::call_site());
+            return quote_spanned!(here=> Args::of(a));
+        }
         special(param).unwrap_or_else(|| {
             let field = field(param);
             let here = param.written.span().resolved_at(Span::call_site());
@@ -238,6 +242,7 @@ pub(crate) fn plan(rule: &Rule, params: &[Param], results: &KernelResults<'_>) -
     });
     let list = rule.params.iter().any(|param| results.is_list(param));
     let operands = match list {
+        true if rule.args().is_some() => TokenStream::new(),
         true => quote!(let operands = __f::Operands { arguments: a, results: outputs };),
         false => quote!(let operands = __f::Operands::of(a, outputs, RESULTS)?;),
     };

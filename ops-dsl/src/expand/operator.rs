@@ -105,8 +105,11 @@ pub(super) fn signature(operator: &Operator, class: impl Fn(usize, Class) -> Tok
     };
     let results = results_type(&signature.results);
     let arguments = arguments(&signature.params, &signature.results.names(), class);
+    // A struct that is generic over tensors has one.
+    let tensors = signature.params.iter().any(|param| param.kind.class().is_some());
+    let seen = tensors.then(|| quote!(seen as T;));
     let gradients = gradients(&signature.params);
-    quote!(__f::OperatorKind::#kind => #results; #arguments #gradients codes { #(#codes)* })
+    quote!(__f::OperatorKind::#kind => #results; #arguments #seen #gradients codes { #(#codes)* })
 }
 
 /// The class of a parameter as the library names it.
