@@ -3,27 +3,28 @@
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 use syn::{GenericArgument, Member, Pat, PathArguments, Type};
 
-use crate::errors::Errors;
+use crate::errors;
 use crate::parse::Function;
+use crate::rules::RuleKind::{self, *};
 
 /// The name of the struct.
 const STRUCT: &str = "Args";
 
 /// How rules see tensors.
-const FORMS: [(&str, &[&str]); 6] = [
-    ("&TensorMeta", &["requires", "meta", "flops", "checker"]),
-    ("Tensor", &["decomposition", "execution", "grad"]),
-    ("&ReferenceTensor", &["reference"]),
-    ("TensorRef", &["cpu"]),
-    ("&DeviceTensor", &["plan"]),
-    ("&Strided", &["view", "padded"]),
+const FORMS: [(&str, &[RuleKind]); 6] = [
+    ("&TensorMeta", &[Requires, Meta, Flops, Checker]),
+    ("Tensor", &[Decomposition, Execution, Grad]),
+    ("&ReferenceTensor", &[Reference]),
+    ("TensorRef", &[Cpu]),
+    ("&DeviceTensor", &[Plan]),
+    ("&Strided", &[View, Padded]),
 ];
 
 /// What a rule reads of its struct of arguments.
 #[derive(Debug, Clone)]
 pub enum Fields {
     /// These alone.
-    Some(Vec<String>),
+    Named(Vec<String>),
     /// All of them, or those that another function reads: the struct is passed on, or destructured without `..`.
     All,
 }
@@ -37,13 +38,13 @@ pub fn read(pattern: &Pat, ty: &Type, function: &Function) -> Option<(Ident, Fie
                 Member::Named(name) => Some(name.to_string()),
                 Member::Unnamed(_) => None,
             });
-            let read = if fields.rest.is_some() { Fields::Some(named.collect()) } else { Fields::All };
+            let read = if fields.rest.is_some() { Fields::Named(named.collect()) } else { Fields::All };
             Some((name.ident.clone(), read))
         }
         Pat::Ident(name) if name.ident == "args" || named_struct(ty).is_some() => {
             let body = function.body.as_ref().map(Group::stream).unwrap_or_default();
             let mut named = Vec::new();
-            let read = if fields_of(body, &name.ident, &mut named) { Fields::Some(named) } else { Fields::All };
+            let read = if fields_of(body, &name.ident, &mut named) { Fields::Named(named) } else { Fields::All };
             Some((name.ident.clone(), read))
         }
         _ => None,
@@ -100,12 +101,12 @@ fn destructured(pattern: TokenStream, named: &mut Vec<String>) -> bool {
 }
 
 /// Whether a rule may take the struct, of this type.
-pub fn is_right(rule: &str, ty: &Type, written: &Ident, errors: &mut Errors) -> bool {
+pub fn is_right(rule: RuleKind, ty: &Type, written: &Ident, errors: &mut errors::Errors) -> bool {
+    if matches!(rule, Samples | Errors) {
+        return true;
+    }
     let Some((form, _)) = FORMS.iter().find(|(_, rules)| rules.contains(&rule)) else {
-        let reason = match rule {
-            "scalar" => "numbers become expressions there",
-            _ => "it has no signature of an operator",
-        };
+        let reason = if rule == Scalar { "numbers become expressions there" } else { "a rewrite has no `Args`" };
         errors.at(written, format!("`{rule}` takes its arguments by name: {reason}"));
         return false;
     };

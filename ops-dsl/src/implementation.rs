@@ -4,10 +4,11 @@ use proc_macro2::{Ident, TokenStream};
 use syn::parse::Parser;
 use syn::{Attribute, LitInt, LitStr, Path, Visibility};
 
-use crate::declaration::{IMPLEMENTATION_RULES, Rule, parts};
+use crate::declaration::{Rule, parts};
 use crate::errors::Errors;
 use crate::options;
 use crate::parse::{self, Module};
+use crate::rules::{IMPLEMENTATION_RULES, RuleKind};
 
 /// A declared implementation.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
     let parts = parts(module.entries, &IMPLEMENTATION_RULES, errors);
     crate::check::implementation(&module.ident, &parts, &waived, errors);
     // The signature is elsewhere, but the kernel takes what it is written over.
-    let kernel = |rule: &&Rule| matches!(rule.name, "cpu" | "plan");
+    let kernel = |rule: &&Rule| matches!(rule.kind, RuleKind::Cpu | RuleKind::Plan);
     let named = in_place.as_deref().filter(|_| !parts.rules.iter().any(is_whole_kernel));
     let taken: Vec<String> =
         parts.rules.iter().filter(kernel).flat_map(|rule| &rule.params).map(|param| param.name.clone()).collect();
@@ -93,5 +94,5 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
 
 /// Whether a rule is a kernel that takes all arguments as a whole.
 pub fn is_whole_kernel(rule: &Rule) -> bool {
-    matches!(rule.name, "cpu" | "plan") && rule.args().is_some()
+    matches!(rule.kind, RuleKind::Cpu | RuleKind::Plan) && rule.args().is_some()
 }

@@ -20,6 +20,7 @@ pub mod options;
 pub mod package;
 pub mod parse;
 pub mod rewrite;
+pub mod rules;
 pub mod scan;
 pub mod signature;
 pub mod torch_names;
@@ -27,7 +28,7 @@ pub mod tree;
 
 pub use expansion::{executor, implementation, operator, operators, rewrite, tree};
 pub use operator_files::operator_files;
-pub use package::in_package;
+pub use package::{at_root, in_package};
 
 #[cfg(test)]
 mod tests {

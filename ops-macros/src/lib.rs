@@ -83,7 +83,9 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let package = std::env::var("CARGO_PKG_NAME").ok();
-    root::rooted(fulgurite_ops_dsl::in_package(package, || fulgurite_ops_dsl::operator(attribute.into(), item.into())))
+    root::rooted(|| {
+        fulgurite_ops_dsl::in_package(package, || fulgurite_ops_dsl::operator(attribute.into(), item.into()))
+    })
 }
 
 /// Declares how an executor runs an operator that it does not own.
@@ -105,7 +107,7 @@ pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// argument. `waive(...)`, `strided` and `strided_results` as for operators.
 #[proc_macro_attribute]
 pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    root::rooted(fulgurite_ops_dsl::implementation(attribute.into(), item.into()))
+    root::rooted(|| fulgurite_ops_dsl::implementation(attribute.into(), item.into()))
 }
 
 /// Declares an executor: `#[executor(device = "cpu", priority = 10)] pub mod liger { ... }`.
@@ -116,7 +118,7 @@ pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream 
 /// functions `claims`, `prepare`, `fuse`, `admits_region` and `prepare_region` of `ExecutorDef`, and gives `EXECUTOR`.
 #[proc_macro_attribute]
 pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    root::rooted(fulgurite_ops_dsl::executor(attribute.into(), item.into()))
+    root::rooted(|| fulgurite_ops_dsl::executor(attribute.into(), item.into()))
 }
 
 /// Lists files that hold one operator each, named after it: `operator_files! { exp, rms_norm }`.
@@ -125,7 +127,7 @@ pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// name would hide the operator's module.
 #[proc_macro]
 pub fn operator_files(input: TokenStream) -> TokenStream {
-    root::rooted(fulgurite_ops_dsl::operator_files(input.into()))
+    root::rooted(|| fulgurite_ops_dsl::operator_files(input.into()))
 }
 
 /// Declares a pattern of operators and its equivalent replacement. `#[rewrite(default)]` runs without being named.
@@ -143,7 +145,7 @@ pub fn operator_files(input: TokenStream) -> TokenStream {
 /// ```
 #[proc_macro_attribute]
 pub fn rewrite(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    root::rooted(fulgurite_ops_dsl::rewrite(attribute.into(), item.into()))
+    root::rooted(|| fulgurite_ops_dsl::rewrite(attribute.into(), item.into()))
 }
 
 /// Declares a family of operators: a template and a table of what differs.
@@ -177,7 +179,7 @@ pub fn rewrite(attribute: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro]
 pub fn operators(input: TokenStream) -> TokenStream {
     let package = std::env::var("CARGO_PKG_NAME").ok();
-    root::rooted(fulgurite_ops_dsl::in_package(package, || fulgurite_ops_dsl::operators(input.into())))
+    root::rooted(|| fulgurite_ops_dsl::in_package(package, || fulgurite_ops_dsl::operators(input.into())))
 }
 
 /// Makes a tree of a struct that is generic over its leaf.
@@ -197,5 +199,5 @@ pub fn operators(input: TokenStream) -> TokenStream {
 /// ```
 #[proc_macro_derive(Tree, attributes(tree))]
 pub fn tree(input: TokenStream) -> TokenStream {
-    root::rooted(fulgurite_ops_dsl::tree(input.into()))
+    root::rooted(|| fulgurite_ops_dsl::tree(input.into()))
 }

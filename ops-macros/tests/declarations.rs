@@ -500,3 +500,24 @@ fn names_of_results() {
     );
     assert_eq!(find_operator("liger::pair").unwrap().results.describe(1), "result second");
 }
+
+/// A module of the name that the facade has.
+mod outer {
+    pub mod fulgurite {
+        pub const FACTOR: f64 = 3.0;
+    }
+}
+
+/// Paths of rules stay as they are written, whatever the root of expansions is called.
+#[operator]
+pub mod tripled {
+    fn tripled(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        input * super::outer::fulgurite::FACTOR
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_unary(Domain::ALL)
+    }
+}
