@@ -4,47 +4,58 @@ use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
 use syn::{Attribute, LitStr, Visibility};
 
+use crate::args::{self, Fields};
 use crate::errors::Errors;
 use crate::model::{self, Options, ParamKind, RuleParam, Signature};
 use crate::parse::{Entry, Function};
-
-/// The rules of an operator.
-pub const OPERATOR_RULES: [&str; 12] = [
-    "requires",
-    "meta",
-    "decomposition",
-    "grad",
-    "scalar",
-    "flops",
-    "view",
-    "reference",
-    "cpu",
-    "plan",
-    "samples",
-    "errors",
-];
-
-/// The rules of an implementation.
-pub const IMPLEMENTATION_RULES: [&str; 6] = ["checker", "execution", "grad", "cpu", "plan", "padded"];
-
-/// The rules of an executor; all of them may be absent.
-pub const EXECUTOR_RULES: [&str; 7] =
-    ["claims", "prepare", "plan", "fuse", "admits_region", "prepare_region", "plan_region"];
-
-/// The rules of a rewrite.
-pub const REWRITE_RULES: [&str; 4] = ["pattern", "replacement", "condition", "samples"];
+use crate::rules::{EXECUTOR_RULES, RuleKind};
 
 /// A rule of a declaration.
 #[derive(Debug)]
 pub struct Rule {
-    /// Its name.
-    pub name: &'static str,
+    /// Which rule it is.
+    pub kind: RuleKind,
     /// As it was written.
     pub function: Function,
     /// Its parameters by name.
     pub params: Vec<RuleParam>,
     /// Whether its parameters are right, so that it can be called.
     pub right: bool,
+}
+
+/// The arguments that a rule takes, which may not be all.
+#[derive(Debug)]
+pub struct Taken<'a> {
+    /// Their names.
+    pub names: Vec<String>,
+    /// Where the rule takes them.
+    pub at: &'a Ident,
+    /// What is written before and behind the name of an argument that the rule does not use.
+    pub unused: [&'static str; 2],
+}
+
+impl Rule {
+    /// The struct of all arguments, if the rule takes it.
+    pub fn args(&self) -> Option<&RuleParam> {
+        self.params.iter().find(|param| param.args.is_some())
+    }
+
+    /// The arguments that the rule takes, if it does not take all of them as a whole.
+    pub fn taken(&self) -> Option<Taken<'_>> {
+        if self.params.iter().any(RuleParam::is_all_arguments) {
+            return None;
+        }
+        match self.args().map(|param| (&param.args, &param.written)) {
+            Some((Some(Fields::Named(names)), at)) => {
+                Some(Taken { names: names.clone(), at, unused: ["", ": _` in `Args { .. }"] })
+            }
+            Some(_) => None,
+            None => {
+                let names = self.params.iter().map(|param| param.name.clone()).collect();
+                Some(Taken { names, at: &self.function.sig.ident, unused: ["_", ": ..."] })
+            }
+        }
+    }
 }
 
 /// The rules and other entries of a module.
@@ -63,7 +74,7 @@ pub struct Parts {
 }
 
 /// Sorts the entries of a module.
-pub fn parts(entries: Vec<Entry>, known: &[&'static str], errors: &mut Errors) -> Parts {
+pub fn parts(entries: Vec<Entry>, known: &[RuleKind], errors: &mut Errors) -> Parts {
     let mut parts = Parts::default();
     for entry in entries {
         let function = match entry {
@@ -77,13 +88,19 @@ pub fn parts(entries: Vec<Entry>, known: &[&'static str], errors: &mut Errors) -
         let name = function.sig.ident.to_string();
         if function.body.is_none() {
             parts.signatures.push(function);
-        } else if let Some(name) = known.iter().find(|rule| **rule == name) {
-            if parts.rules.iter().any(|rule| rule.name == *name) {
-                errors.at(&function.sig.ident, format!("the rule `{name}` is given twice"));
+        } else if let Some(kind) = known.iter().copied().find(|kind| kind.name() == name) {
+            if parts.rules.iter().any(|rule| rule.kind == kind) {
+                errors.at(&function.sig.ident, format!("the rule `{kind}` is given twice"));
                 continue;
             }
             let params = model::rule_params(&function, errors);
-            parts.rules.push(Rule { name, function, params, right: true });
+            // What an executor's rules take, the runtime says.
+            let right = known == EXECUTOR_RULES
+                || params
+                    .iter()
+                    .filter(|param| param.args.is_some())
+                    .all(|param| args::is_right(kind, &param.ty, &param.written, errors));
+            parts.rules.push(Rule { kind, function, params, right });
         } else {
             parts.others.push(function.to_token_stream());
             parts.helpers.push(function);
@@ -118,9 +135,9 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// The rule of that name.
-    pub fn rule(&self, name: &str) -> Option<&Rule> {
-        self.rules.iter().find(|rule| rule.name == name)
+    /// Its rule of that kind.
+    pub fn rule(&self, kind: RuleKind) -> Option<&Rule> {
+        self.rules.iter().find(|rule| rule.kind == kind)
     }
 
     /// The arguments that are waived, with reasons.
@@ -136,7 +153,9 @@ impl Operator {
 
     /// Whether its meta follows from its scalar rule.
     pub fn derives_meta(&self) -> bool {
-        self.rule("meta").is_none() && self.rule("scalar").is_some() && self.rule("decomposition").is_none()
+        self.rule(RuleKind::Meta).is_none()
+            && self.rule(RuleKind::Scalar).is_some()
+            && self.rule(RuleKind::Decomposition).is_none()
     }
 
     /// Whether that meta can fail: with several tensors, whose shapes and dtypes may differ. The library has error

@@ -4,10 +4,11 @@ use proc_macro2::{Ident, TokenStream};
 use syn::parse::Parser;
 use syn::{Attribute, Expr, LitInt, LitStr, Visibility};
 
-use crate::declaration::{EXECUTOR_RULES, Rule, parts};
+use crate::declaration::{Rule, parts};
 use crate::errors::{Errors, slip_of};
 use crate::options;
 use crate::parse::{self, Module, Setting, Value};
+use crate::rules::{EXECUTOR_RULES, RuleKind};
 
 /// A declared executor.
 #[derive(Debug)]
@@ -101,13 +102,13 @@ fn kind_of_device(setting: &Setting, errors: &mut Errors) -> Option<LitStr> {
 
 /// Reports and removes rules that make kernels for a kind of device that the executor does not run on.
 fn never_run(device: &LitStr, rules: &mut Vec<Rule>, errors: &mut Errors) {
-    let pairs = [("prepare", "plan"), ("prepare_region", "plan_region")];
+    let pairs = [(RuleKind::Prepare, RuleKind::Plan), (RuleKind::PrepareRegion, RuleKind::PlanRegion)];
     for (host, other) in pairs {
         let (idle, needed) = match device.value().as_str() {
             "cpu" => (other, host),
             _ => (host, other),
         };
-        for rule in rules.iter().filter(|rule| rule.name == idle) {
+        for rule in rules.iter().filter(|rule| rule.kind == idle) {
             let device = device.value();
             errors.at(
                 &rule.function.sig.ident,
@@ -116,7 +117,7 @@ fn never_run(device: &LitStr, rules: &mut Vec<Rule>, errors: &mut Errors) {
                 ),
             );
         }
-        rules.retain(|rule| rule.name != idle);
+        rules.retain(|rule| rule.kind != idle);
     }
 }
 

@@ -4,10 +4,11 @@ use proc_macro2::{Ident, TokenStream};
 use syn::parse::Parser;
 use syn::{Attribute, LitInt, LitStr, Path, Visibility};
 
-use crate::declaration::{IMPLEMENTATION_RULES, Rule, parts};
+use crate::declaration::{Rule, parts};
 use crate::errors::Errors;
 use crate::options;
 use crate::parse::{self, Module};
+use crate::rules::{IMPLEMENTATION_RULES, RuleKind};
 
 /// A declared implementation.
 #[derive(Debug)]
@@ -62,10 +63,11 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
     let parts = parts(module.entries, &IMPLEMENTATION_RULES, errors);
     crate::check::implementation(&module.ident, &parts, &waived, errors);
     // The signature is elsewhere, but the kernel takes what it is written over.
-    let kernel = |rule: &&Rule| matches!(rule.name, "cpu" | "plan");
+    let kernel = |rule: &&Rule| matches!(rule.kind, RuleKind::Cpu | RuleKind::Plan);
+    let named = in_place.as_deref().filter(|_| !parts.rules.iter().any(is_whole_kernel));
     let taken: Vec<String> =
         parts.rules.iter().filter(kernel).flat_map(|rule| &rule.params).map(|param| param.name.clone()).collect();
-    crate::check::in_place(in_place.as_deref(), &taken, "its kernel takes", errors);
+    crate::check::in_place(named, &taken, "its kernel takes", errors);
     for (name, example) in [("of", "of = rms_norm"), ("by", "by = liger")] {
         if !settings.iter().any(|setting| setting.name == name) {
             let what = if name == "of" { "operator" } else { "executor" };
@@ -88,4 +90,9 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         rules: parts.rules,
         others: parts.others,
     })
+}
+
+/// Whether a rule is a kernel that takes all arguments as a whole.
+pub fn is_whole_kernel(rule: &Rule) -> bool {
+    matches!(rule.kind, RuleKind::Cpu | RuleKind::Plan) && rule.args().is_some()
 }

@@ -4,6 +4,7 @@
 //! is wrong and collects it, `expand` writes Rust; `expansion` takes each kind of declaration through these. Whatever
 //! is wrong, the whole public surface of a declaration is still emitted, so that one mistake gives one message.
 
+pub mod args;
 pub mod check;
 pub mod declaration;
 pub mod errors;
@@ -19,6 +20,7 @@ pub mod options;
 pub mod package;
 pub mod parse;
 pub mod rewrite;
+pub mod rules;
 pub mod scan;
 pub mod signature;
 pub mod torch_names;
@@ -26,7 +28,7 @@ pub mod tree;
 
 pub use expansion::{executor, implementation, operator, operators, rewrite, tree};
 pub use operator_files::operator_files;
-pub use package::in_package;
+pub use package::{at_root, in_package};
 
 #[cfg(test)]
 mod tests {

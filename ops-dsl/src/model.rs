@@ -3,6 +3,7 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use syn::{Expr, FnArg, GenericArgument, LitInt, LitStr, Path, PathArguments, Type};
 
+use crate::args::{self, Fields};
 use crate::errors::Errors;
 use crate::parse::Function;
 
@@ -271,6 +272,8 @@ pub struct RuleParam {
     pub name: String,
     /// Its type.
     pub ty: Type,
+    /// What is read of it, if it is the struct of all arguments.
+    pub args: Option<Fields>,
 }
 
 impl RuleParam {
@@ -284,17 +287,29 @@ impl RuleParam {
 pub fn rule_params(function: &Function, errors: &mut Errors) -> Vec<RuleParam> {
     let mut params = Vec::new();
     for input in &function.sig.inputs {
-        match input {
-            FnArg::Typed(typed) => match &*typed.pat {
-                syn::Pat::Ident(pattern) => {
-                    let written = pattern.ident.clone();
-                    let text = written.to_string();
-                    let name = text.strip_prefix('_').filter(|rest| !rest.is_empty()).unwrap_or(&text).to_owned();
-                    params.push(RuleParam { written, name, ty: (*typed.ty).clone() });
-                }
-                other => errors.at(other, "a rule takes its arguments by name: write the name of a parameter here"),
-            },
-            FnArg::Receiver(receiver) => errors.at(receiver, "a rule has no `self`: it takes its arguments by name"),
+        let typed = match input {
+            FnArg::Typed(typed) => typed,
+            FnArg::Receiver(receiver) => {
+                errors.at(receiver, "a rule has no `self`: it takes its arguments by name");
+                continue;
+            }
+        };
+        let ty = (*typed.ty).clone();
+        if let Some((written, fields)) = args::read(&typed.pat, &ty, function) {
+            params.push(RuleParam { name: written.to_string(), written, ty, args: Some(fields) });
+            continue;
+        }
+        match &*typed.pat {
+            syn::Pat::Ident(pattern) => {
+                let written = pattern.ident.clone();
+                let text = written.to_string();
+                let name = text.strip_prefix('_').filter(|rest| !rest.is_empty()).unwrap_or(&text).to_owned();
+                params.push(RuleParam { written, name, ty, args: None });
+            }
+            other => errors.at(
+                other,
+                "a rule takes its arguments by name: write the name of a parameter here, or `args: Args<...>` for all",
+            ),
         }
     }
     params

@@ -3,10 +3,11 @@
 use proc_macro2::TokenStream;
 use syn::parse::Parser;
 
-use crate::declaration::{OPERATOR_RULES, Operator, parts};
+use crate::declaration::{Operator, parts};
 use crate::errors::Errors;
 use crate::model::{Kind, ParamKind};
 use crate::parse::{self, Module};
+use crate::rules::OPERATOR_RULES;
 use crate::signature;
 
 /// Reads a declaration; `None` if nothing can be made of it.

@@ -1,9 +1,11 @@
-//! The package whose declarations are expanded, which their names follow from.
+//! The package whose declarations are expanded: their names follow from it, and it has the root that they are expanded
+//! for under a name of its own.
 
 use std::cell::RefCell;
 
 thread_local! {
     static PACKAGE: RefCell<Option<String>> = const { RefCell::new(None) };
+    static ROOT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 /// The packages whose operators have names without a namespace: the library, and what tests it.
@@ -42,4 +44,17 @@ pub(crate) fn namespace() -> Option<String> {
     PACKAGE.with_borrow(|package| {
         package.as_deref().filter(|package| !HOUSE.contains(package)).map(|package| package.replace('-', "_"))
     })
+}
+
+/// Expands declarations of a package that has the facade, or the runtime, as the crate `root`.
+pub fn at_root<R>(root: String, expand: impl FnOnce() -> R) -> R {
+    let before = ROOT.replace(Some(root));
+    let expansion = expand();
+    ROOT.replace(before);
+    expansion
+}
+
+/// The crate at whose root expansions find what they need.
+pub(crate) fn root() -> String {
+    ROOT.with_borrow(|root| root.clone().unwrap_or_else(|| "fulgurite".into()))
 }

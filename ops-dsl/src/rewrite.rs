@@ -4,11 +4,12 @@ use proc_macro2::{Ident, TokenStream};
 use syn::parse::Parser;
 use syn::{Attribute, Path, Visibility};
 
-use crate::declaration::{REWRITE_RULES, Rule, parts};
+use crate::declaration::{Rule, parts};
 use crate::errors::Errors;
 use crate::model::{Class, Param, ParamKind, is_word};
 use crate::options;
 use crate::parse::{self, Module};
+use crate::rules::{REWRITE_RULES, RuleKind};
 
 /// Settings of the attribute.
 const SETTINGS: [&str; 6] = ["default", "late", "executor", "claimed", "keep_inner", "name"];
@@ -74,7 +75,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
     let mut parts = parts(module.entries, &REWRITE_RULES, errors);
     let mut rules = std::mem::take(&mut parts.rules);
     let mut params = Vec::new();
-    for param in rules.iter().filter(|rule| rule.name == "pattern").flat_map(|rule| &rule.params) {
+    for param in rules.iter().filter(|rule| rule.kind == RuleKind::Pattern).flat_map(|rule| &rule.params) {
         if !is_word(&param.ty, "Tensor") {
             errors.at(&param.ty, "a pattern takes tensors: write `Tensor`; attributes are written out in the pattern");
         }

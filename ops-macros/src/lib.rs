@@ -2,9 +2,9 @@
 //!
 //! A declaration is an attributed module whose functions are *rules*: ordinary Rust that rustfmt formats and
 //! rust-analyzer completes. The signature is written once; every rule takes the arguments it needs **by name, in any
-//! order**, in the form of the stage it works on. `_eps` takes `eps` and says that it is not used. Other functions,
-//! types and `use`s in the module are the author's own and are passed through. The module sees its surroundings and the
-//! names of `fulgurite::rules`.
+//! order**, or all of them as one struct, `args: Args<...>`, in the form of the stage it works on. `_eps` takes `eps` and
+//! says that it is not used. Other functions, types and `use`s in the module are the author's own and are passed
+//! through. The module sees its surroundings and the names of `fulgurite::rules`.
 //!
 //! Expansions name what they need at the root of the facade, `::fulgurite`, or at that of the runtime where the crate
 //! that declares operators depends on the runtime alone, as the crates of this repository do.
@@ -56,9 +56,10 @@ use proc_macro::TokenStream;
 /// a call, as `u64`), `reference` (over `ArrayD`), `cpu` (over `TensorRef`; results by their names, `out` where there
 /// is one, as `&mut TensorMut`; `out: &mut [TensorMut]` for a list), `view` (over `Strided`: how the result looks into
 /// its first operand), `samples`, `errors`. `decomposition` and `grad` take every argument, or, where they only pass
-/// them on, `arguments: Arguments` as a whole: `forward::call(arguments)`. A pullback of several results takes a tuple
-/// of cotangents that are called after them: `move |(d_out, d_mean, d_rstd)| ...`; a cotangent of type `Option<Tensor>`
-/// is `None` where none arrived.
+/// them on, `arguments: Arguments` as a whole: `forward::call(arguments)`. Any of these but `scalar` may take all
+/// arguments as one struct with a field for each, which it may destructure: `args: Args<&TensorMeta>`. A pullback of
+/// several results takes a tuple of cotangents that are called after them: `move |(d_out, d_mean, d_rstd)| ...`; a
+/// cotangent of type `Option<Tensor>` is `None` where none arrived.
 ///
 /// **Settings.** `torch = "..."`, `overload = Add` (the runtime's `Role`s), `commutes` if the first two operands may be
 /// exchanged, `accumulates(x)` if a number for the operand `x` is f32 beside tensors of 16 bits and is not rounded to
@@ -75,13 +76,16 @@ use proc_macro::TokenStream;
 /// `.call()`), `Grads`, `Code` (the named preconditions), `OPERATOR`, and `ARGUMENTS`:
 /// `ARGUMENTS.input.set(good(), e.normal([9]))` is the call `good()` with another input, for error samples (an optional
 /// tensor is given as `Some(...)`). `call(arguments)` calls it with the arguments of another call.
-/// These names, `Places`, `PARAMS`, `RESULTS` and `CODES` are taken: helpers of the author's own have
+/// `Args` are the arguments by name, as rules see them; `args.call()` calls the operator with those of a gradient or a
+/// decomposition. These names, `Places`, `PARAMS`, `RESULTS` and `CODES` are taken: helpers of the author's own have
 /// others. Beside the module: the function `rms_norm(input, [8])`, and `RmsNormMethod` for `input.rms_norm([8])` if the
 /// first argument is a tensor called `input`.
 #[proc_macro_attribute]
 pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let package = std::env::var("CARGO_PKG_NAME").ok();
-    root::rooted(fulgurite_ops_dsl::in_package(package, || fulgurite_ops_dsl::operator(attribute.into(), item.into())))
+    root::rooted(|| {
+        fulgurite_ops_dsl::in_package(package, || fulgurite_ops_dsl::operator(attribute.into(), item.into()))
+    })
 }
 
 /// Declares how an executor runs an operator that it does not own.
@@ -103,7 +107,7 @@ pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// argument. `waive(...)`, `strided` and `strided_results` as for operators.
 #[proc_macro_attribute]
 pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    root::rooted(fulgurite_ops_dsl::implementation(attribute.into(), item.into()))
+    root::rooted(|| fulgurite_ops_dsl::implementation(attribute.into(), item.into()))
 }
 
 /// Declares an executor: `#[executor(device = "cpu", priority = 10)] pub mod liger { ... }`.
@@ -114,7 +118,7 @@ pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream 
 /// functions `claims`, `prepare`, `fuse`, `admits_region` and `prepare_region` of `ExecutorDef`, and gives `EXECUTOR`.
 #[proc_macro_attribute]
 pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    root::rooted(fulgurite_ops_dsl::executor(attribute.into(), item.into()))
+    root::rooted(|| fulgurite_ops_dsl::executor(attribute.into(), item.into()))
 }
 
 /// Lists files that hold one operator each, named after it: `operator_files! { exp, rms_norm }`.
@@ -123,7 +127,7 @@ pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// name would hide the operator's module.
 #[proc_macro]
 pub fn operator_files(input: TokenStream) -> TokenStream {
-    root::rooted(fulgurite_ops_dsl::operator_files(input.into()))
+    root::rooted(|| fulgurite_ops_dsl::operator_files(input.into()))
 }
 
 /// Declares a pattern of operators and its equivalent replacement. `#[rewrite(default)]` runs without being named.
@@ -141,7 +145,7 @@ pub fn operator_files(input: TokenStream) -> TokenStream {
 /// ```
 #[proc_macro_attribute]
 pub fn rewrite(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    root::rooted(fulgurite_ops_dsl::rewrite(attribute.into(), item.into()))
+    root::rooted(|| fulgurite_ops_dsl::rewrite(attribute.into(), item.into()))
 }
 
 /// Declares a family of operators: a template and a table of what differs.
@@ -175,7 +179,7 @@ pub fn rewrite(attribute: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro]
 pub fn operators(input: TokenStream) -> TokenStream {
     let package = std::env::var("CARGO_PKG_NAME").ok();
-    root::rooted(fulgurite_ops_dsl::in_package(package, || fulgurite_ops_dsl::operators(input.into())))
+    root::rooted(|| fulgurite_ops_dsl::in_package(package, || fulgurite_ops_dsl::operators(input.into())))
 }
 
 /// Makes a tree of a struct that is generic over its leaf.
@@ -195,5 +199,5 @@ pub fn operators(input: TokenStream) -> TokenStream {
 /// ```
 #[proc_macro_derive(Tree, attributes(tree))]
 pub fn tree(input: TokenStream) -> TokenStream {
-    root::rooted(fulgurite_ops_dsl::tree(input.into()))
+    root::rooted(|| fulgurite_ops_dsl::tree(input.into()))
 }

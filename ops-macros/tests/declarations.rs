@@ -53,20 +53,17 @@ pub mod exp {
 pub mod mul {
     fn mul(input: Operand, other: Operand, #[default(1.0)] alpha: Operand) -> Tensor;
 
-    fn meta(input: Operand<&TensorMeta>) -> Result<TensorMeta> {
-        Ok(input.tensor().map_or_else(|| TensorMeta::new([], DType::F32, Device::CPU), |meta| (*meta).clone()))
+    fn meta(args: Args<&TensorMeta>) -> Result<TensorMeta> {
+        Ok(args.input.tensor().map_or_else(|| TensorMeta::new([], DType::F32, Device::CPU), |meta| (*meta).clone()))
     }
 
     fn scalar(input: Expr, other: Expr, alpha: Expr) -> Expr {
         input * other * alpha
     }
 
-    fn grad(
-        input: Operand<Tensor>,
-        other: Operand<Tensor>,
-        alpha: Operand<Tensor>,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        let out = with(input, other).alpha(alpha).call();
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = args.call();
+        let Args { input, other, alpha: _ } = args;
         (out, move |d_out| Grads {
             input: input.tensor().map(|_| mul(d_out, other)),
             other: other.tensor().map(|_| mul(d_out, input)),
@@ -114,14 +111,8 @@ pub mod rms_norm {
         Ok(input.clone())
     }
 
-    fn decomposition(
-        input: Tensor,
-        _normalized_shape: &[usize],
-        weight: Option<Tensor>,
-        _eps: Option<f64>,
-        casting: Casting,
-        mode: &str,
-    ) -> Tensor {
+    fn decomposition(args: Args<Tensor>) -> Tensor {
+        let Args { input, normalized_shape: _, weight, eps: _, casting, mode } = args;
         let scaled = match casting {
             Casting::Llama if mode == "none" => exp(input),
             _ => input,
@@ -169,13 +160,13 @@ pub mod pair {
     #[results(first, second)]
     fn pair(more: Vec<Tensor>, bias: Option<Tensor<Floating>>, dims: Option<Vec<i64>>) -> (Tensor, Tensor);
 
-    fn meta(more: &[TensorMeta], bias: Option<&TensorMeta>) -> Result<(TensorMeta, TensorMeta)> {
+    fn meta(Args { more, bias, .. }: Args<&TensorMeta>) -> Result<(TensorMeta, TensorMeta)> {
         require!(!more.is_empty(), Empty, "more is empty");
-        Ok((more[0].clone(), bias.cloned().unwrap_or_else(|| more[0].clone())))
+        Ok((more[0].clone(), bias.unwrap_or(more[0]).clone()))
     }
 
-    fn cpu(more: Vec<TensorRef>, bias: Option<TensorRef>, first: &mut TensorMut, second: &mut TensorMut) -> Result<()> {
-        require!(bias.is_none() || !more.is_empty(), Empty, "more is empty");
+    fn cpu(args: Args<TensorRef>, first: &mut TensorMut, second: &mut TensorMut) -> Result<()> {
+        require!(args.bias.is_none() || !args.more.is_empty(), Empty, "more is empty");
         let _ = (first.len(), second.len());
         Ok(())
     }
@@ -213,8 +204,8 @@ pub mod halves {
         Ok(vec![input.clone(), input.clone()])
     }
 
-    fn cpu(input: TensorRef, out: &mut [TensorMut]) -> Result<()> {
-        let _ = (input, out.len());
+    fn cpu(args: Args<TensorRef>, out: &mut [TensorMut]) -> Result<()> {
+        let _ = (args.input, args.dim, out.len());
         Ok(())
     }
 
@@ -240,14 +231,8 @@ mod rms_norm_by_liger {
         Ok(())
     }
 
-    fn execution(
-        input: Tensor,
-        _normalized_shape: &[usize],
-        weight: Option<Tensor>,
-        _eps: Option<f64>,
-        _casting: Casting,
-        _mode: &str,
-    ) -> Tensor {
+    fn execution(args: Args<Tensor>) -> Tensor {
+        let Args { input, weight, normalized_shape: _, eps: _, casting: _, mode: _ } = args;
         pair([input], weight, None).0
     }
 
@@ -514,4 +499,25 @@ fn names_of_results() {
         "the third call finds a name taken"
     );
     assert_eq!(find_operator("liger::pair").unwrap().results.describe(1), "result second");
+}
+
+/// A module of the name that the facade has.
+mod outer {
+    pub mod fulgurite {
+        pub const FACTOR: f64 = 3.0;
+    }
+}
+
+/// Paths of rules stay as they are written, whatever the root of expansions is called.
+#[operator]
+pub mod tripled {
+    fn tripled(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        input * super::outer::fulgurite::FACTOR
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_unary(Domain::ALL)
+    }
 }

@@ -106,18 +106,8 @@ pub mod attention {
         #[default(0.0)] dropout_p: f64,
     ) -> (Tensor, Tensor);
 
-    fn meta(
-        query: &TensorMeta,
-        key: &TensorMeta,
-        value: &TensorMeta,
-        is_causal: bool,
-        mask: Option<&TensorMeta>,
-        lengths: Option<&TensorMeta>,
-        generator: Option<&TensorMeta>,
-        window: Option<i64>,
-        cap: Option<f64>,
-        dropout_p: f64,
-    ) -> Result<(TensorMeta, TensorMeta)> {
+    fn meta(args: Args<&TensorMeta>) -> Result<(TensorMeta, TensorMeta)> {
+        let Args { query, key, value, is_causal, mask, lengths, generator, window, cap, dropout_p, .. } = args;
         let changes = ChangesMeta { mask, lengths, generator, is_causal, window, cap, dropout_p };
         super::kernels_fit(query, key, value, &changes).map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         Ok((beside(query, value), row_meta(query)))
@@ -127,19 +117,8 @@ pub mod attention {
         term_flops([query, value], seen_pairs(query, key, is_causal, window), [1, 1])
     }
 
-    fn reference(
-        query: &ArrayD<f64>,
-        key: &ArrayD<f64>,
-        value: &ArrayD<f64>,
-        is_causal: bool,
-        scale: f64,
-        mask: Option<&ReferenceTensor>,
-        lengths: Option<&ArrayD<i64>>,
-        generator: Option<&ReferenceTensor>,
-        window: Option<i64>,
-        cap: Option<f64>,
-        dropout_p: f64,
-    ) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
+        let Args { query, key, value, is_causal, scale, mask, lengths, generator, window, cap, dropout_p } = args;
         let (marks, kept) = (Marks::of(mask), kept(query, key, generator, dropout_p)?);
         let bases = bases(marks, [query, key], lengths, is_causal, window);
         let (bases, kept) = (bases.as_ref(), kept.as_ref());
@@ -147,21 +126,8 @@ pub mod attention {
         Ok(Attended { query, key, value, mask: marks.seen, is_causal, scale }.forward_with(&changes))
     }
 
-    fn cpu(
-        query: TensorRef,
-        key: TensorRef,
-        value: TensorRef,
-        is_causal: bool,
-        scale: f64,
-        mask: Option<TensorRef>,
-        lengths: Option<TensorRef>,
-        generator: Option<TensorRef>,
-        window: Option<i64>,
-        cap: Option<f64>,
-        dropout_p: f64,
-        out: &mut TensorMut,
-        log_sums: &mut TensorMut,
-    ) -> Result<()> {
+    fn cpu(args: Args<TensorRef>, out: &mut TensorMut, log_sums: &mut TensorMut) -> Result<()> {
+        let Args { query, key, value, is_causal, scale, mask, lengths, generator, window, cap, dropout_p } = args;
         let window = window.map(|window| window as usize);
         let dropped = dropped(generator, dropout_p)?;
         let scores = Scores { query, key, mask, lengths, is_causal, window, cap, dropped, scale };
@@ -259,21 +225,9 @@ pub mod attention_backward {
         #[default(0.0)] dropout_p: f64,
     ) -> (Tensor, Tensor, Tensor);
 
-    fn meta(
-        d_out: &TensorMeta,
-        query: &TensorMeta,
-        key: &TensorMeta,
-        value: &TensorMeta,
-        log_sums: &TensorMeta,
-        is_causal: bool,
-        attended: Option<&TensorMeta>,
-        mask: Option<&TensorMeta>,
-        lengths: Option<&TensorMeta>,
-        generator: Option<&TensorMeta>,
-        window: Option<i64>,
-        cap: Option<f64>,
-        dropout_p: f64,
-    ) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
+    fn meta(args: Args<&TensorMeta>) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
+        let Args { d_out, query, key, value, log_sums, is_causal, attended, .. } = args;
+        let Args { mask, lengths, generator, window, cap, dropout_p, .. } = args;
         let changes = ChangesMeta { mask, lengths, generator, is_causal, window, cap, dropout_p };
         super::kernels_fit(query, key, value, &changes).map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         let [batch, heads, queries] = [0, 1, 2].map(|dim| query.shape()[dim]);
@@ -290,22 +244,9 @@ pub mod attention_backward {
         term_flops([query, value], seen_pairs(query, key, is_causal, window), [3, 2])
     }
 
-    fn reference(
-        d_out: &ArrayD<f64>,
-        query: &ArrayD<f64>,
-        key: &ArrayD<f64>,
-        value: &ArrayD<f64>,
-        log_sums: &ArrayD<f64>,
-        is_causal: bool,
-        scale: f64,
-        attended: Option<&ArrayD<f64>>,
-        mask: Option<&ReferenceTensor>,
-        lengths: Option<&ArrayD<i64>>,
-        generator: Option<&ReferenceTensor>,
-        window: Option<i64>,
-        cap: Option<f64>,
-        dropout_p: f64,
-    ) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
+        let Args { d_out, query, key, value, log_sums, is_causal, scale, attended, .. } = args;
+        let Args { mask, lengths, generator, window, cap, dropout_p, .. } = args;
         let (marks, kept) = (Marks::of(mask), kept(query, key, generator, dropout_p)?);
         let bases = bases(marks, [query, key], lengths, is_causal, window);
         let (bases, kept) = (bases.as_ref(), kept.as_ref());
@@ -315,24 +256,13 @@ pub mod attention_backward {
     }
 
     fn cpu(
-        d_out: TensorRef,
-        query: TensorRef,
-        key: TensorRef,
-        value: TensorRef,
-        log_sums: TensorRef,
-        is_causal: bool,
-        scale: f64,
-        attended: Option<TensorRef>,
-        mask: Option<TensorRef>,
-        lengths: Option<TensorRef>,
-        generator: Option<TensorRef>,
-        window: Option<i64>,
-        cap: Option<f64>,
-        dropout_p: f64,
+        args: Args<TensorRef>,
         d_query: &mut TensorMut,
         d_key: &mut TensorMut,
         d_value: &mut TensorMut,
     ) -> Result<()> {
+        let Args { d_out, query, key, value, log_sums, is_causal, scale, attended, .. } = args;
+        let Args { mask, lengths, generator, window, cap, dropout_p, .. } = args;
         let window = window.map(|window| window as usize);
         let dropped = dropped(generator, dropout_p)?;
         let scores = Scores { query, key, mask, lengths, is_causal, window, cap, dropped, scale };
@@ -390,42 +320,21 @@ pub mod attention_backward {
     }
 }
 
-/// What [`mod@attention`] was called with.
-#[derive(Clone, Copy)]
-pub(super) struct Call {
-    pub(super) query: Tensor,
-    pub(super) key: Tensor,
-    pub(super) value: Tensor,
-    pub(super) is_causal: bool,
-    pub(super) scale: f64,
-    pub(super) mask: Option<Tensor>,
-    pub(super) lengths: Option<Tensor>,
-    /// Absent where nothing is dropped.
-    pub(super) generator: Option<Tensor>,
-    pub(super) window: Option<i64>,
-    pub(super) cap: Option<f64>,
-    pub(super) dropout_p: f64,
-}
-
-impl Call {
+impl attention::Args<Tensor> {
+    /// The gradients for query, key and value.
     #[track_caller]
-    pub(super) fn forward(self) -> (Tensor, Tensor) {
-        let call = attention::with(self.query, self.key, self.value, self.is_causal, self.scale);
-        with_changes!(call, self).call()
-    }
-
-    #[track_caller]
-    pub(super) fn backward(self, d_out: Tensor, out: Tensor, log_sums: Tensor) -> (Tensor, Tensor, Tensor) {
-        let Call { query, key, value, is_causal, scale, .. } = self;
+    pub(super) fn backward(&self, d_out: Tensor, out: Tensor, log_sums: Tensor) -> (Tensor, Tensor, Tensor) {
+        let attention::Args { query, key, value, is_causal, scale, .. } = *self;
         // Results of 16 bits are rounded by more than the gradients of their rows may be off.
         let attended = (out.dtype() == DType::F32).then_some(out);
         let call = attention_backward::with(d_out, query, key, value, log_sums, is_causal, scale).attended(attended);
         with_changes!(call, self).call()
     }
 
+    /// The parts of the gradient of a mask of numbers. The generator is absent where nothing is dropped.
     #[track_caller]
-    fn of_numbers(self, mask: Tensor) -> Numbers {
-        let Call { query, key, value, generator, dropout_p, scale, .. } = self;
+    fn of_numbers(&self, mask: Tensor) -> Numbers {
+        let attention::Args { query, key, value, generator, dropout_p, scale, .. } = *self;
         let dropped = generator.map(|generator| (generator, dropout_p));
         // The largest of each row, as the kernels subtract it.
         let largest = prims::amax(mask_as_four(accumulating(mask)), [3]);
@@ -436,16 +345,8 @@ impl Call {
 
 #[implementation(of = fulgurite_ops::nn::scaled_dot_product_attention, by = cpu)]
 mod attention_by_cpu {
-    fn checker(
-        query: &TensorMeta,
-        key: &TensorMeta,
-        value: &TensorMeta,
-        attn_mask: Option<&TensorMeta>,
-        dropout_p: f64,
-        is_causal: bool,
-        enable_gqa: bool,
-        generator: Option<&TensorMeta>,
-    ) -> Claim {
+    fn checker(args: Args<&TensorMeta>) -> Claim {
+        let Args { query, key, value, attn_mask, dropout_p, is_causal, enable_gqa, generator, .. } = args;
         claims_heads(query, key, value, enable_gqa)?;
         let mut mask = None;
         if let Some(given) = attn_mask {
@@ -462,49 +363,23 @@ mod attention_by_cpu {
     }
 
     #[track_caller]
-    fn call_of(
-        [query, key, value]: [Tensor; 3],
-        attn_mask: Option<Tensor>,
-        dropout_p: f64,
-        is_causal: bool,
-        scale: Option<f64>,
-        generator: Option<Tensor>,
-    ) -> Call {
-        let scale = factor(query, scale);
-        let [query, key, value] = [query, key, value].map(as_four);
-        let generator = generator.filter(|_| dropout_p > 0.0);
-        let (mask, lengths, window, cap) = (attn_mask.map(mask_as_four), None, None, None);
-        Call { query, key, value, is_causal, scale, mask, lengths, generator, window, cap, dropout_p }
+    fn call_of(args: &Args<Tensor>) -> attention::Args<Tensor> {
+        let Args { dropout_p, is_causal, .. } = *args;
+        let [query, key, value] = [args.query, args.key, args.value].map(as_four);
+        let (scale, mask) = (factor(args.query, args.scale), args.attn_mask.map(mask_as_four));
+        let generator = args.generator.filter(|_| dropout_p > 0.0);
+        let (lengths, window, cap) = (None, None, None);
+        attention::Args { query, key, value, is_causal, scale, mask, lengths, generator, window, cap, dropout_p }
     }
 
-    fn execution(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Option<Tensor>,
-        dropout_p: f64,
-        is_causal: bool,
-        scale: Option<f64>,
-        _enable_gqa: bool,
-        generator: Option<Tensor>,
-    ) -> Tensor {
-        let call = call_of([query, key, value], attn_mask, dropout_p, is_causal, scale, generator);
-        as_before(call.forward().0, query)
+    fn execution(args: Args<Tensor>) -> Tensor {
+        as_before(call_of(&args).call().0, args.query)
     }
 
-    fn grad(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Option<Tensor>,
-        dropout_p: f64,
-        is_causal: bool,
-        scale: Option<f64>,
-        _enable_gqa: bool,
-        generator: Option<Tensor>,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        let call = call_of([query, key, value], attn_mask, dropout_p, is_causal, scale, generator);
-        let (out, log_sums) = call.forward();
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let call = call_of(&args);
+        let (out, log_sums) = call.call();
+        let Args { query, key, value, attn_mask, .. } = args;
         (as_before(out, query), move |d_out: Tensor| {
             let d_out = as_four(d_out);
             let (d_query, d_key, d_value) = call.backward(d_out, out, log_sums);

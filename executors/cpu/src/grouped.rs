@@ -82,13 +82,7 @@ mod grouped_linear_by_cpu {
         Ok(())
     }
 
-    fn cpu(
-        input: TensorRef,
-        weights: &[TensorRef],
-        groups: TensorRef,
-        turned: bool,
-        out: &mut TensorMut,
-    ) -> Result<()> {
+    fn cpu(Args { input, weights, groups, turned }: Args<TensorRef>, out: &mut TensorMut) -> Result<()> {
         let (of_groups, of_none) = super::rows_of(groups, weights.len());
         let outputs = out.shape()[1];
         for (weight, rows) in weights.iter().zip(&of_groups).filter(|(_, rows)| !rows.is_empty()) {
@@ -130,25 +124,12 @@ mod experts_mlp_by_cpu {
         Ok(())
     }
 
-    fn execution(
-        input: Tensor,
-        gates: Vec<Tensor>,
-        ups: Vec<Tensor>,
-        downs: Vec<Tensor>,
-        experts: Tensor,
-        shares: Tensor,
-    ) -> Tensor {
+    fn execution(Args { input, gates, ups, downs, experts, shares }: Args<Tensor>) -> Tensor {
         experts_by_group(input, gates, ups, downs, experts, shares).0
     }
 
-    fn grad(
-        input: Tensor,
-        gates: Vec<Tensor>,
-        ups: Vec<Tensor>,
-        downs: Vec<Tensor>,
-        experts: Tensor,
-        shares: Tensor,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let Args { input, gates, ups, downs, experts, shares } = args;
         let (out, back) = experts_by_group(input, gates, ups, downs, experts, shares);
         (out, move |d_out: Tensor| {
             let fulgurite_ops::nn::ExpertGradients { input, gates, ups, downs, shares } = back(d_out);

@@ -51,12 +51,8 @@ pub mod cross_entropy_forward {
         Ok((row.clone(), row))
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        target: &ArrayD<i64>,
-        ignore_index: i64,
-        label_smoothing: f64,
-    ) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
+        let Args { input, target, ignore_index, label_smoothing } = args;
         let (classes, rows) = (input.shape()[1], input.shape()[0]);
         super::check_classes(target, classes, ignore_index)?;
         let (mut losses, mut sums) = (Vec::new(), Vec::new());
@@ -75,14 +71,8 @@ pub mod cross_entropy_forward {
         Ok((fulgurite_ops::core::arrays::array(&[rows], losses), fulgurite_ops::core::arrays::array(&[rows], sums)))
     }
 
-    fn cpu(
-        input: TensorRef,
-        target: TensorRef,
-        ignore_index: i64,
-        label_smoothing: f64,
-        losses: &mut TensorMut,
-        log_sum_exp: &mut TensorMut,
-    ) -> Result<()> {
+    fn cpu(args: Args<TensorRef>, losses: &mut TensorMut, log_sum_exp: &mut TensorMut) -> Result<()> {
+        let Args { input, target, ignore_index, label_smoothing } = args;
         let (losses, sums) = (losses.reborrow(), log_sum_exp.reborrow());
         row::cross_entropy_forward(input, target, ignore_index, label_smoothing, losses, sums)
             .map_err(super::out_of_range)
@@ -122,12 +112,7 @@ pub mod cross_entropy_backward {
         label_smoothing: f64,
     ) -> Tensor;
 
-    fn meta(
-        input: &TensorMeta,
-        target: &TensorMeta,
-        log_sum_exp: &TensorMeta,
-        row_scale: &TensorMeta,
-    ) -> Result<TensorMeta> {
+    fn meta(Args { input, target, log_sum_exp, row_scale, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
         let rows = input.shape().first().copied().unwrap_or(0);
         let fits = [target, log_sum_exp, row_scale].iter().all(|row| row.shape() == [rows]);
         require!(input.rank() == 2 && fits, Rows, "input is {input}, expected [N, C] and the others [N]");
@@ -136,14 +121,8 @@ pub mod cross_entropy_backward {
         Ok(input.clone())
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        target: &ArrayD<i64>,
-        log_sum_exp: &ArrayD<f64>,
-        row_scale: &ArrayD<f64>,
-        ignore_index: i64,
-        label_smoothing: f64,
-    ) -> Result<ArrayD<f64>> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<ArrayD<f64>> {
+        let Args { input, target, log_sum_exp, row_scale, ignore_index, label_smoothing } = args;
         let classes = input.shape()[1];
         super::check_classes(target, classes, ignore_index)?;
         Ok(ArrayD::from_shape_fn(IxDyn(&[input.shape()[0], classes]), |at| {
@@ -157,15 +136,8 @@ pub mod cross_entropy_backward {
         }))
     }
 
-    fn cpu(
-        input: TensorRef,
-        target: TensorRef,
-        log_sum_exp: TensorRef,
-        row_scale: TensorRef,
-        ignore_index: i64,
-        label_smoothing: f64,
-        out: &mut TensorMut,
-    ) -> Result<()> {
+    fn cpu(args: Args<TensorRef>, out: &mut TensorMut) -> Result<()> {
+        let Args { input, target, log_sum_exp, row_scale, ignore_index, label_smoothing } = args;
         let d_input = out.reborrow();
         row::cross_entropy_backward(input, target, log_sum_exp, row_scale, ignore_index, label_smoothing, d_input)
             .map_err(super::out_of_range)
@@ -219,14 +191,7 @@ mod cross_entropy_by_cpu {
         Ok(())
     }
 
-    fn execution(
-        input: Tensor,
-        target: Tensor,
-        _weight: Option<Tensor>,
-        ignore_index: i64,
-        reduction: Reduction,
-        label_smoothing: f64,
-    ) -> Tensor {
+    fn execution(Args { input, target, weight: _, ignore_index, reduction, label_smoothing }: Args<Tensor>) -> Tensor {
         let (losses, _) = cross_entropy_forward(input, target, ignore_index, label_smoothing);
         match reduction {
             Reduction::None => losses,
@@ -235,14 +200,8 @@ mod cross_entropy_by_cpu {
         }
     }
 
-    fn grad(
-        input: Tensor,
-        target: Tensor,
-        _weight: Option<Tensor>,
-        ignore_index: i64,
-        reduction: Reduction,
-        label_smoothing: f64,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let Args { input, target, weight: _, ignore_index, reduction, label_smoothing } = args;
         let (losses, sums) = cross_entropy_forward(input, target, ignore_index, label_smoothing);
         let share = matches!(reduction, Reduction::Mean).then(|| reciprocal_count(target, ignore_index));
         let out = match (reduction, share) {

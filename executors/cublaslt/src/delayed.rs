@@ -20,14 +20,8 @@ mod delayed_linear_by_fp8 {
         takes(input.dtype(), &[("weight's rows", weight.shape()[0]), ("its columns", weight.shape()[1])])
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        weight: &DeviceTensor,
-        largest: &DeviceTensor,
-        bias: Option<&DeviceTensor>,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
+        let Args { input, weight, largest, bias } = args;
         let epilogue = if bias.is_some() { Epilogue::Bias } else { Epilogue::None };
         let plain = Product::linear(input, weight, out, ieee::compute(out.dtype()));
         let plain = Product { epilogue, bias, ..plain };
@@ -52,10 +46,7 @@ mod delayed_linear_backward_by_fp8 {
 
     fn plan(
         plan: &mut Plan,
-        grad_output: &DeviceTensor,
-        weight: &DeviceTensor,
-        input: &DeviceTensor,
-        largest: &DeviceTensor,
+        Args { grad_output, weight, input, largest }: Args<&DeviceTensor>,
         d_input: &DeviceTensor,
         d_weight: &DeviceTensor,
         seen: &DeviceTensor,

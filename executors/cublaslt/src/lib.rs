@@ -312,13 +312,7 @@ by_both!(linear, linear_by_cublaslt, linear_by_tf32, [], {
         super::takes_linear(weight)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        weight: &DeviceTensor,
-        bias: Option<&DeviceTensor>,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, Args { input, weight, bias }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
         let epilogue = if bias.is_some() { Epilogue::Bias } else { Epilogue::None };
         let product = super::epilogue::Product::linear(input, weight, out, precision::compute(out.dtype()));
         super::epilogue::Product { epilogue, bias, ..product }.plan(plan)
@@ -340,13 +334,7 @@ mod linear_by_fp8 {
         takes(input.dtype(), &[("weight's rows", weight.shape()[0]), ("its columns", weight.shape()[1])])
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        weight: &DeviceTensor,
-        bias: Option<&DeviceTensor>,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, Args { input, weight, bias }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
         let epilogue = if bias.is_some() { Epilogue::Bias } else { Epilogue::None };
         let plain = super::epilogue::Product::linear(input, weight, out, super::ieee::compute(out.dtype()));
         let plain = super::epilogue::Product { epilogue, bias, ..plain };

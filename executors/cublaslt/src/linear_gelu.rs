@@ -110,13 +110,7 @@ by_both!(linear_gelu, linear_gelu_by_cublaslt, linear_gelu_by_tf32, [], {
         takes_linear_gelu(input, weight)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        weight: &DeviceTensor,
-        bias: &DeviceTensor,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, Args { input, weight, bias }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
         let product = Product::linear(input, weight, out, precision::compute(out.dtype()));
         Product { epilogue: Epilogue::GeluBias, bias: Some(bias), ..product }.plan(plan)
     }
@@ -129,14 +123,8 @@ by_both!(linear_gelu_aux, linear_gelu_aux_by_cublaslt, linear_gelu_aux_by_tf32, 
         takes_linear_gelu(input, weight)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        weight: &DeviceTensor,
-        bias: &DeviceTensor,
-        out: &DeviceTensor,
-        aux: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor, aux: &DeviceTensor) -> Result<()> {
+        let Args { input, weight, bias } = args;
         let product = Product::linear(input, weight, out, precision::compute(out.dtype()));
         Product { epilogue: Epilogue::GeluAuxBias, bias: Some(bias), aux: Some(aux), ..product }.plan(plan)
     }

@@ -43,14 +43,8 @@ mod linear_gradients_by_fp8 {
         takes(grad_output.dtype(), &[("grad_output's rows", rows), ("weight's rows", outputs), ("its columns", inputs)])
     }
 
-    fn plan(
-        plan: &mut Plan,
-        grad_output: &DeviceTensor,
-        weight: &DeviceTensor,
-        input: &DeviceTensor,
-        d_input: &DeviceTensor,
-        d_weight: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, d_input: &DeviceTensor, d_weight: &DeviceTensor) -> Result<()> {
+        let Args { grad_output, weight, input } = args;
         let compute = ieee::compute(d_input.dtype());
         let (plain, of_weight) = Product::of_gradients(grad_output, weight, input, d_input, d_weight, compute);
         if !has_products(plan) {

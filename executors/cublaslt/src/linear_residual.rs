@@ -51,14 +51,8 @@ by_both!(linear_residual, linear_residual_by_cublaslt, linear_residual_by_tf32, 
         takes_linear(weight)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        weight: &DeviceTensor,
-        bias: &DeviceTensor,
-        residual: &DeviceTensor,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
+        let Args { input, weight, bias, residual } = args;
         let product = Product::linear(input, weight, out, precision::compute(out.dtype()));
         Product { epilogue: Epilogue::Bias, bias: Some(bias), c: Some(residual), ..product }.plan(plan)
     }

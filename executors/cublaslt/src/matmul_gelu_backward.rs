@@ -54,13 +54,8 @@ by_both!(matmul_gelu_backward, matmul_gelu_backward_by_cublaslt, matmul_gelu_bac
         takes_gelu(weight.dtype(), weight.shape()[1])
     }
 
-    fn plan(
-        plan: &mut Plan,
-        grad_output: &DeviceTensor,
-        weight: &DeviceTensor,
-        before: &DeviceTensor,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
+        let Args { grad_output, weight, before } = args;
         let [k, n] = [weight.shape()[0], weight.shape()[1]];
         Product {
             m: grad_output.shape()[0],

@@ -32,13 +32,7 @@ by_both!(scaled_matmul, scaled_matmul_by_cublaslt, scaled_matmul_by_tf32, [strid
         precision::takes(input.dtype())
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        other: &DeviceTensor,
-        factor: f64,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, Args { input, other, factor }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
         product(plan, input, other, out, precision::compute(out.dtype()), factor)
     }
 });

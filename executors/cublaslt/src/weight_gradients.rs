@@ -45,13 +45,8 @@ by_both!(weight_gradients, weight_gradients_by_cublaslt, weight_gradients_by_tf3
         Ok(())
     }
 
-    fn plan(
-        plan: &mut Plan,
-        grad_output: &DeviceTensor,
-        input: &DeviceTensor,
-        d_weight: &DeviceTensor,
-        d_bias: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, d_weight: &DeviceTensor, d_bias: &DeviceTensor) -> Result<()> {
+        let Args { grad_output, input } = args;
         Product {
             m: grad_output.shape()[1],
             n: input.shape()[1],

@@ -272,14 +272,7 @@ mod index_add_by_cuda {
         Ok(())
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        dim: usize,
-        index: &DeviceTensor,
-        src: &DeviceTensor,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, Args { input, dim, index, src }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
         super::start_from(plan, input, out)?;
         super::index_add(plan, dim, index, src, out)
     }
@@ -315,14 +308,7 @@ mod scatter_add_by_cuda {
         Ok(())
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        dim: usize,
-        index: &DeviceTensor,
-        src: &DeviceTensor,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, Args { input, dim, index, src }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
         super::start_from(plan, input, out)?;
         super::scatter_add(plan, dim, index, src, out)
     }

@@ -22,14 +22,7 @@ mod scatter_by_cuda {
         Ok(())
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        dim: usize,
-        index: &DeviceTensor,
-        src: &DeviceTensor,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, Args { input, dim, index, src }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
         super::start_from(plan, input, out)?;
         if src.meta.is_empty() {
             return Ok(());

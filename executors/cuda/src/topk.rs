@@ -17,14 +17,8 @@ mod topk_by_cuda {
         super::takes(input, k, dim)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        dim: usize,
-        largest: bool,
-        values: &DeviceTensor,
-        indices: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, values: &DeviceTensor, indices: &DeviceTensor) -> Result<()> {
+        let Args { input, dim, largest, .. } = args;
         super::topk(plan, input, dim, largest, values, indices)
     }
 }

@@ -80,26 +80,12 @@ pub mod attention {
         term_flops([query, value], seen_pairs(query, key, is_causal, None), [1, 1])
     }
 
-    fn reference(
-        query: &ArrayD<f64>,
-        key: &ArrayD<f64>,
-        value: &ArrayD<f64>,
-        is_causal: bool,
-        scale: f64,
-    ) -> (ArrayD<f64>, ArrayD<f64>) {
+    fn reference(Args { query, key, value, is_causal, scale }: Args<&ReferenceTensor>) -> (ArrayD<f64>, ArrayD<f64>) {
         Attended { query, key, value, mask: None, is_causal, scale }.forward()
     }
 
-    fn plan(
-        plan: &mut Plan,
-        query: &DeviceTensor,
-        key: &DeviceTensor,
-        value: &DeviceTensor,
-        is_causal: bool,
-        scale: f64,
-        out: &DeviceTensor,
-        log_sums: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor, log_sums: &DeviceTensor) -> Result<()> {
+        let Args { query, key, value, is_causal, scale } = args;
         super::super::launch::forward(plan, [query, key, value], is_causal, scale, out, Some(log_sums))
     }
 
@@ -169,25 +155,12 @@ pub mod attention_alone {
         term_flops([query, value], seen_pairs(query, key, is_causal, None), [1, 1])
     }
 
-    fn reference(
-        query: &ArrayD<f64>,
-        key: &ArrayD<f64>,
-        value: &ArrayD<f64>,
-        is_causal: bool,
-        scale: f64,
-    ) -> ArrayD<f64> {
+    fn reference(Args { query, key, value, is_causal, scale }: Args<&ReferenceTensor>) -> ArrayD<f64> {
         Attended { query, key, value, mask: None, is_causal, scale }.forward().0
     }
 
-    fn plan(
-        plan: &mut Plan,
-        query: &DeviceTensor,
-        key: &DeviceTensor,
-        value: &DeviceTensor,
-        is_causal: bool,
-        scale: f64,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
+        let Args { query, key, value, is_causal, scale } = args;
         super::super::launch::forward(plan, [query, key, value], is_causal, scale, out, None)
     }
 
@@ -272,14 +245,8 @@ pub mod attention_backward {
         scale: f64,
     ) -> (Tensor, Tensor, Tensor);
 
-    fn meta(
-        d_out: &TensorMeta,
-        query: &TensorMeta,
-        key: &TensorMeta,
-        value: &TensorMeta,
-        attended: &TensorMeta,
-        log_sums: &TensorMeta,
-    ) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
+    fn meta(args: Args<&TensorMeta>) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
+        let Args { d_out, query, key, value, attended, log_sums, .. } = args;
         let fits = super::library_fits(query, key, value).and_then(|()| super::gradients_fit(key));
         fits.map_err(|reason| Failure::new(Code::Library.name(), reason))?;
         checks::is_like(("d_out", d_out), query, Code::Cotangent)?;
@@ -294,30 +261,15 @@ pub mod attention_backward {
         term_flops([query, value], seen_pairs(query, key, is_causal, None), [3, 2])
     }
 
-    fn reference(
-        d_out: &ArrayD<f64>,
-        query: &ArrayD<f64>,
-        key: &ArrayD<f64>,
-        value: &ArrayD<f64>,
-        attended: &ArrayD<f64>,
-        log_sums: &ArrayD<f64>,
-        is_causal: bool,
-        scale: f64,
-    ) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
+    fn reference(args: Args<&ReferenceTensor>) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
+        let Args { d_out, query, key, value, attended, log_sums, is_causal, scale } = args;
         let all = Attended { query, key, value, mask: None, is_causal, scale };
         all.backward(d_out, attended, log_sums).into()
     }
 
     fn plan(
         plan: &mut Plan,
-        d_out: &DeviceTensor,
-        query: &DeviceTensor,
-        key: &DeviceTensor,
-        value: &DeviceTensor,
-        attended: &DeviceTensor,
-        log_sums: &DeviceTensor,
-        is_causal: bool,
-        scale: f64,
+        Args { d_out, query, key, value, attended, log_sums, is_causal, scale }: Args<&DeviceTensor>,
         d_query: &DeviceTensor,
         d_key: &DeviceTensor,
         d_value: &DeviceTensor,
@@ -366,14 +318,7 @@ pub mod attention_backward {
 
 #[implementation(of = fulgurite_ops::nn::scaled_dot_product_attention, by = cudnn)]
 mod attention_by_cudnn {
-    fn checker(
-        query: &TensorMeta,
-        key: &TensorMeta,
-        value: &TensorMeta,
-        attn_mask: Option<&TensorMeta>,
-        dropout_p: f64,
-        enable_gqa: bool,
-    ) -> Claim {
+    fn checker(Args { query, key, value, attn_mask, dropout_p, enable_gqa, .. }: Args<&TensorMeta>) -> Claim {
         refuse_unless!(attn_mask.is_none(), "has no masks but the causal one");
         refuse_unless!(dropout_p == 0.0, "has no dropout, dropout_p is {dropout_p}");
         claims_heads(query, key, value, enable_gqa)?;
@@ -382,32 +327,16 @@ mod attention_by_cudnn {
         gradients_fit(&key)
     }
 
-    fn execution(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        _attn_mask: Option<Tensor>,
-        _dropout_p: f64,
-        is_causal: bool,
-        scale: Option<f64>,
-        _enable_gqa: bool,
-        _generator: Option<Tensor>,
-    ) -> Tensor {
+    fn execution(args: Args<Tensor>) -> Tensor {
+        let Args { query, key, value, attn_mask: _, dropout_p: _, is_causal, .. } = args;
+        let Args { scale, enable_gqa: _, generator: _, .. } = args;
         let [q, k, v] = [query, key, value].map(as_four);
         as_before(attention_alone(q, k, v, is_causal, factor(query, scale)), query)
     }
 
-    fn grad(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        _attn_mask: Option<Tensor>,
-        _dropout_p: f64,
-        is_causal: bool,
-        scale: Option<f64>,
-        _enable_gqa: bool,
-        _generator: Option<Tensor>,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let Args { query, key, value, attn_mask: _, dropout_p: _, is_causal, .. } = args;
+        let Args { scale, enable_gqa: _, generator: _, .. } = args;
         let [q, k, v] = [query, key, value].map(as_four);
         let scale = factor(query, scale);
         let (out, log_sums) = attention(q, k, v, is_causal, scale);

@@ -117,17 +117,8 @@ mod cached_attention_by_decode {
         fits(query, key, value)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        query: &DeviceTensor,
-        key: &DeviceTensor,
-        value: &DeviceTensor,
-        starts: &DeviceTensor,
-        scale: Option<f64>,
-        window: Option<i64>,
-        cap: Option<f64>,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
+        let Args { query, key, value, starts, scale, window, cap } = args;
         let (key, value) = (readable(plan, key)?, readable(plan, value)?);
         let problem = Problem { query, new: None, table: None, starts, scale, window, cap };
         problem.plan(plan, [&key, &value], out)
@@ -148,20 +139,12 @@ mod extend_and_attend_by_decode {
 
     fn plan(
         plan: &mut Plan,
-        query: &DeviceTensor,
-        key: &DeviceTensor,
-        value: &DeviceTensor,
-        caches: &[DeviceTensor],
-        starts: &DeviceTensor,
-        cos: Option<&DeviceTensor>,
-        sin: Option<&DeviceTensor>,
-        scale: Option<f64>,
-        window: Option<i64>,
-        cap: Option<f64>,
+        args: Args<&DeviceTensor>,
         keys: &DeviceTensor,
         values: &DeviceTensor,
         out: &DeviceTensor,
     ) -> Result<()> {
+        let Args { query, key, value, caches, starts, cos, sin, scale, window, cap } = args;
         let mut caches_read = Vec::new();
         for (cache, result) in caches.iter().zip([keys, values]) {
             let lies_over = plan.lies_over(result, cache);

@@ -74,15 +74,8 @@ mod norm_product_by_decode {
         super::norm_fits(input, gain, weight)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        gain: &DeviceTensor,
-        weight: &DeviceTensor,
-        eps: f64,
-        offset: f64,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
+        let Args { input, gain, weight, eps, offset } = args;
         let norm = Some((gain, offset, eps));
         super::Product { input, weights: &[weight], norm, bias: None, residual: None }.plan(plan, out)
     }
@@ -106,14 +99,7 @@ pub mod norm_swiglu_product {
         swiglu(linear(row, gate), linear(row, up))
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        gain: &ArrayD<f64>,
-        gate: &ArrayD<f64>,
-        up: &ArrayD<f64>,
-        eps: f64,
-        offset: f64,
-    ) -> ArrayD<f64> {
+    fn reference(Args { input, gain, gate, up, eps, offset }: Args<&ReferenceTensor>) -> ArrayD<f64> {
         let row = super::normalized(input, gain, eps, offset);
         rows_times(&row, gate, None).mapv(|x| x / (1.0 + (-x).exp())) * rows_times(&row, up, None)
     }
@@ -138,16 +124,8 @@ mod norm_swiglu_product_by_decode {
         super::norm_fits(input, gain, gate)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        gain: &DeviceTensor,
-        gate: &DeviceTensor,
-        up: &DeviceTensor,
-        eps: f64,
-        offset: f64,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
+        let Args { input, gain, gate, up, eps, offset } = args;
         let norm = Some((gain, offset, eps));
         super::Product { input, weights: &[gate, up], norm, bias: None, residual: None }.plan(plan, out)
     }

@@ -193,13 +193,7 @@ mod product_by_decode {
         super::product_fits(input, weight)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        weight: &DeviceTensor,
-        bias: Option<&DeviceTensor>,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, Args { input, weight, bias }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
         super::Product { input, weights: &[weight], norm: None, bias, residual: None }.plan(plan, out)
     }
 }

@@ -40,13 +40,7 @@ mod residual_product_by_decode {
         super::same_form(residual, input, weight)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        residual: &DeviceTensor,
-        input: &DeviceTensor,
-        weight: &DeviceTensor,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, Args { residual, input, weight }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
         super::Product { input, weights: &[weight], norm: None, bias: None, residual: Some(residual) }.plan(plan, out)
     }
 }

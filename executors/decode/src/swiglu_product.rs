@@ -37,13 +37,7 @@ mod swiglu_product_by_decode {
         super::product_fits(input, gate)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        gate: &DeviceTensor,
-        up: &DeviceTensor,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, Args { input, gate, up }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
         super::Product { input, weights: &[gate, up], norm: None, bias: None, residual: None }.plan(plan, out)
     }
 }

@@ -54,13 +54,7 @@ pub mod attention_after {
         Ok(beside(query, value))
     }
 
-    fn reference(
-        query: &ArrayD<f64>,
-        key: &ArrayD<f64>,
-        value: &ArrayD<f64>,
-        starts: &ArrayD<i64>,
-        scale: f64,
-    ) -> ArrayD<f64> {
+    fn reference(Args { query, key, value, starts, scale }: Args<&ReferenceTensor>) -> ArrayD<f64> {
         let [batch, heads, queries, width] = [0, 1, 2, 3].map(|dim| query.shape()[dim]);
         let (times, keys) = (heads / key.shape()[1], key.shape()[2] as i64);
         let mut out = ArrayD::zeros(IxDyn(&[batch, queries, heads, width]));
@@ -76,15 +70,8 @@ pub mod attention_after {
         out
     }
 
-    fn plan(
-        plan: &mut Plan,
-        query: &DeviceTensor,
-        key: &DeviceTensor,
-        value: &DeviceTensor,
-        starts: &DeviceTensor,
-        scale: f64,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
+        let Args { query, key, value, starts, scale } = args;
         forward_after(plan, [query, key, value], starts, scale, out)
     }
 
@@ -119,28 +106,14 @@ pub mod attention_after {
 
 #[implementation(of = fulgurite_ops::nn::cached_attention, by = flash)]
 mod cached_attention_by_flash {
-    fn checker(
-        query: &TensorMeta,
-        key: &TensorMeta,
-        value: &TensorMeta,
-        window: Option<i64>,
-        cap: Option<f64>,
-    ) -> Claim {
+    fn checker(Args { query, key, value, window, cap, .. }: Args<&TensorMeta>) -> Claim {
         exact::takes_half(query)?;
         refuse_unless!(window.is_none(), "has no windows, window is {window:?}");
         refuse_unless!(cap.is_none(), "has no caps of scores, cap is {cap:?}");
         kernels_fit(query, key, value)
     }
 
-    fn execution(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        starts: Tensor,
-        scale: Option<f64>,
-        _window: Option<i64>,
-        _cap: Option<f64>,
-    ) -> Tensor {
+    fn execution(Args { query, key, value, starts, scale, window: _, cap: _ }: Args<Tensor>) -> Tensor {
         let out = super::attention_after(query, key, value, starts, factor(query, scale));
         prims::permute(out, [0, 2, 1, 3])
     }

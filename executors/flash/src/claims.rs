@@ -11,61 +11,49 @@ use fulgurite_ops::core::attention::{
     as_before, as_four, claims_heads, extents_of_mask, factor, mask_as_four, meta_as_four,
 };
 use fulgurite_ops::nn::attention_changes::{ChangesMeta, Numbers};
+use fulgurite_ops::nn::scaled_dot_product_attention;
+use fulgurite_ops::with_changes;
 
-/// What [`mod@attention`] was called with, and returned.
-#[derive(Clone, Copy)]
-struct Call {
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Option<Tensor>,
-    generator: Option<Tensor>,
-    dropout_p: f64,
-    is_causal: bool,
-    scale: f64,
-    tf32: bool,
-}
-
-impl Call {
+impl attention::Args<Tensor> {
+    /// The call that computes scaled_dot_product_attention.
     #[track_caller]
-    fn forward(self) -> (Tensor, Tensor) {
-        let Call { query, key, value, mask, generator, dropout_p, is_causal, scale, tf32 } = self;
-        let call = attention::with(query, key, value, is_causal, scale);
-        call.mask(mask).generator(generator).dropout_p(dropout_p).tf32(tf32).call()
-    }
-
-    #[track_caller]
-    fn backward(self, d_out: Tensor, out: Tensor, log_sums: Tensor) -> (Tensor, Tensor, Tensor) {
-        let Call { query, key, value, mask, generator, dropout_p, is_causal, scale, tf32 } = self;
-        let call = attention_backward::with(d_out, query, key, value, out, log_sums, is_causal, scale);
-        call.mask(mask).generator(generator).dropout_p(dropout_p).tf32(tf32).call()
-    }
-
-    fn of_numbers(self, mask: Tensor) -> Numbers {
-        let Call { query, key, value, generator, dropout_p, scale, .. } = self;
-        Numbers {
-            mask,
-            bases: None,
+    fn of_dot_products(args: &scaled_dot_product_attention::Args<Tensor>, tf32: bool) -> attention::Args<Tensor> {
+        let [query, key, value] = [args.query, args.key, args.value].map(as_four);
+        attention::Args {
             query,
             key,
             value,
-            dropped: generator.map(|generator| (generator, dropout_p)),
-            scale,
+            is_causal: args.is_causal,
+            scale: factor(args.query, args.scale),
+            mask: args.attn_mask.map(mask_as_four),
+            lengths: None,
+            generator: args.generator.filter(|_| args.dropout_p > 0.0),
+            window: None,
+            cap: None,
+            dropout_p: args.dropout_p,
+            tf32,
         }
+    }
+
+    /// The gradients for query, key and value.
+    #[track_caller]
+    fn backward(&self, d_out: Tensor, out: Tensor, log_sums: Tensor) -> (Tensor, Tensor, Tensor) {
+        let attention::Args { query, key, value, is_causal, scale, tf32, .. } = *self;
+        let call = attention_backward::with(d_out, query, key, value, out, log_sums, is_causal, scale).tf32(tf32);
+        with_changes!(call, self).call()
+    }
+
+    /// The parts of the gradient of a mask of numbers. The generator is absent where nothing is dropped.
+    fn of_numbers(&self, mask: Tensor) -> Numbers {
+        let attention::Args { query, key, value, generator, dropout_p, scale, .. } = *self;
+        let dropped = generator.map(|generator| (generator, dropout_p));
+        Numbers { mask, bases: None, query, key, value, dropped, scale }
     }
 }
 
 by_both!(fulgurite_ops::nn::scaled_dot_product_attention, attention_by_flash, attention_by_flash_tf32, {
-    fn checker(
-        query: &TensorMeta,
-        key: &TensorMeta,
-        value: &TensorMeta,
-        attn_mask: Option<&TensorMeta>,
-        dropout_p: f64,
-        is_causal: bool,
-        enable_gqa: bool,
-        generator: Option<&TensorMeta>,
-    ) -> Claim {
+    fn checker(args: Args<&TensorMeta>) -> Claim {
+        let Args { query, key, value, attn_mask, dropout_p, is_causal, enable_gqa, generator, .. } = args;
         precision::takes(query)?;
         claims_heads(query, key, value, enable_gqa)?;
         let batches = query.rank().saturating_sub(3);
@@ -81,54 +69,19 @@ by_both!(fulgurite_ops::nn::scaled_dot_product_attention, attention_by_flash, at
             }
             None => None,
         };
-        let changes = ChangesMeta {
-            mask: mask.as_ref(),
-            lengths: None,
-            generator,
-            is_causal,
-            window: None,
-            cap: None,
-            dropout_p,
-        };
+        let (mask, lengths, window, cap) = (mask.as_ref(), None, None, None);
+        let changes = ChangesMeta { mask, lengths, generator, is_causal, window, cap, dropout_p };
         changes_fit(&changes, &query, &key)
     }
 
-    fn execution(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Option<Tensor>,
-        dropout_p: f64,
-        is_causal: bool,
-        scale: Option<f64>,
-        _enable_gqa: bool,
-        generator: Option<Tensor>,
-    ) -> Tensor {
-        let [q, k, v] = [query, key, value].map(as_four);
-        let (mask, scale) = (attn_mask.map(mask_as_four), factor(query, scale));
-        let generator = generator.filter(|_| dropout_p > 0.0);
-        let tf32 = precision::TF32;
-        let call = super::Call { query: q, key: k, value: v, mask, generator, dropout_p, is_causal, scale, tf32 };
-        as_before(call.forward().0, query)
+    fn execution(args: Args<Tensor>) -> Tensor {
+        as_before(attention::Args::of_dot_products(&args, precision::TF32).call().0, args.query)
     }
 
-    fn grad(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Option<Tensor>,
-        dropout_p: f64,
-        is_causal: bool,
-        scale: Option<f64>,
-        _enable_gqa: bool,
-        generator: Option<Tensor>,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        let [q, k, v] = [query, key, value].map(as_four);
-        let (mask, scale) = (attn_mask.map(mask_as_four), factor(query, scale));
-        let generator = generator.filter(|_| dropout_p > 0.0);
-        let tf32 = precision::TF32;
-        let call = super::Call { query: q, key: k, value: v, mask, generator, dropout_p, is_causal, scale, tf32 };
-        let (out, log_sums) = call.forward();
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let call = attention::Args::of_dot_products(&args, precision::TF32);
+        let (out, log_sums) = call.call();
+        let Args { query, key, value, attn_mask, .. } = args;
         (as_before(out, query), move |d_out: Tensor| {
             let d_out = as_four(d_out);
             let (d_query, d_key, d_value) = call.backward(d_out, out, log_sums);
@@ -144,45 +97,20 @@ by_both!(fulgurite_ops::nn::scaled_dot_product_attention, attention_by_flash, at
 });
 
 by_both!(fulgurite_ops::nn::windowed_attention, windowed_by_flash, windowed_by_flash_tf32, {
-    fn checker(
-        query: &TensorMeta,
-        key: &TensorMeta,
-        value: &TensorMeta,
-        lengths: Option<&TensorMeta>,
-        is_causal: bool,
-        window: Option<i64>,
-        cap: Option<f64>,
-    ) -> Claim {
+    fn checker(Args { query, key, value, lengths, is_causal, window, cap, .. }: Args<&TensorMeta>) -> Claim {
         precision::takes(query)?;
         kernels_fit(query, key, value)?;
         let none = ChangesMeta { mask: None, lengths, generator: None, is_causal, window, cap, dropout_p: 0.0 };
         changes_fit(&none, query, key)
     }
 
-    fn execution(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        lengths: Option<Tensor>,
-        is_causal: bool,
-        scale: Option<f64>,
-        window: Option<i64>,
-        cap: Option<f64>,
-    ) -> Tensor {
+    fn execution(Args { query, key, value, lengths, is_causal, scale, window, cap }: Args<Tensor>) -> Tensor {
         let call = attention::with(query, key, value, is_causal, factor(query, scale));
         as_before(call.lengths(lengths).window(window).cap(cap).tf32(precision::TF32).call().0, query)
     }
 
-    fn grad(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        lengths: Option<Tensor>,
-        is_causal: bool,
-        scale: Option<f64>,
-        window: Option<i64>,
-        cap: Option<f64>,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let Args { query, key, value, lengths, is_causal, scale, window, cap } = args;
         let scale = factor(query, scale);
         let call = attention::with(query, key, value, is_causal, scale);
         let (out, log_sums) = call.lengths(lengths).window(window).cap(cap).tf32(precision::TF32).call();

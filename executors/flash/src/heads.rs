@@ -15,8 +15,7 @@ by_both!(fulgurite_ops::nn::split_heads, split_heads_by_flash, split_heads_by_fl
     }
 
     fn grad(
-        input: Tensor,
-        n_head: usize,
+        Args { input, n_head }: Args<Tensor>,
     ) -> ((Tensor, Tensor, Tensor), impl FnOnce((Option<Tensor>, Option<Tensor>, Option<Tensor>)) -> Grads) {
         let out = heads_apart(input, n_head);
         (out, move |(d_query, d_key, d_value): (Option<Tensor>, Option<Tensor>, Option<Tensor>)| {

@@ -97,18 +97,8 @@ pub mod attention {
         #[default(false)] tf32: bool,
     ) -> (Tensor, Tensor);
 
-    fn meta(
-        query: &TensorMeta,
-        key: &TensorMeta,
-        value: &TensorMeta,
-        is_causal: bool,
-        mask: Option<&TensorMeta>,
-        lengths: Option<&TensorMeta>,
-        generator: Option<&TensorMeta>,
-        window: Option<i64>,
-        cap: Option<f64>,
-        dropout_p: f64,
-    ) -> Result<(TensorMeta, TensorMeta)> {
+    fn meta(args: Args<&TensorMeta>) -> Result<(TensorMeta, TensorMeta)> {
+        let Args { query, key, value, is_causal, mask, lengths, generator, window, cap, dropout_p, .. } = args;
         let fits = super::kernels_fit(query, key, value);
         let changes = ChangesMeta { mask, lengths, generator, is_causal, window, cap, dropout_p };
         let fits = fits.and_then(|()| changes_fit(&changes, query, key));
@@ -121,19 +111,8 @@ pub mod attention {
         term_flops([query, value], seen_pairs(query, value, is_causal, window), [1, 1])
     }
 
-    fn reference(
-        query: &ArrayD<f64>,
-        key: &ArrayD<f64>,
-        value: &ArrayD<f64>,
-        is_causal: bool,
-        scale: f64,
-        mask: Option<&ReferenceTensor>,
-        lengths: Option<&ArrayD<i64>>,
-        generator: Option<&ReferenceTensor>,
-        window: Option<i64>,
-        cap: Option<f64>,
-        dropout_p: f64,
-    ) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
+        let Args { query, key, value, is_causal, scale, mask, lengths, generator, window, cap, dropout_p, .. } = args;
         let marks = Marks::of(mask);
         let kept = kept(query, key, generator, dropout_p)?;
         let changes =
@@ -141,23 +120,8 @@ pub mod attention {
         Ok(Attended { query, key, value, mask: marks.seen, is_causal, scale }.forward_with(&changes))
     }
 
-    fn plan(
-        plan: &mut Plan,
-        query: &DeviceTensor,
-        key: &DeviceTensor,
-        value: &DeviceTensor,
-        is_causal: bool,
-        scale: f64,
-        mask: Option<&DeviceTensor>,
-        lengths: Option<&DeviceTensor>,
-        generator: Option<&DeviceTensor>,
-        window: Option<i64>,
-        cap: Option<f64>,
-        dropout_p: f64,
-        tf32: bool,
-        out: &DeviceTensor,
-        log_sums: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor, log_sums: &DeviceTensor) -> Result<()> {
+        let Args { query, key, value, is_causal, scale, mask, lengths, generator, window, cap, dropout_p, tf32 } = args;
         let dropped = generator.filter(|_| dropout_p > 0.0).map(|generator| (generator, dropout_p));
         let changes = Changes { mask, lengths, window, cap, dropped };
         let way = Way { is_causal, scale, tf32, changes };
@@ -355,21 +319,9 @@ pub mod attention_backward {
         #[default(false)] tf32: bool,
     ) -> (Tensor, Tensor, Tensor);
 
-    fn meta(
-        d_out: &TensorMeta,
-        query: &TensorMeta,
-        key: &TensorMeta,
-        value: &TensorMeta,
-        attended: &TensorMeta,
-        log_sums: &TensorMeta,
-        is_causal: bool,
-        mask: Option<&TensorMeta>,
-        lengths: Option<&TensorMeta>,
-        generator: Option<&TensorMeta>,
-        window: Option<i64>,
-        cap: Option<f64>,
-        dropout_p: f64,
-    ) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
+    fn meta(args: Args<&TensorMeta>) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
+        let Args { d_out, query, key, value, attended, log_sums, is_causal, .. } = args;
+        let Args { mask, lengths, generator, window, cap, dropout_p, .. } = args;
         let fits = super::kernels_fit(query, key, value);
         let changes = ChangesMeta { mask, lengths, generator, is_causal, window, cap, dropout_p };
         let fits = fits.and_then(|()| changes_fit(&changes, query, key));
@@ -386,22 +338,9 @@ pub mod attention_backward {
         term_flops([query, value], seen_pairs(query, key, is_causal, window), [3, 2])
     }
 
-    fn reference(
-        d_out: &ArrayD<f64>,
-        query: &ArrayD<f64>,
-        key: &ArrayD<f64>,
-        value: &ArrayD<f64>,
-        attended: &ArrayD<f64>,
-        log_sums: &ArrayD<f64>,
-        is_causal: bool,
-        scale: f64,
-        mask: Option<&ReferenceTensor>,
-        lengths: Option<&ArrayD<i64>>,
-        generator: Option<&ReferenceTensor>,
-        window: Option<i64>,
-        cap: Option<f64>,
-        dropout_p: f64,
-    ) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
+        let Args { d_out, query, key, value, attended, log_sums, is_causal, .. } = args;
+        let Args { scale, mask, lengths, generator, window, cap, dropout_p, .. } = args;
         let marks = Marks::of(mask);
         let kept = kept(query, key, generator, dropout_p)?;
         let changes =
@@ -412,25 +351,13 @@ pub mod attention_backward {
 
     fn plan(
         plan: &mut Plan,
-        d_out: &DeviceTensor,
-        query: &DeviceTensor,
-        key: &DeviceTensor,
-        value: &DeviceTensor,
-        attended: &DeviceTensor,
-        log_sums: &DeviceTensor,
-        is_causal: bool,
-        scale: f64,
-        mask: Option<&DeviceTensor>,
-        lengths: Option<&DeviceTensor>,
-        generator: Option<&DeviceTensor>,
-        window: Option<i64>,
-        cap: Option<f64>,
-        dropout_p: f64,
-        tf32: bool,
+        args: Args<&DeviceTensor>,
         d_query: &DeviceTensor,
         d_key: &DeviceTensor,
         d_value: &DeviceTensor,
     ) -> Result<()> {
+        let Args { d_out, query, key, value, attended, log_sums, is_causal, scale, .. } = args;
+        let Args { mask, lengths, generator, window, cap, dropout_p, tf32, .. } = args;
         let operands = [d_out, query, key, value];
         let dropped = generator.filter(|_| dropout_p > 0.0).map(|generator| (generator, dropout_p));
         let changes = Changes { mask, lengths, window, cap, dropped };

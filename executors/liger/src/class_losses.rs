@@ -65,74 +65,56 @@ fn kernels_fit(input: &TensorMeta) -> Claim {
     Ok(())
 }
 
-/// What a call has: its operands, and what the loss of a row consists of.
-struct Call<'a> {
-    input: &'a DeviceTensor,
-    target: &'a DeviceTensor,
-    weight: Option<&'a DeviceTensor>,
-    ignore_index: i64,
-    label_smoothing: f64,
-    lse_square_scale: f64,
-    softcap: Option<f64>,
-}
-
-impl Call<'_> {
-    /// Plans what is wanted of it: the losses, the gradient for the cotangents `d_losses`, or both.
-    fn plan(
-        &self,
-        plan: &mut Plan,
-        losses: Option<&DeviceTensor>,
-        gradient: Option<(&DeviceTensor, &DeviceTensor)>,
-    ) -> Result<()> {
-        let input = self.input;
-        let [rows, columns] = [input.shape()[0], input.shape()[1]];
-        if rows == 0 {
-            return Ok(());
+/// Plans what is wanted of the losses of `args`: themselves, the gradient for the cotangents `d_losses`, or both.
+fn plan_losses(
+    plan: &mut Plan,
+    args: &class_losses::Args<&DeviceTensor>,
+    losses: Option<&DeviceTensor>,
+    gradient: Option<(&DeviceTensor, &DeviceTensor)>,
+) -> Result<()> {
+    let class_losses::Args { input, target, weight, ignore_index, label_smoothing, lse_square_scale, softcap } = *args;
+    let [rows, columns] = [input.shape()[0], input.shape()[1]];
+    if rows == 0 {
+        return Ok(());
+    }
+    plan.source(streamed("class_losses.cu", include_str!("class_losses.cu")));
+    plan.define("ELEMENT", type_of(input.dtype()));
+    plan.define("COLUMNS", columns);
+    // Rows need not start at packs.
+    let pack = pack_anywhere(0, input.dtype().size());
+    plan.define("PACK", pack);
+    let moved: Vec<&DeviceTensor> = [Some(input), gradient.map(|(_, to)| to)].into_iter().flatten().collect();
+    plan.define("ALIGNED", u8::from(are_aligned(pack, &moved)));
+    plan.define("TARGET", type_of(target.dtype()));
+    plan.define("LOSSES", u8::from(losses.is_some()));
+    plan.define("GRADIENT", u8::from(gradient.is_some()));
+    plan.define("WEIGHTED", u8::from(weight.is_some()));
+    plan.define("CLASS_WEIGHT", type_of(weight.unwrap_or(input).dtype()));
+    plan.define("SMOOTHED", u8::from(label_smoothing > 0.0));
+    plan.define("CAPPED", u8::from(softcap.is_some()));
+    let fault = plan.fault("target");
+    // A kernel does not read what it has no use for.
+    let (d_losses, to) = gradient.unwrap_or((input, input));
+    let mut parameters = binds![input, target, d_losses, weight.unwrap_or(input)];
+    parameters.extend(binds![losses.unwrap_or(input), to, rows, ignore_index]);
+    let numbers = [1.0 - label_smoothing, label_smoothing / columns as f64, lse_square_scale, softcap.unwrap_or(1.0)];
+    parameters.extend(numbers.map(|number| Parameter::from(number as f32)));
+    parameters.extend(binds![fault, Parameter::FaultCode]);
+    let large = plan.properties().shared_bytes_per_multiprocessor >= SHARED_BYTES;
+    match Kept::new(columns / pack).filter(|_| large && gradient.is_some()) {
+        Some(kept) => {
+            plan.define("THREADS", kept.threads);
+            plan.define("STEPS", kept.steps);
+            plan.define("EXTRA", kept.extra);
+            plan.define("BLOCKS", kept.blocks);
+            let blocks = rows.min(plan.properties().multiprocessors * kept.blocks);
+            let shape = LaunchShape::linear(blocks as u32, kept.threads as u32).shared(kept.bytes() as u32);
+            plan.launch("class_losses_kept", shape, parameters)
         }
-        plan.source(streamed("class_losses.cu", include_str!("class_losses.cu")));
-        plan.define("ELEMENT", type_of(input.dtype()));
-        plan.define("COLUMNS", columns);
-        // Rows need not start at packs.
-        let pack = pack_anywhere(0, input.dtype().size());
-        plan.define("PACK", pack);
-        let moved: Vec<&DeviceTensor> = [Some(input), gradient.map(|(_, to)| to)].into_iter().flatten().collect();
-        plan.define("ALIGNED", u8::from(are_aligned(pack, &moved)));
-        plan.define("TARGET", type_of(self.target.dtype()));
-        plan.define("LOSSES", u8::from(losses.is_some()));
-        plan.define("GRADIENT", u8::from(gradient.is_some()));
-        plan.define("WEIGHTED", u8::from(self.weight.is_some()));
-        plan.define("CLASS_WEIGHT", type_of(self.weight.unwrap_or(input).dtype()));
-        plan.define("SMOOTHED", u8::from(self.label_smoothing > 0.0));
-        plan.define("CAPPED", u8::from(self.softcap.is_some()));
-        let fault = plan.fault("target");
-        // A kernel does not read what it has no use for.
-        let (d_losses, to) = gradient.unwrap_or((input, input));
-        let mut parameters = binds![input, self.target, d_losses, self.weight.unwrap_or(input)];
-        parameters.extend(binds![losses.unwrap_or(input), to, rows, self.ignore_index]);
-        let numbers = [
-            1.0 - self.label_smoothing,
-            self.label_smoothing / columns as f64,
-            self.lse_square_scale,
-            self.softcap.unwrap_or(1.0),
-        ];
-        parameters.extend(numbers.map(|number| Parameter::from(number as f32)));
-        parameters.extend(binds![fault, Parameter::FaultCode]);
-        let large = plan.properties().shared_bytes_per_multiprocessor >= SHARED_BYTES;
-        match Kept::new(columns / pack).filter(|_| large && gradient.is_some()) {
-            Some(kept) => {
-                plan.define("THREADS", kept.threads);
-                plan.define("STEPS", kept.steps);
-                plan.define("EXTRA", kept.extra);
-                plan.define("BLOCKS", kept.blocks);
-                let blocks = rows.min(plan.properties().multiprocessors * kept.blocks);
-                let shape = LaunchShape::linear(blocks as u32, kept.threads as u32).shared(kept.bytes() as u32);
-                plan.launch("class_losses_kept", shape, parameters)
-            }
-            None => {
-                plan.define("THREADS", STREAMING_THREADS);
-                let shape = LaunchShape::linear(rows as u32, STREAMING_THREADS as u32);
-                plan.launch("class_losses_streamed", shape, parameters)
-            }
+        None => {
+            plan.define("THREADS", STREAMING_THREADS);
+            let shape = LaunchShape::linear(rows as u32, STREAMING_THREADS as u32);
+            plan.launch("class_losses_streamed", shape, parameters)
         }
     }
 }
@@ -143,19 +125,8 @@ mod class_losses_by_liger {
         kernels_fit(input)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        target: &DeviceTensor,
-        weight: Option<&DeviceTensor>,
-        ignore_index: i64,
-        label_smoothing: f64,
-        lse_square_scale: f64,
-        softcap: Option<f64>,
-        out: &DeviceTensor,
-    ) -> Result<()> {
-        let call = Call { input, target, weight, ignore_index, label_smoothing, lse_square_scale, softcap };
-        call.plan(plan, Some(out), None)
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
+        plan_losses(plan, &args, Some(out), None)
     }
 }
 
@@ -165,20 +136,10 @@ mod class_losses_backward_by_liger {
         kernels_fit(input)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        target: &DeviceTensor,
-        d_losses: &DeviceTensor,
-        weight: Option<&DeviceTensor>,
-        ignore_index: i64,
-        label_smoothing: f64,
-        lse_square_scale: f64,
-        softcap: Option<f64>,
-        out: &DeviceTensor,
-    ) -> Result<()> {
-        let call = Call { input, target, weight, ignore_index, label_smoothing, lse_square_scale, softcap };
-        call.plan(plan, None, Some((d_losses, out)))
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
+        let Args { input, target, d_losses, weight, ignore_index, label_smoothing, lse_square_scale, softcap } = args;
+        let of = class_losses::Args { input, target, weight, ignore_index, label_smoothing, lse_square_scale, softcap };
+        plan_losses(plan, &of, None, Some((d_losses, out)))
     }
 }
 
@@ -188,21 +149,10 @@ mod class_losses_with_gradient_by_liger {
         kernels_fit(input)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        target: &DeviceTensor,
-        d_losses: &DeviceTensor,
-        weight: Option<&DeviceTensor>,
-        ignore_index: i64,
-        label_smoothing: f64,
-        lse_square_scale: f64,
-        softcap: Option<f64>,
-        losses: &DeviceTensor,
-        d_input: &DeviceTensor,
-    ) -> Result<()> {
-        let call = Call { input, target, weight, ignore_index, label_smoothing, lse_square_scale, softcap };
-        call.plan(plan, Some(losses), Some((d_losses, d_input)))
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, losses: &DeviceTensor, d_input: &DeviceTensor) -> Result<()> {
+        let Args { input, target, d_losses, weight, ignore_index, label_smoothing, lse_square_scale, softcap } = args;
+        let of = class_losses::Args { input, target, weight, ignore_index, label_smoothing, lse_square_scale, softcap };
+        plan_losses(plan, &of, Some(losses), Some((d_losses, d_input)))
     }
 }
 
@@ -219,13 +169,10 @@ struct Loss {
 impl Loss {
     #[track_caller]
     fn of(self, input: Tensor, target: Tensor) -> Tensor {
-        let losses = class_losses::with(input, target)
-            .ignore_index(self.ignore_index)
-            .label_smoothing(self.label_smoothing)
-            .lse_square_scale(self.lse_square_scale)
-            .softcap(self.softcap)
-            .call();
-        reduced_losses(losses, target, None, self.ignore_index, self.reduction)
+        let Loss { ignore_index, reduction, label_smoothing, lse_square_scale, softcap } = self;
+        let weight = None;
+        let of = class_losses::Args { input, target, weight, ignore_index, label_smoothing, lse_square_scale, softcap };
+        reduced_losses(of.call(), target, None, ignore_index, reduction)
     }
 
     /// The loss, and how the logits' gradient follows from its cotangent. The gradient is computed with the loss, for a
@@ -276,26 +223,13 @@ mod cross_entropy_by_liger {
         takes_loss(input, target, weight)
     }
 
-    fn execution(
-        input: Tensor,
-        target: Tensor,
-        _weight: Option<Tensor>,
-        ignore_index: i64,
-        reduction: Reduction,
-        label_smoothing: f64,
-    ) -> Tensor {
+    fn execution(Args { input, target, weight: _, ignore_index, reduction, label_smoothing }: Args<Tensor>) -> Tensor {
         let loss = Loss { ignore_index, reduction, label_smoothing, lse_square_scale: 0.0, softcap: None };
         cast(loss.of(input, target), input.dtype())
     }
 
-    fn grad(
-        input: Tensor,
-        target: Tensor,
-        _weight: Option<Tensor>,
-        ignore_index: i64,
-        reduction: Reduction,
-        label_smoothing: f64,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let Args { input, target, weight: _, ignore_index, reduction, label_smoothing } = args;
         let loss = Loss { ignore_index, reduction, label_smoothing, lse_square_scale: 0.0, softcap: None };
         let (out, gradient) = loss.differentiated(input, target);
         (cast(out, input.dtype()), move |d_out: Tensor| {
@@ -311,29 +245,15 @@ mod regularized_cross_entropy_by_liger {
         takes_loss(input, target, weight)
     }
 
-    fn execution(
-        input: Tensor,
-        target: Tensor,
-        _weight: Option<Tensor>,
-        ignore_index: i64,
-        reduction: Reduction,
-        label_smoothing: f64,
-        lse_square_scale: f64,
-        softcap: Option<f64>,
-    ) -> Tensor {
+    fn execution(args: Args<Tensor>) -> Tensor {
+        let Args { input, target, weight: _, ignore_index, reduction, .. } = args;
+        let Args { label_smoothing, lse_square_scale, softcap, .. } = args;
         Loss { ignore_index, reduction, label_smoothing, lse_square_scale, softcap }.of(input, target)
     }
 
-    fn grad(
-        input: Tensor,
-        target: Tensor,
-        _weight: Option<Tensor>,
-        ignore_index: i64,
-        reduction: Reduction,
-        label_smoothing: f64,
-        lse_square_scale: f64,
-        softcap: Option<f64>,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let Args { input, target, weight: _, ignore_index, reduction, .. } = args;
+        let Args { label_smoothing, lse_square_scale, softcap, .. } = args;
         let loss = Loss { ignore_index, reduction, label_smoothing, lse_square_scale, softcap };
         let (out, gradient) = loss.differentiated(input, target);
         (out, move |d_out: Tensor| Grads { input: gradient(d_out), weight: None })

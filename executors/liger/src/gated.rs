@@ -116,14 +116,8 @@ pub mod swiglu_backward {
         (slope * up * d_out, elementwise(gate, |x| x / (1.0 + (-x).exp())) * d_out)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        gate: &DeviceTensor,
-        up: &DeviceTensor,
-        d_out: &DeviceTensor,
-        d_gate: &DeviceTensor,
-        d_up: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, d_gate: &DeviceTensor, d_up: &DeviceTensor) -> Result<()> {
+        let Args { gate, up, d_out } = args;
         let tensors = [gate, up, d_out, d_gate, d_up];
         super::each_element(plan, "gated_backward", super::Activation::Silu, &tensors)
     }
@@ -157,13 +151,7 @@ pub mod geglu {
         elementwise(gate, |x| super::gelu(x, approximate)[0]) * up
     }
 
-    fn plan(
-        plan: &mut Plan,
-        gate: &DeviceTensor,
-        up: &DeviceTensor,
-        approximate: Approximate,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, Args { gate, up, approximate }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
         super::each_element(plan, "gated", approximate.into(), &[gate, up, out])
     }
 
@@ -199,25 +187,13 @@ pub mod geglu_backward {
         Ok((gate.clone(), up.clone()))
     }
 
-    fn reference(
-        gate: &ArrayD<f64>,
-        up: &ArrayD<f64>,
-        d_out: &ArrayD<f64>,
-        approximate: Approximate,
-    ) -> (ArrayD<f64>, ArrayD<f64>) {
+    fn reference(Args { gate, up, d_out, approximate }: Args<&ReferenceTensor>) -> (ArrayD<f64>, ArrayD<f64>) {
         let part = |which: usize| elementwise(gate, |x| super::gelu(x, approximate)[which]);
         (part(1) * up * d_out, part(0) * d_out)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        gate: &DeviceTensor,
-        up: &DeviceTensor,
-        d_out: &DeviceTensor,
-        approximate: Approximate,
-        d_gate: &DeviceTensor,
-        d_up: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, d_gate: &DeviceTensor, d_up: &DeviceTensor) -> Result<()> {
+        let Args { gate, up, d_out, approximate } = args;
         super::each_element(plan, "gated_backward", approximate.into(), &[gate, up, d_out, d_gate, d_up])
     }
 

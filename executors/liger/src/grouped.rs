@@ -123,14 +123,8 @@ mod grouped_outer_by_liger {
         super::kernels_fit(left, [left.shape()[1], right.shape()[1]], count)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        left: &DeviceTensor,
-        right: &DeviceTensor,
-        groups: &DeviceTensor,
-        count: usize,
-        out: &[DeviceTensor],
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &[DeviceTensor]) -> Result<()> {
+        let Args { left, right, groups, count } = args;
         if left.shape()[0] == 0 {
             out.iter().for_each(|matrix| plan.fill(matrix, 0));
             return Ok(());
@@ -157,25 +151,12 @@ mod experts_mlp_by_liger {
         super::kernels_fit(&rows, [gates[0].shape()[0], gates[0].shape()[1]], gates.len())
     }
 
-    fn execution(
-        input: Tensor,
-        gates: Vec<Tensor>,
-        ups: Vec<Tensor>,
-        downs: Vec<Tensor>,
-        experts: Tensor,
-        shares: Tensor,
-    ) -> Tensor {
+    fn execution(Args { input, gates, ups, downs, experts, shares }: Args<Tensor>) -> Tensor {
         experts_by_group(input, gates, ups, downs, experts, shares).0
     }
 
-    fn grad(
-        input: Tensor,
-        gates: Vec<Tensor>,
-        ups: Vec<Tensor>,
-        downs: Vec<Tensor>,
-        experts: Tensor,
-        shares: Tensor,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let Args { input, gates, ups, downs, experts, shares } = args;
         let (out, back) = experts_by_group(input, gates, ups, downs, experts, shares);
         (out, move |d_out: Tensor| {
             let fulgurite_ops::nn::ExpertGradients { input, gates, ups, downs, shares } = back(d_out);

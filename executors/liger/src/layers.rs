@@ -7,39 +7,22 @@ use fulgurite_executor_llmc as llmc;
 
 #[implementation(of = fulgurite_ops::nn::layer_norm, by = liger)]
 mod layer_norm_by_liger {
-    fn checker(
-        input: &TensorMeta,
-        normalized_shape: &[usize],
-        weight: Option<&TensorMeta>,
-        bias: Option<&TensorMeta>,
-    ) -> Claim {
-        llmc::layernorm_fits(input, normalized_shape, weight, bias)
+    fn checker(Args { input, normalized_shape, weight, bias, .. }: Args<&TensorMeta>) -> Claim {
+        llmc::layernorm_fits(input, &normalized_shape, weight, bias)
     }
 
-    fn execution(
-        input: Tensor,
-        normalized_shape: &[usize],
-        weight: Option<Tensor>,
-        bias: Option<Tensor>,
-        eps: f64,
-    ) -> Tensor {
+    fn execution(Args { input, normalized_shape, weight, bias, eps }: Args<Tensor>) -> Tensor {
         let (weight, bias) = llmc::layernorm_parameters(weight, bias);
         llmc::layernorm(input, normalized_shape, weight, bias, eps).0
     }
 
-    fn grad(
-        input: Tensor,
-        normalized_shape: &[usize],
-        weight: Option<Tensor>,
-        bias: Option<Tensor>,
-        eps: f64,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let Args { input, normalized_shape, weight, bias, eps } = args;
         let (weight, bias) = llmc::layernorm_parameters(weight, bias);
-        let (out, mean, rstd) = llmc::layernorm(input, normalized_shape, weight, bias, eps);
-        let shape = normalized_shape.to_vec();
+        let (out, mean, rstd) = llmc::layernorm(input, &normalized_shape, weight, bias, eps);
         (out, move |d_out: Tensor| {
-            let (d_input, d_weight, d_bias) = llmc::layernorm_backward(d_out, input, shape, weight, mean, rstd);
-            Grads { input: d_input, weight: Some(d_weight), bias: Some(d_bias) }
+            let grads = llmc::layernorm_backward(d_out, input, normalized_shape, weight, mean, rstd);
+            Grads { input: grads.0, weight: Some(grads.1), bias: Some(grads.2) }
         })
     }
 }

@@ -50,16 +50,8 @@ pub mod rms_norm {
         super::normalized((input.floats(), input.dtype()), normalized_shape, weight, eps, offset, casting)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        weight: &DeviceTensor,
-        eps: f64,
-        offset: f64,
-        casting: Casting,
-        out: &DeviceTensor,
-        rstd: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor, rstd: &DeviceTensor) -> Result<()> {
+        let Args { input, weight, eps, offset, casting, .. } = args;
         super::Forward { input, residual: None, weight, eps, offset, casting, out, rstd }.plan(plan)
     }
 
@@ -131,21 +123,16 @@ pub mod rms_norm_backward {
         casting: Casting,
     ) -> (Tensor, Tensor);
 
-    fn meta(
-        d_out: &TensorMeta,
-        input: &TensorMeta,
-        normalized_shape: &[usize],
-        weight: &TensorMeta,
-        rstd: &TensorMeta,
-    ) -> Result<(TensorMeta, TensorMeta)> {
-        let whole = !normalized_shape.is_empty() && input.shape().ends_with(normalized_shape);
+    fn meta(args: Args<&TensorMeta>) -> Result<(TensorMeta, TensorMeta)> {
+        let Args { d_out, input, normalized_shape, weight, rstd, .. } = args;
+        let whole = !normalized_shape.is_empty() && input.shape().ends_with(&normalized_shape);
         require!(whole, TrailingShape, "input is {input}, expected it to end with {normalized_shape:?}");
         let fits = weight.shape() == normalized_shape;
         require!(fits, WeightShape, "weight is {weight}, expected {normalized_shape:?}");
-        super::kernels_fit(input, normalized_shape, weight)
+        super::kernels_fit(input, &normalized_shape, weight)
             .map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         checks::is_like(("d_out", d_out), input, Code::Cotangent)?;
-        checks::is_like(("rstd", rstd), &super::row_meta(input, normalized_shape), Code::Statistics)?;
+        checks::is_like(("rstd", rstd), &super::row_meta(input, &normalized_shape), Code::Statistics)?;
         Ok((input.clone(), weight.clone()))
     }
 
@@ -161,17 +148,8 @@ pub mod rms_norm_backward {
         super::gradients(d_out, (input.floats(), input.dtype()), normalized_shape, weight, rstd, offset, casting)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        d_out: &DeviceTensor,
-        input: &DeviceTensor,
-        weight: &DeviceTensor,
-        rstd: &DeviceTensor,
-        offset: f64,
-        casting: Casting,
-        d_input: &DeviceTensor,
-        d_weight: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, d_input: &DeviceTensor, d_weight: &DeviceTensor) -> Result<()> {
+        let Args { d_out, input, weight, rstd, offset, casting, .. } = args;
         let (d_sum, d_weight) = (None, Some(d_weight));
         super::Backward { d_out, d_sum, input, weight, rstd, offset, casting, d_input, d_weight }.plan(plan)
     }
@@ -243,21 +221,15 @@ pub mod rms_norm_input_gradient {
         casting: Casting,
     ) -> Tensor;
 
-    fn meta(
-        d_out: &TensorMeta,
-        input: &TensorMeta,
-        normalized_shape: &[usize],
-        weight: &TensorMeta,
-        rstd: &TensorMeta,
-    ) -> Result<TensorMeta> {
-        let whole = !normalized_shape.is_empty() && input.shape().ends_with(normalized_shape);
+    fn meta(Args { d_out, input, normalized_shape, weight, rstd, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
+        let whole = !normalized_shape.is_empty() && input.shape().ends_with(&normalized_shape);
         require!(whole, TrailingShape, "input is {input}, expected it to end with {normalized_shape:?}");
         let fits = weight.shape() == normalized_shape;
         require!(fits, WeightShape, "weight is {weight}, expected {normalized_shape:?}");
-        super::kernels_fit(input, normalized_shape, weight)
+        super::kernels_fit(input, &normalized_shape, weight)
             .map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         checks::is_like(("d_out", d_out), input, Code::Cotangent)?;
-        checks::is_like(("rstd", rstd), &super::row_meta(input, normalized_shape), Code::Statistics)?;
+        checks::is_like(("rstd", rstd), &super::row_meta(input, &normalized_shape), Code::Statistics)?;
         Ok(input.clone())
     }
 
@@ -273,16 +245,8 @@ pub mod rms_norm_input_gradient {
         super::gradients(d_out, (input.floats(), input.dtype()), normalized_shape, weight, rstd, offset, casting).0
     }
 
-    fn plan(
-        plan: &mut Plan,
-        d_out: &DeviceTensor,
-        input: &DeviceTensor,
-        weight: &DeviceTensor,
-        rstd: &DeviceTensor,
-        offset: f64,
-        casting: Casting,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
+        let Args { d_out, input, weight, rstd, offset, casting, .. } = args;
         let (d_sum, d_input, d_weight) = (None, out, None);
         super::Backward { d_out, d_sum, input, weight, rstd, offset, casting, d_input, d_weight }.plan(plan)
     }
@@ -345,28 +309,15 @@ mod rms_norm_by_liger {
         super::kernels_fit(input, normalized_shape, weight)
     }
 
-    fn execution(
-        input: Tensor,
-        normalized_shape: &[usize],
-        weight: Option<Tensor>,
-        eps: Option<f64>,
-        offset: f64,
-        casting: Casting,
-    ) -> Tensor {
+    fn execution(Args { input, normalized_shape, weight, eps, offset, casting }: Args<Tensor>) -> Tensor {
         rms_norm(input, normalized_shape, given(weight), eps_or_default(input, eps), offset, casting).0
     }
 
-    fn grad(
-        input: Tensor,
-        normalized_shape: &[usize],
-        weight: Option<Tensor>,
-        eps: Option<f64>,
-        offset: f64,
-        casting: Casting,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let Args { input, normalized_shape, weight, eps, offset, casting } = args;
         let weight = given(weight);
-        let (out, rstd) = rms_norm(input, normalized_shape, weight, eps_or_default(input, eps), offset, casting);
-        let of = Normalized { input, shape: normalized_shape.to_vec(), weight, rstd, offset, casting };
+        let (out, rstd) = rms_norm(input, &normalized_shape, weight, eps_or_default(input, eps), offset, casting);
+        let of = Normalized { input, shape: normalized_shape, weight, rstd, offset, casting };
         (out, move |d_out: Tensor| {
             let (d_input, d_weight) = rms_norm_gradients(d_out, of);
             Grads { input: d_input, weight: d_weight }

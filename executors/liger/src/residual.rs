@@ -32,20 +32,16 @@ pub mod fused_add_rms_norm {
         casting: Casting,
     ) -> (Tensor, Tensor, Tensor);
 
-    fn meta(
-        input: &TensorMeta,
-        residual: &TensorMeta,
-        normalized_shape: &[usize],
-        weight: &TensorMeta,
-    ) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
-        let whole = !normalized_shape.is_empty() && input.shape().ends_with(normalized_shape);
+    fn meta(args: Args<&TensorMeta>) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
+        let Args { input, residual, normalized_shape, weight, .. } = args;
+        let whole = !normalized_shape.is_empty() && input.shape().ends_with(&normalized_shape);
         require!(whole, TrailingShape, "input is {input}, expected it to end with {normalized_shape:?}");
         let fits = weight.shape() == normalized_shape;
         require!(fits, WeightShape, "weight is {weight}, expected {normalized_shape:?}");
         checks::is_like(("residual", residual), input, Code::Residual)?;
-        super::kernels_fit(input, normalized_shape, weight)
+        super::kernels_fit(input, &normalized_shape, weight)
             .map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
-        Ok((input.clone(), input.clone(), super::row_meta(input, normalized_shape)))
+        Ok((input.clone(), input.clone(), super::row_meta(input, &normalized_shape)))
     }
 
     fn reference(
@@ -65,12 +61,7 @@ pub mod fused_add_rms_norm {
 
     fn plan(
         plan: &mut Plan,
-        input: &DeviceTensor,
-        residual: &DeviceTensor,
-        weight: &DeviceTensor,
-        eps: f64,
-        offset: f64,
-        casting: Casting,
+        Args { input, residual, weight, eps, offset, casting, .. }: Args<&DeviceTensor>,
         out: &DeviceTensor,
         sum: &DeviceTensor,
         rstd: &DeviceTensor,
@@ -141,23 +132,17 @@ pub mod fused_add_rms_norm_backward {
         casting: Casting,
     ) -> (Tensor, Tensor);
 
-    fn meta(
-        d_out: &TensorMeta,
-        d_sum: &TensorMeta,
-        sum: &TensorMeta,
-        normalized_shape: &[usize],
-        weight: &TensorMeta,
-        rstd: &TensorMeta,
-    ) -> Result<(TensorMeta, TensorMeta)> {
-        let whole = !normalized_shape.is_empty() && sum.shape().ends_with(normalized_shape);
+    fn meta(args: Args<&TensorMeta>) -> Result<(TensorMeta, TensorMeta)> {
+        let Args { d_out, d_sum, sum, normalized_shape, weight, rstd, .. } = args;
+        let whole = !normalized_shape.is_empty() && sum.shape().ends_with(&normalized_shape);
         require!(whole, TrailingShape, "sum is {sum}, expected it to end with {normalized_shape:?}");
         let fits = weight.shape() == normalized_shape;
         require!(fits, WeightShape, "weight is {weight}, expected {normalized_shape:?}");
-        super::kernels_fit(sum, normalized_shape, weight)
+        super::kernels_fit(sum, &normalized_shape, weight)
             .map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         checks::is_like(("d_out", d_out), sum, Code::Cotangent)?;
         checks::is_like(("d_sum", d_sum), sum, Code::Cotangent)?;
-        checks::is_like(("rstd", rstd), &super::row_meta(sum, normalized_shape), Code::Statistics)?;
+        checks::is_like(("rstd", rstd), &super::row_meta(sum, &normalized_shape), Code::Statistics)?;
         Ok((sum.clone(), weight.clone()))
     }
 
@@ -176,18 +161,8 @@ pub mod fused_add_rms_norm_backward {
         (d_input + d_sum, d_weight)
     }
 
-    fn plan(
-        plan: &mut Plan,
-        d_out: &DeviceTensor,
-        d_sum: &DeviceTensor,
-        sum: &DeviceTensor,
-        weight: &DeviceTensor,
-        rstd: &DeviceTensor,
-        offset: f64,
-        casting: Casting,
-        d_input: &DeviceTensor,
-        d_weight: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, d_input: &DeviceTensor, d_weight: &DeviceTensor) -> Result<()> {
+        let Args { d_out, d_sum, sum, weight, rstd, offset, casting, .. } = args;
         let (d_sum, input, d_weight) = (Some(d_sum), sum, Some(d_weight));
         super::Backward { d_out, d_sum, input, weight, rstd, offset, casting, d_input, d_weight }.plan(plan)
     }
@@ -235,32 +210,18 @@ mod fused_add_rms_norm_by_liger {
         super::kernels_fit(input, normalized_shape, weight)
     }
 
-    fn execution(
-        input: Tensor,
-        residual: Tensor,
-        normalized_shape: &[usize],
-        weight: Option<Tensor>,
-        eps: Option<f64>,
-        offset: f64,
-        casting: Casting,
-    ) -> (Tensor, Tensor) {
+    fn execution(args: Args<Tensor>) -> (Tensor, Tensor) {
+        let Args { input, residual, normalized_shape, weight, eps, offset, casting } = args;
         let (weight, eps) = (given(weight), eps_or_default(input, eps));
         let (out, sum, _) = fused_add_rms_norm(input, residual, normalized_shape, weight, eps, offset, casting);
         (out, sum)
     }
 
-    fn grad(
-        input: Tensor,
-        residual: Tensor,
-        normalized_shape: &[usize],
-        weight: Option<Tensor>,
-        eps: Option<f64>,
-        offset: f64,
-        casting: Casting,
-    ) -> ((Tensor, Tensor), impl FnOnce((Option<Tensor>, Option<Tensor>)) -> Grads) {
+    fn grad(args: Args<Tensor>) -> ((Tensor, Tensor), impl FnOnce((Option<Tensor>, Option<Tensor>)) -> Grads) {
+        let Args { input, residual, normalized_shape, weight, eps, offset, casting } = args;
         let (weight, eps) = (given(weight), eps_or_default(input, eps));
-        let (out, sum, rstd) = fused_add_rms_norm(input, residual, normalized_shape, weight, eps, offset, casting);
-        let shape = normalized_shape.to_vec();
+        let (out, sum, rstd) = fused_add_rms_norm(input, residual, &normalized_shape, weight, eps, offset, casting);
+        let shape = normalized_shape;
         ((out, sum), move |cotangents: (Option<Tensor>, Option<Tensor>)| {
             let (d_input, d_weight) = match cotangents {
                 (Some(d_out), Some(d_sum)) => {

@@ -150,13 +150,7 @@ pub mod rope {
         Ok((q.clone(), k.clone()))
     }
 
-    fn reference(
-        q: &ArrayD<f64>,
-        k: &ArrayD<f64>,
-        cos: &ArrayD<f64>,
-        sin: &ArrayD<f64>,
-        inverse: bool,
-    ) -> (ArrayD<f64>, ArrayD<f64>) {
+    fn reference(Args { q, k, cos, sin, inverse }: Args<&ReferenceTensor>) -> (ArrayD<f64>, ArrayD<f64>) {
         (turned(q, cos, sin, inverse), turned(k, cos, sin, inverse))
     }
 
@@ -179,16 +173,8 @@ pub mod rope {
         })
     }
 
-    fn plan(
-        plan: &mut Plan,
-        q: &DeviceTensor,
-        k: &DeviceTensor,
-        cos: &DeviceTensor,
-        sin: &DeviceTensor,
-        inverse: bool,
-        query: &DeviceTensor,
-        key: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, query: &DeviceTensor, key: &DeviceTensor) -> Result<()> {
+        let Args { q, k, cos, sin, inverse } = args;
         let (queries, keys) = (super::Place::new(q, query, [cos, sin]), super::Place::new(k, key, [cos, sin]));
         let (width, rotated) = (q.shape()[q.rank() - 1], cos.shape()[cos.rank() - 1]);
         let parts = [rotated / 2, width - rotated];
@@ -273,12 +259,8 @@ mod rope_by_liger {
         rope(q, k, cos, sin, false)
     }
 
-    fn grad(
-        q: Tensor,
-        k: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-    ) -> ((Tensor, Tensor), impl FnOnce((Option<Tensor>, Option<Tensor>)) -> Grads) {
+    fn grad(args: Args<Tensor>) -> ((Tensor, Tensor), impl FnOnce((Option<Tensor>, Option<Tensor>)) -> Grads) {
+        let Args { q, k, cos, sin } = args;
         let out = rope(q, k, cos, sin, false);
         (out, move |(d_query, d_key): (Option<Tensor>, Option<Tensor>)| {
             let d_query = d_query.unwrap_or_else(|| constant_like(out.0, 0.0));

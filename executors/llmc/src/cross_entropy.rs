@@ -84,11 +84,7 @@ pub mod crossentropy {
         reduction: Reduction,
     ) -> (Tensor, Tensor, Tensor);
 
-    fn meta(
-        input: &TensorMeta,
-        target: &TensorMeta,
-        reduction: Reduction,
-    ) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
+    fn meta(Args { input, target, reduction, .. }: Args<&TensorMeta>) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
         let rows = input.shape().first().copied().unwrap_or(0);
         let fits = input.rank() == 2 && target.shape() == [rows];
         require!(fits, Rows, "input is {input}, target {target}, expected [N, C] and [N]");
@@ -98,12 +94,8 @@ pub mod crossentropy {
         Ok((loss, number(&[rows]), number(&[])))
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        target: &ArrayD<i64>,
-        ignore_index: i64,
-        reduction: Reduction,
-    ) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
+        let Args { input, target, ignore_index, reduction } = args;
         super::classes_fit(target, ignore_index, input.shape()[1])?;
         let (rows, classes) = (input.shape()[0], input.shape()[1]);
         let (mut losses, mut sums) = (Vec::new(), Vec::new());
@@ -126,10 +118,7 @@ pub mod crossentropy {
 
     fn plan(
         plan: &mut Plan,
-        input: &DeviceTensor,
-        target: &DeviceTensor,
-        ignore_index: i64,
-        reduction: Reduction,
+        Args { input, target, ignore_index, reduction }: Args<&DeviceTensor>,
         loss: &DeviceTensor,
         log_sum_exp: &DeviceTensor,
         share: &DeviceTensor,
@@ -187,13 +176,7 @@ pub mod crossentropy_softmax_backward {
         ignore_index: i64,
     ) -> Tensor;
 
-    fn meta(
-        input: &TensorMeta,
-        target: &TensorMeta,
-        log_sum_exp: &TensorMeta,
-        share: &TensorMeta,
-        d_loss: &TensorMeta,
-    ) -> Result<TensorMeta> {
+    fn meta(Args { input, target, log_sum_exp, share, d_loss, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
         let rows = input.shape().first().copied().unwrap_or(0);
         let fits = input.rank() == 2 && target.shape() == [rows] && log_sum_exp.shape() == [rows];
         require!(fits, Rows, "input is {input}, target {target}, log_sum_exp {log_sum_exp}, expected [N, C], [N], [N]");
@@ -205,14 +188,8 @@ pub mod crossentropy_softmax_backward {
         Ok(input.clone())
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        target: &ArrayD<i64>,
-        log_sum_exp: &ArrayD<f64>,
-        share: &ArrayD<f64>,
-        d_loss: &ArrayD<f64>,
-        ignore_index: i64,
-    ) -> Result<ArrayD<f64>> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<ArrayD<f64>> {
+        let Args { input, target, log_sum_exp, share, d_loss, ignore_index } = args;
         super::classes_fit(target, ignore_index, input.shape()[1])?;
         Ok(ArrayD::from_shape_fn(IxDyn(input.shape()), |at| {
             let (i, c) = (at[0], at[1]);
@@ -225,16 +202,8 @@ pub mod crossentropy_softmax_backward {
         }))
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        target: &DeviceTensor,
-        log_sum_exp: &DeviceTensor,
-        share: &DeviceTensor,
-        d_loss: &DeviceTensor,
-        ignore_index: i64,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
+        let Args { input, target, log_sum_exp, share, d_loss, ignore_index } = args;
         if input.is_empty() {
             return Ok(());
         }
@@ -281,25 +250,13 @@ mod cross_entropy_by_llmc {
         super::kernel_fits(input)
     }
 
-    fn execution(
-        input: Tensor,
-        target: Tensor,
-        _weight: Option<Tensor>,
-        ignore_index: i64,
-        reduction: Reduction,
-        _label_smoothing: f64,
-    ) -> Tensor {
+    fn execution(args: Args<Tensor>) -> Tensor {
+        let Args { input, target, weight: _, ignore_index, reduction, label_smoothing: _ } = args;
         crossentropy(input, target, ignore_index, reduction).0
     }
 
-    fn grad(
-        input: Tensor,
-        target: Tensor,
-        _weight: Option<Tensor>,
-        ignore_index: i64,
-        reduction: Reduction,
-        _label_smoothing: f64,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let Args { input, target, weight: _, ignore_index, reduction, label_smoothing: _ } = args;
         let (loss, sums, share) = crossentropy(input, target, ignore_index, reduction);
         (loss, move |d_loss: Tensor| {
             let d_input = crossentropy_softmax_backward(input, target, sums, share, d_loss, ignore_index);

@@ -111,13 +111,7 @@ pub mod permute_backward {
         })
     }
 
-    fn plan(
-        plan: &mut Plan,
-        d_q: &DeviceTensor,
-        d_k: &DeviceTensor,
-        d_v: &DeviceTensor,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, Args { d_q, d_k, d_v }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
         super::move_heads(plan, "permute_backward", d_q, &[d_q, d_k, d_v, out], 3)
     }
 

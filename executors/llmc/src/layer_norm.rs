@@ -36,32 +36,23 @@ pub mod layernorm {
         eps: f64,
     ) -> (Tensor, Tensor, Tensor);
 
-    fn meta(
-        input: &TensorMeta,
-        normalized_shape: &[usize],
-        weight: &TensorMeta,
-        bias: &TensorMeta,
-    ) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
-        let whole = !normalized_shape.is_empty() && input.shape().ends_with(normalized_shape);
+    fn meta(args: Args<&TensorMeta>) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
+        let Args { input, normalized_shape, weight, bias, .. } = args;
+        let whole = !normalized_shape.is_empty() && input.shape().ends_with(&normalized_shape);
         require!(whole, TrailingShape, "input is {input}, expected it to end with {normalized_shape:?}");
-        super::kernel_fits(input, weight, normalized_shape)
+        super::kernel_fits(input, weight, &normalized_shape)
             .map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         require!(
             weight == bias && weight.shape() == normalized_shape,
             Parameters,
             "weight is {weight}, bias {bias}, expected both of {normalized_shape:?} and one dtype"
         );
-        let row = super::row_meta(input, normalized_shape);
+        let row = super::row_meta(input, &normalized_shape);
         Ok((input.clone(), row.clone(), row))
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        normalized_shape: &[usize],
-        weight: &ArrayD<f64>,
-        bias: &ArrayD<f64>,
-        eps: f64,
-    ) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
+    fn reference(args: Args<&ReferenceTensor>) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
+        let Args { input, normalized_shape, weight, bias, eps } = args;
         let columns: usize = normalized_shape.iter().product();
         let (weight, bias) = (values(weight), values(bias));
         let (mut out, mut means, mut rstds) = (Vec::new(), Vec::new(), Vec::new());
@@ -77,11 +68,7 @@ pub mod layernorm {
 
     fn plan(
         plan: &mut Plan,
-        input: &DeviceTensor,
-        normalized_shape: &[usize],
-        weight: &DeviceTensor,
-        bias: &DeviceTensor,
-        eps: f64,
+        Args { input, normalized_shape, weight, bias, eps }: Args<&DeviceTensor>,
         out: &DeviceTensor,
         mean: &DeviceTensor,
         rstd: &DeviceTensor,
@@ -144,20 +131,14 @@ pub mod layernorm_backward {
         rstd: Tensor<Floating>,
     ) -> (Tensor, Tensor, Tensor);
 
-    fn meta(
-        d_out: &TensorMeta,
-        input: &TensorMeta,
-        normalized_shape: &[usize],
-        weight: &TensorMeta,
-        mean: &TensorMeta,
-        rstd: &TensorMeta,
-    ) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
-        let whole = !normalized_shape.is_empty() && input.shape().ends_with(normalized_shape);
+    fn meta(args: Args<&TensorMeta>) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
+        let Args { d_out, input, normalized_shape, weight, mean, rstd } = args;
+        let whole = !normalized_shape.is_empty() && input.shape().ends_with(&normalized_shape);
         require!(whole, TrailingShape, "input is {input}, expected it to end with {normalized_shape:?}");
-        super::kernel_fits(input, weight, normalized_shape)
+        super::kernel_fits(input, weight, &normalized_shape)
             .map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         checks::is_like(("d_out", d_out), input, Code::Cotangent)?;
-        let row = super::row_meta(input, normalized_shape);
+        let row = super::row_meta(input, &normalized_shape);
         checks::is_like(("mean", mean), &row, Code::Statistics)?;
         checks::is_like(("rstd", rstd), &row, Code::Statistics)?;
         let parameter = weight.shape() == normalized_shape;
@@ -165,14 +146,8 @@ pub mod layernorm_backward {
         Ok((input.clone(), weight.clone(), weight.clone()))
     }
 
-    fn reference(
-        d_out: &ArrayD<f64>,
-        input: &ArrayD<f64>,
-        normalized_shape: &[usize],
-        weight: &ArrayD<f64>,
-        mean: &ArrayD<f64>,
-        rstd: &ArrayD<f64>,
-    ) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
+    fn reference(args: Args<&ReferenceTensor>) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
+        let Args { d_out, input, normalized_shape, weight, mean, rstd } = args;
         let columns: usize = normalized_shape.iter().product();
         let (x, d, w) = (values(input), values(d_out), values(weight));
         let (means, rstds) = (values(mean), values(rstd));
@@ -188,17 +163,12 @@ pub mod layernorm_backward {
                 d_bias[i] += d[i];
             }
         }
-        (array(input.shape(), d_input), array(normalized_shape, d_weight), array(normalized_shape, d_bias))
+        (array(input.shape(), d_input), array(&normalized_shape, d_weight), array(&normalized_shape, d_bias))
     }
 
     fn plan(
         plan: &mut Plan,
-        d_out: &DeviceTensor,
-        input: &DeviceTensor,
-        normalized_shape: &[usize],
-        weight: &DeviceTensor,
-        mean: &DeviceTensor,
-        rstd: &DeviceTensor,
+        Args { d_out, input, normalized_shape, weight, mean, rstd }: Args<&DeviceTensor>,
         d_input: &DeviceTensor,
         d_weight: &DeviceTensor,
         d_bias: &DeviceTensor,
@@ -404,36 +374,19 @@ pub fn layernorm_parameters(
 
 #[implementation(of = fulgurite_ops::nn::layer_norm, by = llmc)]
 mod layer_norm_by_llmc {
-    fn checker(
-        input: &TensorMeta,
-        normalized_shape: &[usize],
-        weight: Option<&TensorMeta>,
-        bias: Option<&TensorMeta>,
-    ) -> Claim {
-        layernorm_fits(input, normalized_shape, weight, bias)
+    fn checker(Args { input, normalized_shape, weight, bias, .. }: Args<&TensorMeta>) -> Claim {
+        layernorm_fits(input, &normalized_shape, weight, bias)
     }
 
-    fn execution(
-        input: Tensor,
-        normalized_shape: &[usize],
-        weight: Option<Tensor>,
-        bias: Option<Tensor>,
-        eps: f64,
-    ) -> Tensor {
+    fn execution(Args { input, normalized_shape, weight, bias, eps }: Args<Tensor>) -> Tensor {
         let (weight, bias) = layernorm_parameters(weight, bias);
         layernorm(input, normalized_shape, weight, bias, eps).0
     }
 
-    fn grad(
-        input: Tensor,
-        normalized_shape: &[usize],
-        weight: Option<Tensor>,
-        bias: Option<Tensor>,
-        eps: f64,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let Args { input, normalized_shape, weight, bias, eps } = args;
         let (weight, bias) = layernorm_parameters(weight, bias);
-        let (out, mean, rstd) = layernorm(input, normalized_shape, weight, bias, eps);
-        let normalized_shape = normalized_shape.to_vec();
+        let (out, mean, rstd) = layernorm(input, &normalized_shape, weight, bias, eps);
         (out, move |d_out: Tensor| {
             let (d_input, d_weight, d_bias) = layernorm_backward(d_out, input, normalized_shape, weight, mean, rstd);
             Grads { input: d_input, weight: Some(d_weight), bias: Some(d_bias) }

@@ -212,13 +212,7 @@ pub(super) fn plan_updates(
 
 #[implementation(of = fulgurite_ops::optim::adamw, by = optim, in_place)]
 mod adamw_by_optim {
-    fn checker(
-        param: &TensorMeta,
-        grad: &TensorMeta,
-        exp_avg: &TensorMeta,
-        lr: &TensorMeta,
-        step: &TensorMeta,
-    ) -> Claim {
+    fn checker(Args { param, grad, exp_avg, lr, step, .. }: Args<&TensorMeta>) -> Claim {
         for (name, tensor) in [("param", param), ("grad", grad)] {
             refuse_unless!(has_kernels_for(tensor.dtype()), "{name} is {}, takes f32, bf16 and f16", tensor.dtype());
         }
@@ -232,21 +226,12 @@ mod adamw_by_optim {
 
     fn plan(
         plan: &mut Plan,
-        param: &DeviceTensor,
-        grad: &DeviceTensor,
-        exp_avg: &DeviceTensor,
-        exp_avg_sq: &DeviceTensor,
-        lr: &DeviceTensor,
-        step: &DeviceTensor,
-        beta1: f64,
-        beta2: f64,
-        eps: f64,
-        weight_decay: f64,
-        apply: Option<&DeviceTensor>,
+        args: Args<&DeviceTensor>,
         out: &DeviceTensor,
         mean: &DeviceTensor,
         square: &DeviceTensor,
     ) -> Result<()> {
+        let Args { param, grad, exp_avg, exp_avg_sq, lr, step, beta1, beta2, eps, weight_decay, apply } = args;
         let update = super::Update::new(
             [param, grad, exp_avg, exp_avg_sq],
             ([lr, step], apply),

@@ -79,12 +79,8 @@ pub mod gated_backward {
         Ok((gate.clone(), gate.clone(), up.clone()))
     }
 
-    fn reference(
-        gate: &ArrayD<f64>,
-        up: &ArrayD<f64>,
-        d_unit: &ArrayD<f64>,
-        activation: Activation,
-    ) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
+    fn reference(args: Args<&ReferenceTensor>) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
+        let Args { gate, up, d_unit, activation } = args;
         let part = |which: usize| {
             ArrayD::from_shape_fn(gate.raw_dim(), |at| super::plain(activation, gate[&at], up[&at])[which])
         };
@@ -93,10 +89,7 @@ pub mod gated_backward {
 
     fn plan(
         plan: &mut Plan,
-        gate: &DeviceTensor,
-        up: &DeviceTensor,
-        d_unit: &DeviceTensor,
-        activation: Activation,
+        Args { gate, up, d_unit, activation }: Args<&DeviceTensor>,
         unit: &DeviceTensor,
         d_gate: &DeviceTensor,
         d_up: &DeviceTensor,
@@ -180,12 +173,7 @@ mod gated_linear_by_unsloth {
         linear(super::by_kernels(gate, up, activation), weight)
     }
 
-    fn grad(
-        gate: Tensor,
-        up: Tensor,
-        weight: Tensor,
-        activation: Activation,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(Args { gate, up, weight, activation }: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let out = linear(super::by_kernels(gate, up, activation), weight);
         (out, move |d_out: Tensor| {
             let d_rows = prims::reshape(d_out, super::rows(&d_out.shape()));

@@ -107,13 +107,8 @@ pub mod cross_entropy {
         Ok((row.clone(), row))
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        target: &ArrayD<i64>,
-        ignore_index: i64,
-        scaling: f64,
-        softcap: Option<f64>,
-    ) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
+        let Args { input, target, ignore_index, scaling, softcap } = args;
         let classes = input.shape()[1];
         let (mut losses, mut sums) = (Vec::new(), Vec::new());
         for (row, class) in input.outer_iter().zip(target) {
@@ -134,16 +129,8 @@ pub mod cross_entropy {
         Ok((array(&rows, losses), array(&rows, sums)))
     }
 
-    fn plan(
-        plan: &mut Plan,
-        input: &DeviceTensor,
-        target: &DeviceTensor,
-        ignore_index: i64,
-        scaling: f64,
-        softcap: Option<f64>,
-        losses: &DeviceTensor,
-        logsumexp: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, losses: &DeviceTensor, logsumexp: &DeviceTensor) -> Result<()> {
+        let Args { input, target, ignore_index, scaling, softcap } = args;
         let [rows, columns] = [input.shape()[0], input.shape()[1]];
         if rows == 0 {
             return Ok(());
@@ -212,12 +199,7 @@ pub mod cross_entropy_backward {
         softcap: Option<f64>,
     ) -> Tensor;
 
-    fn meta(
-        d_losses: &TensorMeta,
-        input: &TensorMeta,
-        logsumexp: &TensorMeta,
-        target: &TensorMeta,
-    ) -> Result<TensorMeta> {
+    fn meta(Args { d_losses, input, logsumexp, target, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
         super::kernels_fit(input, target).map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         let row = TensorMeta::new([input.shape()[0]], DType::F32, input.device());
         checks::is_like(("d_losses", d_losses), &row, Code::Rows)?;
@@ -226,15 +208,8 @@ pub mod cross_entropy_backward {
         Ok(input.clone())
     }
 
-    fn reference(
-        d_losses: &ArrayD<f64>,
-        input: &ArrayD<f64>,
-        logsumexp: &ArrayD<f64>,
-        target: &ArrayD<i64>,
-        ignore_index: i64,
-        scaling: f64,
-        softcap: Option<f64>,
-    ) -> ArrayD<f64> {
+    fn reference(args: Args<&ReferenceTensor>) -> ArrayD<f64> {
+        let Args { d_losses, input, logsumexp, target, ignore_index, scaling, softcap } = args;
         ArrayD::from_shape_fn(input.raw_dim(), |at| {
             let (row, column) = (at[0], at[1] as i64);
             if target[[row]] == ignore_index {
@@ -246,17 +221,8 @@ pub mod cross_entropy_backward {
         })
     }
 
-    fn plan(
-        plan: &mut Plan,
-        d_losses: &DeviceTensor,
-        input: &DeviceTensor,
-        logsumexp: &DeviceTensor,
-        target: &DeviceTensor,
-        ignore_index: i64,
-        scaling: f64,
-        softcap: Option<f64>,
-        out: &DeviceTensor,
-    ) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
+        let Args { d_losses, input, logsumexp, target, ignore_index, scaling, softcap } = args;
         let [rows, columns] = [input.shape()[0], input.shape()[1]];
         if rows == 0 {
             return Ok(());

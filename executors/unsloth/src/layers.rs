@@ -54,12 +54,8 @@ mod rope_by_unsloth {
         liger::rope(q, k, cos, sin, false)
     }
 
-    fn grad(
-        q: Tensor,
-        k: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-    ) -> ((Tensor, Tensor), impl FnOnce((Option<Tensor>, Option<Tensor>)) -> Grads) {
+    fn grad(args: Args<Tensor>) -> ((Tensor, Tensor), impl FnOnce((Option<Tensor>, Option<Tensor>)) -> Grads) {
+        let Args { q, k, cos, sin } = args;
         let out = liger::rope(q, k, cos, sin, false);
         (out, move |(d_query, d_key): (Option<Tensor>, Option<Tensor>)| {
             let d_query = d_query.unwrap_or_else(|| constant_like(out.0, 0.0));
@@ -75,44 +71,25 @@ mod rope_by_unsloth {
 
 #[implementation(of = fulgurite_ops::nn::rms_norm, by = unsloth)]
 mod rms_norm_by_unsloth {
-    fn checker(
-        input: &TensorMeta,
-        normalized_shape: &[usize],
-        weight: Option<&TensorMeta>,
-        offset: f64,
-        casting: Casting,
-    ) -> Claim {
+    fn checker(Args { input, normalized_shape, weight, offset, casting, .. }: Args<&TensorMeta>) -> Claim {
         let Some(weight) = weight else {
             return Err("takes a weight".into());
         };
         refuse_unless!(offset == 0.0 || offset == 1.0, "offset is {offset}, takes 0, and 1 as Gemma has it");
         refuse_unless!(casting != Casting::None, "computes the statistics in f32");
-        liger::rms_norm_fits(input, normalized_shape, weight)
+        liger::rms_norm_fits(input, &normalized_shape, weight)
     }
 
-    fn execution(
-        input: Tensor,
-        normalized_shape: &[usize],
-        weight: Option<Tensor>,
-        eps: Option<f64>,
-        offset: f64,
-        casting: Casting,
-    ) -> Tensor {
+    fn execution(Args { input, normalized_shape, weight, eps, offset, casting }: Args<Tensor>) -> Tensor {
         let weight = liger::given(weight);
         liger::rms_norm(input, normalized_shape, weight, liger::eps_or_default(input, eps), offset, casting).0
     }
 
-    fn grad(
-        input: Tensor,
-        normalized_shape: &[usize],
-        weight: Option<Tensor>,
-        eps: Option<f64>,
-        offset: f64,
-        casting: Casting,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let Args { input, normalized_shape, weight, eps, offset, casting } = args;
         let (weight, eps) = (liger::given(weight), liger::eps_or_default(input, eps));
-        let (out, rstd) = liger::rms_norm(input, normalized_shape, weight, eps, offset, casting);
-        let of = liger::Normalized { input, shape: normalized_shape.to_vec(), weight, rstd, offset, casting };
+        let (out, rstd) = liger::rms_norm(input, &normalized_shape, weight, eps, offset, casting);
+        let of = liger::Normalized { input, shape: normalized_shape, weight, rstd, offset, casting };
         (out, move |d_out: Tensor| {
             let (d_input, d_weight) = liger::rms_norm_gradients(d_out, of);
             Grads { input: d_input, weight: d_weight }

@@ -39,25 +39,13 @@ mod cross_entropy_by_unsloth {
         takes(input, target, weight, label_smoothing)
     }
 
-    fn execution(
-        input: Tensor,
-        target: Tensor,
-        _weight: Option<Tensor>,
-        ignore_index: i64,
-        reduction: Reduction,
-        _label_smoothing: f64,
-    ) -> Tensor {
+    fn execution(args: Args<Tensor>) -> Tensor {
+        let Args { input, target, weight: _, ignore_index, reduction, label_smoothing: _ } = args;
         cast(differentiated(input, target, ignore_index, reduction, None).0, input.dtype())
     }
 
-    fn grad(
-        input: Tensor,
-        target: Tensor,
-        _weight: Option<Tensor>,
-        ignore_index: i64,
-        reduction: Reduction,
-        _label_smoothing: f64,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let Args { input, target, weight: _, ignore_index, reduction, label_smoothing: _ } = args;
         let (out, gradient) = differentiated(input, target, ignore_index, reduction, None);
         // Classes are integers, whose gradient nobody reads.
         let of = move |d_out: Tensor| Grads { input: gradient(d_out), target, weight: None };
@@ -67,40 +55,20 @@ mod cross_entropy_by_unsloth {
 
 #[implementation(of = fulgurite_ops::nn::regularized_cross_entropy, by = unsloth)]
 mod regularized_cross_entropy_by_unsloth {
-    fn checker(
-        input: &TensorMeta,
-        target: &TensorMeta,
-        weight: Option<&TensorMeta>,
-        label_smoothing: f64,
-        lse_square_scale: f64,
-    ) -> Claim {
+    fn checker(Args { input, target, weight, label_smoothing, lse_square_scale, .. }: Args<&TensorMeta>) -> Claim {
         refuse_unless!(lse_square_scale == 0.0, "has no z-loss, lse_square_scale is {lse_square_scale}");
         takes(input, target, weight, label_smoothing)
     }
 
-    fn execution(
-        input: Tensor,
-        target: Tensor,
-        _weight: Option<Tensor>,
-        ignore_index: i64,
-        reduction: Reduction,
-        _label_smoothing: f64,
-        _lse_square_scale: f64,
-        softcap: Option<f64>,
-    ) -> Tensor {
+    fn execution(args: Args<Tensor>) -> Tensor {
+        let Args { input, target, weight: _, ignore_index, reduction, label_smoothing: _, .. } = args;
+        let Args { lse_square_scale: _, softcap, .. } = args;
         differentiated(input, target, ignore_index, reduction, softcap).0
     }
 
-    fn grad(
-        input: Tensor,
-        target: Tensor,
-        _weight: Option<Tensor>,
-        ignore_index: i64,
-        reduction: Reduction,
-        _label_smoothing: f64,
-        _lse_square_scale: f64,
-        softcap: Option<f64>,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let Args { input, target, weight: _, ignore_index, reduction, label_smoothing: _, .. } = args;
+        let Args { lse_square_scale: _, softcap, .. } = args;
         let (out, gradient) = differentiated(input, target, ignore_index, reduction, softcap);
         (out, move |d_out: Tensor| Grads { input: gradient(d_out), weight: None })
     }

@@ -3,17 +3,35 @@
 use crate::declaration::Rule;
 use crate::errors::{Errors, did_you_mean};
 use crate::model::{Results, RuleParam};
+use crate::rules::RuleKind;
 
 /// Whether a rule is traced in the place of the operator: it may take all arguments at once.
 fn is_traced(rule: &Rule) -> bool {
-    matches!(rule.name, "decomposition" | "execution" | "grad")
+    matches!(rule.kind, RuleKind::Decomposition | RuleKind::Execution | RuleKind::Grad)
+}
+
+/// Whether an argument that is taken by name is not taken as a field of the struct as well.
+fn is_in_one_form(rule: &Rule, param: &RuleParam, errors: &mut Errors) -> bool {
+    let args = rule.args();
+    if let Some(args) = args {
+        let (rule, name, args) = (rule.kind, &param.name, &args.written);
+        errors.at(
+            &param.written,
+            format!("`{rule}` takes `{name}` in `{args}` already: read that field, or take every argument by name"),
+        );
+    }
+    args.is_none()
 }
 
 /// Every name that a rule takes is in the signature.
 pub fn taken(rule: &Rule, params: &[String], of: &str, errors: &mut Errors) -> bool {
     let mut right = true;
     for param in &rule.params {
-        if params.contains(&param.name) || (is_traced(rule) && param.is_all_arguments()) {
+        if param.args.is_some() || (is_traced(rule) && param.is_all_arguments()) {
+            continue;
+        }
+        if params.contains(&param.name) {
+            right &= is_in_one_form(rule, param, errors);
             continue;
         }
         right = false;
@@ -31,7 +49,11 @@ pub fn kernel(rule: &Rule, params: &[String], results: &Results, errors: &mut Er
     let mut right = true;
     for param in &rule.params {
         let name = &param.name;
-        if params.contains(name) || outputs.contains(name) || (rule.name == "plan" && name == "plan") {
+        if param.args.is_some() || outputs.contains(name) || (rule.kind == RuleKind::Plan && name == "plan") {
+            continue;
+        }
+        if params.contains(name) {
+            right &= is_in_one_form(rule, param, errors);
             continue;
         }
         right = false;
@@ -55,9 +77,9 @@ pub fn writes_all(rule: &Rule, results: &Results, errors: &mut Errors) -> bool {
     let missing: Vec<&String> =
         outputs.iter().filter(|name| !rule.params.iter().any(|param| param.name == **name)).collect();
     if let Some(first) = missing.first() {
-        let (what, form) = match (rule.name, results) {
-            ("cpu", Results::List) => ("host kernel", "&mut [TensorMut]"),
-            ("cpu", _) => ("host kernel", "&mut TensorMut"),
+        let (what, form) = match (rule.kind, results) {
+            (RuleKind::Cpu, Results::List) => ("host kernel", "&mut [TensorMut]"),
+            (RuleKind::Cpu, _) => ("host kernel", "&mut TensorMut"),
             (_, Results::List) => ("plan", "&[DeviceTensor]"),
             _ => ("plan", "&DeviceTensor"),
         };
@@ -72,19 +94,17 @@ pub fn writes_all(rule: &Rule, results: &Results, errors: &mut Errors) -> bool {
 
 /// A rule that stands for the operator takes every argument.
 pub fn takes_all(rule: &Rule, params: &[String], errors: &mut Errors) -> bool {
-    if rule.params.iter().any(RuleParam::is_all_arguments) {
-        return true;
-    }
-    let missing: Vec<&String> =
-        params.iter().filter(|name| !rule.params.iter().any(|param| param.name == **name)).collect();
+    let Some(taken) = rule.taken() else { return true };
+    let missing: Vec<&String> = params.iter().filter(|name| !taken.names.contains(name)).collect();
     if let Some(first) = missing.first() {
         let list: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
+        let [before, behind] = taken.unused;
         errors.at(
-            &rule.function.sig.ident,
+            taken.at,
             format!(
                 "`{}` leaves out {}: it takes every argument, so that none falls back to a default unseen; write \
-                 `_{first}: ...` for one that it does not use",
-                rule.name,
+                 `{before}{first}{behind}` for one that it does not use",
+                rule.kind,
                 list.join(", ")
             ),
         );

@@ -5,12 +5,13 @@ use syn::LitStr;
 
 use crate::declaration::Rule;
 use crate::errors::{Errors, did_you_mean};
+use crate::rules::RuleKind;
 use crate::scan;
 
 /// A cotangent that is not used is a gradient that is silently zero. Those of several `results`, if these are known,
 /// are called after them.
 pub fn check(rules: &[Rule], waived: &[(Ident, LitStr)], results: Option<&[String]>, errors: &mut Errors) {
-    let Some(rule) = rules.iter().find(|rule| rule.name == "grad") else { return };
+    let Some(rule) = rules.iter().find(|rule| rule.kind == RuleKind::Grad) else { return };
     let Some(body) = &rule.function.body else { return };
     let pullbacks = scan::pullbacks(body.stream());
     let mut names = Vec::new();

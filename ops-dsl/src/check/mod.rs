@@ -4,10 +4,11 @@ use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote};
 use syn::{LitStr, Type, TypePath, parse_quote};
 
-use crate::declaration::{EXECUTOR_RULES, IMPLEMENTATION_RULES, OPERATOR_RULES, Operator, Parts, REWRITE_RULES, Rule};
+use crate::declaration::{Operator, Parts, Rule};
 use crate::errors::{Errors, did_you_mean, nearest};
 use crate::model::{Kind, Param, ParamKind, Results, is_word, list_index};
 use crate::parse::Function;
+use crate::rules::{EXECUTOR_RULES, IMPLEMENTATION_RULES, OPERATOR_RULES, REWRITE_RULES, RuleKind};
 use crate::scan;
 use crate::torch_names;
 
@@ -15,7 +16,7 @@ mod by_name;
 mod cotangents;
 
 /// Where each rule belongs, for rules in the wrong declaration.
-const ELSEWHERE: [(&str, &[&str]); 4] = [
+const ELSEWHERE: [(&str, &[RuleKind]); 4] = [
     ("#[operator]", &OPERATOR_RULES),
     ("#[implementation]", &IMPLEMENTATION_RULES),
     ("#[executor]", &EXECUTOR_RULES),
@@ -28,15 +29,15 @@ pub fn operator(operator: &mut Operator, parts: &Parts, errors: &mut Errors) {
     names(parts, &operator.rules, &OPERATOR_RULES, "an operator", errors);
     let params: Vec<String> = operator.signature.params.iter().map(|param| param.ident.to_string()).collect();
     let results = &operator.signature.results;
-    for rule in &mut operator.rules {
-        rule.right = match rule.name {
-            "samples" | "errors" => collector(rule, errors),
+    for rule in operator.rules.iter_mut().filter(|rule| rule.right) {
+        rule.right = match rule.kind {
+            RuleKind::Samples | RuleKind::Errors => collector(rule, errors),
             // While it is unclear how results are called nothing can be said about a kernel's.
-            "cpu" | "plan" if !operator.signature.results_named => false,
-            "cpu" | "plan" => {
+            RuleKind::Cpu | RuleKind::Plan if !operator.signature.results_named => false,
+            RuleKind::Cpu | RuleKind::Plan => {
                 by_name::kernel(rule, &params, results, errors) && by_name::writes_all(rule, results, errors)
             }
-            "decomposition" | "grad" => {
+            RuleKind::Decomposition | RuleKind::Grad => {
                 by_name::taken(rule, &params, "signature", errors) && by_name::takes_all(rule, &params, errors)
             }
             _ => by_name::taken(rule, &params, "signature", errors),
@@ -73,10 +74,10 @@ fn signature(params: &mut [Param], errors: &mut Errors) {
         if list_index(&name).is_some() {
             errors.at(&param.ident, format!("`{name}` is what kernels call a result; give the parameter another name"));
         }
-        if name == "arguments" {
+        if matches!(name.as_str(), "arguments" | "args") {
             errors.at(
                 &param.ident,
-                "`arguments` is how a rule takes all of them at once; give the parameter another name",
+                format!("`{name}` is how a rule takes all of them at once; give the parameter another name"),
             );
         }
         if matches!(name.as_str(), "call" | "into_arguments") && param.default.is_some() {
@@ -148,7 +149,7 @@ fn attribute_type(ty: &mut Type, errors: &mut Errors) {
 }
 
 /// Rules in the wrong declaration, and misspelt rules. A helper is called by other code; such a rule is not.
-fn names(parts: &Parts, rules: &[Rule], known: &[&'static str], of: &str, errors: &mut Errors) {
+fn names(parts: &Parts, rules: &[Rule], known: &[RuleKind], of: &str, errors: &mut Errors) {
     let called = |name: &str| {
         let mut functions = rules.iter().map(|rule| &rule.function).chain(&parts.helpers);
         functions.any(|function| function.body.as_ref().is_some_and(|body| scan::mentions(body.stream(), name)))
@@ -160,9 +161,9 @@ fn names(parts: &Parts, rules: &[Rule], known: &[&'static str], of: &str, errors
         if called(&name) {
             continue;
         }
-        if let Some((home, _)) = ELSEWHERE.iter().find(|(_, names)| names.contains(&name.as_str())) {
-            errors.at(ident, format!("`{name}` is a rule of `{home}`, not of {of}; {of} has: {}", known.join(", ")));
-        } else if let Some(near) = nearest(&name, known.iter().copied()) {
+        if let Some((home, _)) = ELSEWHERE.iter().find(|(_, kinds)| kinds.iter().any(|kind| kind.name() == name)) {
+            errors.at(ident, format!("`{name}` is a rule of `{home}`, not of {of}; {of} has: {}", names_of(known)));
+        } else if let Some(near) = nearest(&name, known.iter().map(|kind| kind.name())) {
             errors.at(
                 ident,
                 format!(
@@ -174,12 +175,18 @@ fn names(parts: &Parts, rules: &[Rule], known: &[&'static str], of: &str, errors
     }
 }
 
+/// The names of rules, for messages.
+fn names_of(kinds: &[RuleKind]) -> String {
+    let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+    names.join(", ")
+}
+
 /// `samples` and `errors` take a collector.
 fn collector(rule: &Rule, errors: &mut Errors) -> bool {
-    let wanted = if rule.name == "samples" { "s: &mut Samples" } else { "e: &mut ErrorSamples" };
+    let wanted = if rule.kind == RuleKind::Samples { "s: &mut Samples" } else { "e: &mut ErrorSamples" };
     let right = rule.params.len() == 1 && matches!(&rule.params[0].ty, Type::Reference(_));
     if !right {
-        errors.at(&rule.function.sig.ident, format!("write `fn {}({wanted})`", rule.name));
+        errors.at(&rule.function.sig.ident, format!("write `fn {}({wanted})`", rule.kind));
     }
     right
 }
@@ -187,8 +194,8 @@ fn collector(rule: &Rule, errors: &mut Errors) -> bool {
 /// Which rules an operator of its kind must and must not have.
 fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
     let ident = &operator.ident;
-    let has = |name: &str| operator.rule(name).is_some();
-    if !has("samples") {
+    let has = |kind: RuleKind| operator.rule(kind).is_some();
+    if !has(RuleKind::Samples) {
         errors.at(
             ident,
             format!(
@@ -202,7 +209,7 @@ fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
         return;
     }
     let kind = &operator.options.kind;
-    match (kind, operator.rule("decomposition")) {
+    match (kind, operator.rule(RuleKind::Decomposition)) {
         (Kind::Prim | Kind::Symbol(_), Some(rule)) => errors.at(
             &rule.function.sig.ident,
             format!(
@@ -224,7 +231,7 @@ fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
         ),
         _ => {}
     }
-    let kernel = operator.rule("cpu").or_else(|| operator.rule("plan"));
+    let kernel = operator.rule(RuleKind::Cpu).or_else(|| operator.rule(RuleKind::Plan));
     if let (Kind::Composite | Kind::Prim, Some(rule)) = (kind, kernel) {
         errors.at(
             &rule.function.sig.ident,
@@ -235,7 +242,7 @@ fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
             ),
         );
     }
-    if !matches!(kind, Kind::Composite) && !has("meta") && !has("scalar") {
+    if !matches!(kind, Kind::Composite) && !has(RuleKind::Meta) && !has(RuleKind::Scalar) {
         errors.at(
             ident,
             format!(
@@ -247,8 +254,8 @@ fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
     }
     let options = &operator.options;
     let differentiable = operator.signature.params.iter().find(|param| param.kind.differentiable());
-    match (differentiable, operator.rule("grad"), &options.no_grad) {
-        (Some(param), None, None) if !has("decomposition") && !matches!(kind, Kind::Composite) => errors.at(
+    match (differentiable, operator.rule(RuleKind::Grad), &options.no_grad) {
+        (Some(param), None, None) if !has(RuleKind::Decomposition) && !matches!(kind, Kind::Composite) => errors.at(
             ident,
             format!(
                 "`{ident}` has no gradient of `{}`; write `fn grad(...)`, or `no_grad = \"reason\"` if it has none",
@@ -276,7 +283,7 @@ fn rules_of_kind(operator: &Operator, errors: &mut Errors) {
     if let (None, Some(kept)) = (&options.autocast, options.autocast_keeps.first()) {
         errors.at(kept, "autocast keeps all operands where no class is declared; write `autocast = low` or `full`");
     }
-    if let (None, Some((name, _))) = (operator.rule("grad"), operator.waived_cotangents().first()) {
+    if let (None, Some((name, _))) = (operator.rule(RuleKind::Grad), operator.waived_cotangents().first()) {
         errors.at(name, "there is no rule `grad` whose cotangent could be waived, and no argument of that name");
     }
     if let Some(torch) = &options.torch {
@@ -386,15 +393,15 @@ fn codes(operator: &mut Operator, helpers: &[Function], errors: &mut Errors) {
 pub fn implementation(ident: &Ident, parts: &Parts, waived: &[(Ident, LitStr)], errors: &mut Errors) {
     names(parts, &parts.rules, &IMPLEMENTATION_RULES, "an implementation", errors);
     bodies(parts, errors);
-    let has = |name: &str| parts.rules.iter().any(|rule| rule.name == name);
-    if !has("checker") {
+    let has = |kind: RuleKind| parts.rules.iter().any(|rule| rule.kind == kind);
+    if !has(RuleKind::Checker) {
         errors.at(
             ident,
             "an implementation says what it takes; write `fn checker(...) -> Claim \
              { refuse_unless!(condition, \"reason\"); Ok(()) }`",
         );
     }
-    if !has("execution") && !has("cpu") && !has("plan") {
+    if !has(RuleKind::Execution) && !has(RuleKind::Cpu) && !has(RuleKind::Plan) {
         errors.at(
             ident,
             "an implementation runs the operator; write `fn execution(...)` in terms of kernel symbols, the host \
@@ -438,20 +445,23 @@ pub fn known_operands(named: &[Ident], be_done: &str, known: &[String], what: &s
 pub fn rewrite(ident: &Ident, rules: &mut [Rule], parts: &Parts, params: &[String], errors: &mut Errors) {
     names(parts, rules, &REWRITE_RULES, "a rewrite", errors);
     bodies(parts, errors);
-    for (name, form) in [
-        ("pattern", "fn pattern(x: Tensor, ...) -> Tensor"),
-        ("replacement", "fn replacement(...)` with the parameters of `pattern"),
-        ("samples", "fn samples(s: &mut Samples)` with inputs on which both sides must agree: `s.case(with(...))"),
+    for (kind, form) in [
+        (RuleKind::Pattern, "fn pattern(x: Tensor, ...) -> Tensor"),
+        (RuleKind::Replacement, "fn replacement(...)` with the parameters of `pattern"),
+        (
+            RuleKind::Samples,
+            "fn samples(s: &mut Samples)` with inputs on which both sides must agree: `s.case(with(...))",
+        ),
     ] {
-        if !rules.iter().any(|rule| rule.name == name) {
-            errors.at(ident, format!("`{ident}` has no {name}; write `{form}`"));
+        if !rules.iter().any(|rule| rule.kind == kind) {
+            errors.at(ident, format!("`{ident}` has no {kind}; write `{form}`"));
         }
     }
-    for rule in rules {
-        rule.right = match rule.name {
-            "pattern" => rule.params.iter().all(|param| is_word(&param.ty, "Tensor")),
-            "samples" => collector(rule, errors),
-            "replacement" => {
+    for rule in rules.iter_mut().filter(|rule| rule.right) {
+        rule.right = match rule.kind {
+            RuleKind::Pattern => rule.params.iter().all(|param| is_word(&param.ty, "Tensor")),
+            RuleKind::Samples => collector(rule, errors),
+            RuleKind::Replacement => {
                 by_name::taken(rule, params, "pattern", errors) && by_name::takes_all(rule, params, errors)
             }
             _ => by_name::taken(rule, params, "pattern", errors),

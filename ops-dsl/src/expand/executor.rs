@@ -3,29 +3,25 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use super::{function, guard, made, register, scope};
+use super::{function, guard, made, register, root, scope};
 use crate::executor::Executor;
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
     let Executor { attrs, vis, ident, docs, device, priority, strided, strided_results, precision, others, .. } =
         executor;
-    let scope = scope();
+    let (scope, root) = (scope(), root());
     let name = ident.to_string();
     let priority = priority.as_ref().map(|priority| quote!(priority: Some(#priority),));
-    let precision = precision.as_ref().map(|own| quote!(precision: ::fulgurite::precision::Precision::#own,));
+    let precision = precision.as_ref().map(|own| quote!(precision: #root::precision::Precision::#own,));
     let strided = strided.then(|| quote!(strided: true,));
     let strided_results = strided_results.as_ref().map(|packed| quote!(strided_results: Some(#packed),));
     let rules = executor.rules.iter().map(|rule| function(&rule.function));
     let fields = executor.rules.iter().map(|rule| {
-        let (field, function) = (made(rule.name), &rule.function.sig.ident);
+        let (field, function) = (made(rule.kind.name()), &rule.function.sig.ident);
         quote!(#field: Some(&#function),)
     });
-    let register = register(
-        quote!(::fulgurite::executor::EXECUTORS),
-        quote!(::fulgurite::executor::ExecutorDef),
-        made("EXECUTOR"),
-    );
+    let register = register(quote!(#root::executor::EXECUTORS), quote!(#root::executor::ExecutorDef), made("EXECUTOR"));
     let guard = guard("executor", &name);
     let lenient = (!complete).then(|| quote!(#[allow(dead_code, unused_imports)]));
     quote! {
@@ -38,7 +34,7 @@ pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
             /// The record of this executor.
             #[unsafe(export_name = #guard)]
             #[allow(clippy::needless_update)]
-            pub static EXECUTOR: ::fulgurite::executor::ExecutorDef = ::fulgurite::executor::ExecutorDef {
+            pub static EXECUTOR: #root::executor::ExecutorDef = #root::executor::ExecutorDef {
                 name: #name,
                 docs: #docs,
                 device: #device,
@@ -48,7 +44,7 @@ pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
                 #precision
                 #(#fields)*
                 package: env!("CARGO_PKG_NAME"),
-                ..::fulgurite::expansion::EXECUTOR
+                ..#root::expansion::EXECUTOR
             };
             #register
         }

@@ -75,11 +75,11 @@ fn shared(name: &Ident, operators: &[&Operator]) -> (TokenStream, Vec<TokenStrea
         false => signature(operators[0], own_class),
     };
     let sets = libraries[0].sets.iter().filter(|set| alike(set));
-    let dollar = dollar();
+    let (dollar, root) = (dollar(), super::root());
     let definition = quote! {
         macro_rules! #name {
             (#variables #dollar(#dollar row:tt)*) => {
-                ::fulgurite::__operator! { #signature #dollar(#dollar row)* #(#sets)* }
+                #root::__operator! { #signature #dollar(#dollar row)* #(#sets)* }
             };
         }
     };

@@ -6,38 +6,42 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 
-use super::{KernelResults, as_function, cpu, erased, function, grad_function, made, module, plan, register, scope};
+use super::{
+    KernelResults, as_function, cpu, erased, function, grad_function, made, module, plan, register, root, root_at,
+    scope,
+};
 use crate::declaration::Rule;
-use crate::implementation::Implementation;
-use crate::model::RuleParam;
+use crate::implementation::{Implementation, is_whole_kernel};
+use crate::rules::RuleKind;
 use crate::scan;
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
     let Implementation { attrs, vis, ident, others, .. } = implementation;
-    let scope = scope();
+    let (scope, root) = (scope(), root());
     let (import_of, of) = module(&implementation.of, "__of");
     let (import_by, by) = module(&implementation.by, "__by");
-    let rules = implementation.rules.iter().map(|rule| match rule.name {
-        "grad" => grad_function(rule),
+    let rules = implementation.rules.iter().map(|rule| match rule.kind {
+        RuleKind::Grad => grad_function(rule),
         _ => function(&rule.function),
     });
-    let grads = implementation.rules.iter().any(|rule| rule.name == "grad").then(|| quote!(, Grads));
+    let grads = implementation.rules.iter().any(|rule| rule.kind == RuleKind::Grad).then(|| quote!(, Grads));
+    let args = implementation.rules.iter().any(|rule| rule.args().is_some()).then(|| quote!(, Args));
     let (mut fields, mut kernel) = (TokenStream::new(), TokenStream::new());
     for rule in implementation.rules.iter().filter(|rule| rule.right) {
-        let field = made(rule.name);
-        match rule.name {
-            "checker" => {
+        let field = made(rule.kind.name());
+        match rule.kind {
+            RuleKind::Checker => {
                 let value = as_function(erased(rule, &[]));
                 fields.extend(quote!(#field: #value,));
             }
-            "execution" | "grad" | "padded" => {
+            RuleKind::Execution | RuleKind::Grad | RuleKind::Padded => {
                 let value = as_function(erased(rule, &[]));
                 fields.extend(quote!(#field: Some(#value),));
             }
             _ => {
                 let results = KernelResults::Elsewhere;
-                let kernel_of = if rule.name == "plan" { plan } else { cpu };
+                let kernel_of = if rule.kind == RuleKind::Plan { plan } else { cpu };
                 let value = as_function(kernel_of(rule, &[], &results));
                 kernel.extend(quote!(#field: Some(#value),));
             }
@@ -52,13 +56,16 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
     kernel.extend(super::in_place(implementation.in_place.as_deref()));
     if !kernel.is_empty() {
         fields.extend(quote! {
-            kernel: ::fulgurite::kernel::KernelRules { #kernel ..::fulgurite::kernel::KernelRules::EMPTY },
+            kernel: #root::kernel::KernelRules { #kernel ..#root::kernel::KernelRules::EMPTY },
         });
     }
+    // What a kernel is written over, where it takes all arguments as a whole.
+    let over = implementation.in_place.iter().flatten().filter(|_| implementation.rules.iter().any(is_whole_kernel));
+    let over = over.map(|name| quote!(const _: () = { let _ = &ARGUMENTS.#name; };));
     let complete_rules = implementation.rules.iter().map(complete_by_name);
     let register = register(
-        quote!(::fulgurite::executor::IMPLEMENTATIONS),
-        quote!(::fulgurite::executor::ImplementationDef),
+        quote!(#root::executor::IMPLEMENTATIONS),
+        quote!(#root::executor::ImplementationDef),
         made("IMPLEMENTATION"),
     );
     let runs_on = super::runs_on(&by, &implementation.rules);
@@ -71,48 +78,66 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
             #import_of
             #import_by
             #[allow(unused_imports)]
-            use #of::{ARGUMENTS, Code, PARAMS, RESULTS #grads};
+            use #of::{ARGUMENTS, Code, PARAMS, RESULTS #grads #args};
             #(#rules)*
             #(#others)*
             #(#complete_rules)*
+            #(#over)*
             #runs_on
             /// The record of this implementation.
             #[allow(clippy::needless_update)]
-            pub static IMPLEMENTATION: ::fulgurite::executor::ImplementationDef = ::fulgurite::executor::ImplementationDef {
+            pub static IMPLEMENTATION: #root::executor::ImplementationDef = #root::executor::ImplementationDef {
                 of: #of::OPERATOR.name,
                 by: #by::EXECUTOR.name,
                 #fields
                 package: env!("CARGO_PKG_NAME"),
                 file: file!(),
                 line: line!(),
-                ..::fulgurite::expansion::IMPLEMENTATION
+                ..#root::expansion::IMPLEMENTATION
             };
             #register
         }
     }
 }
 
-/// A rule that stands for the operator takes every argument, so that none falls back to a default unseen; a kernel
-/// writes every result; and cotangents are called after results. The names are known when the constants are evaluated.
+/// A rule that stands for the operator takes every argument, so that none falls back to a default unseen, and each in
+/// one form; a kernel writes every result; and cotangents are called after results. The names are known when the
+/// constants are evaluated.
 fn complete_by_name(rule: &Rule) -> TokenStream {
     let here = rule.function.sig.ident.span().resolved_at(Span::call_site());
-    let (name, taken) = (rule.name, rule.params.iter().map(|param| &param.name));
-    match rule.name {
-        "execution" | "grad" => {
-            let takes_all = (!rule.params.iter().any(RuleParam::is_all_arguments)).then(|| {
-                quote_spanned!(here=> const _: () = ::fulgurite::expansion::takes_all(#name, PARAMS, &[#(#taken),*]);)
+    let (name, taken) = (rule.kind.name(), rule.params.iter().map(|param| &param.name));
+    let beside = rule.params.iter().filter(|param| rule.args().is_some() && param.args.is_none());
+    let in_one_form = beside.map(|param| {
+        let (here, param) = (param.written.span().resolved_at(Span::call_site()), &param.name);
+        let root = root_at(here);
+        quote_spanned!(here=> const _: () = #root::expansion::in_one_form(#name, PARAMS, #param);)
+    });
+    let in_one_form = quote!(#(#in_one_form)*);
+    match rule.kind {
+        RuleKind::Execution | RuleKind::Grad => {
+            let takes_all = rule.taken().map(|taken| {
+                let here = taken.at.span().resolved_at(Span::call_site());
+                let (names, [before, behind]) = (taken.names, taken.unused);
+                let (unused, root) = (quote!([#before, #behind]), root_at(here));
+                quote_spanned!(here=>
+                    const _: () = #root::expansion::takes_all(#name, PARAMS, &[#(#names),*], #unused);
+                )
             });
-            let bodies = rule.function.body.iter().filter(|_| rule.name == "grad");
+            let bodies = rule.function.body.iter().filter(|_| rule.kind == RuleKind::Grad);
             let pullbacks = bodies.flat_map(|body| scan::pullbacks(body.stream()));
             let cotangents = pullbacks.filter(|pullback| pullback.cotangents.len() > 1).map(|pullback| {
-                let names = pullback.cotangents.iter().map(Ident::to_string);
-                quote_spanned!(here=> const _: () = ::fulgurite::expansion::cotangents(RESULTS, &[#(#names),*]);)
+                let (names, root) = (pullback.cotangents.iter().map(Ident::to_string), root_at(here));
+                quote_spanned!(here=> const _: () = #root::expansion::cotangents(RESULTS, &[#(#names),*]);)
             });
-            quote!(#takes_all #(#cotangents)*)
+            quote!(#in_one_form #takes_all #(#cotangents)*)
         }
-        "cpu" | "plan" => {
-            quote_spanned!(here=> const _: () = ::fulgurite::expansion::writes_all(#name, RESULTS, &[#(#taken),*]);)
+        RuleKind::Cpu | RuleKind::Plan => {
+            let root = root_at(here);
+            let writes_all = quote_spanned!(here=>
+                const _: () = #root::expansion::writes_all(#name, RESULTS, &[#(#taken),*]);
+            );
+            quote!(#in_one_form #writes_all)
         }
-        _ => TokenStream::new(),
+        _ => in_one_form,
     }
 }

@@ -7,6 +7,7 @@ use syn::{Path, Type};
 use crate::declaration::Rule;
 use crate::model::{Param, ParamKind, Results, RuleParam, from_inside};
 use crate::parse::Function;
+use crate::rules::RuleKind;
 use crate::scan;
 
 pub mod executor;
@@ -16,13 +17,25 @@ pub mod operator;
 pub mod rewrite;
 pub mod tree;
 
+/// The path of the root that expansions find what they need at.
+pub(crate) fn root() -> TokenStream {
+    root_at(Span::call_site())
+}
+
+/// The same, where errors about what it begins point at `here`.
+pub(crate) fn root_at(here: Span) -> TokenStream {
+    let name = Ident::new(&crate::package::root(), here);
+    quote_spanned!(here=> ::#name)
+}
+
 /// The names that a module of rules works with. The module's surroundings are in scope as well.
 pub(crate) fn scope() -> TokenStream {
+    let root = root();
     quote! {
         #[allow(unused_imports)]
         use super::*;
         #[allow(unused_imports)]
-        use ::fulgurite::rules::*;
+        use #root::rules::*;
     }
 }
 
@@ -37,11 +50,12 @@ pub(crate) fn module(path: &Path, alias: &str) -> (Option<TokenStream>, Path) {
 
 /// Fails the build where a kernel is of a kind that the executor `by` never runs.
 pub(crate) fn runs_on<'a>(by: &Path, rules: impl IntoIterator<Item = &'a Rule>) -> TokenStream {
-    let kernels = rules.into_iter().filter(|rule| matches!(rule.name, "cpu" | "plan")).map(|rule| {
+    let kernels = rules.into_iter().filter(|rule| matches!(rule.kind, RuleKind::Cpu | RuleKind::Plan)).map(|rule| {
         let here = rule.function.sig.ident.span().resolved_at(Span::call_site());
-        let name = rule.name;
+        let name = rule.kind.name();
         let (executor, device) = (quote!(#by::EXECUTOR.name), quote!(#by::EXECUTOR.device));
-        quote_spanned!(here=> const _: () = ::fulgurite::expansion::runs_on(#name, #executor, #device);)
+        let root = root_at(here);
+        quote_spanned!(here=> const _: () = #root::expansion::runs_on(#name, #executor, #device);)
     });
     quote!(#(#kernels)*)
 }
@@ -101,6 +115,10 @@ pub(crate) fn call(rule: &Rule, special: impl Fn(&RuleParam) -> Option<TokenStre
             let here = param.written.span().resolved_at(Span::call_site());
             return quote_spanned!(here=> __f::Arguments::of(a));
         }
+        if param.args.is_some() {
+            let here = param.written.span().resolved_at(Span::call_site());
+            return quote_spanned!(here=> Args::of(a));
+        }
         special(param).unwrap_or_else(|| {
             let field = field(param);
             let here = param.written.span().resolved_at(Span::call_site());
@@ -118,17 +136,17 @@ pub(crate) fn read(params: &[Param], rule: &Rule, param: &RuleParam) -> Option<T
     let here = param.written.span().resolved_at(Span::call_site());
     let by_reference = matches!(&param.ty, syn::Type::Reference(_));
     match &params[index].kind {
-        ParamKind::Tensor(_) => match rule.name {
-            "requires" | "meta" | "flops" | "cpu" | "plan" if by_reference => {
+        ParamKind::Tensor(_) => match rule.kind {
+            RuleKind::Requires | RuleKind::Meta | RuleKind::Flops | RuleKind::Cpu | RuleKind::Plan if by_reference => {
                 Some(quote_spanned!(here=> __f::read_tensor(a, #at)))
             }
-            "decomposition" | "grad" | "scalar" if !by_reference => {
+            RuleKind::Decomposition | RuleKind::Grad | RuleKind::Scalar if !by_reference => {
                 Some(quote_spanned!(here=> *__f::read_tensor(a, #at)))
             }
             _ => None,
         },
         // The scalar rule is given numbers as expressions.
-        ParamKind::Attribute(ty) if rule.name != "scalar" => {
+        ParamKind::Attribute(ty) if rule.kind != RuleKind::Scalar => {
             let read = quote_spanned!(here=> __f::read_attribute::<#ty>(a, #at));
             if by_reference {
                 return Some(quote_spanned!(here=> &#read));
@@ -149,13 +167,14 @@ pub(crate) fn guard(kind: &str, name: &str) -> String {
 /// A rule as `__rule!` takes it: `rule |a| call`. `params` are the operator's, if they are known.
 pub(crate) fn erased(rule: &Rule, params: &[Param]) -> TokenStream {
     let call = call(rule, |param| read(params, rule, param));
-    let (name, a) = (made(rule.name), arguments_of(rule));
+    let (name, a) = (made(rule.kind.name()), arguments_of(rule));
     quote!(#name |#a| #call)
 }
 
 /// A rule as a function, where no library macro takes it.
 pub(crate) fn as_function(rule: TokenStream) -> TokenStream {
-    quote!(::fulgurite::__rule!(#rule))
+    let root = root();
+    quote!(#root::__rule!(#rule))
 }
 
 /// What the arguments are called in a rule's call: rules without parameters leave them unread.
@@ -238,6 +257,7 @@ pub(crate) fn plan(rule: &Rule, params: &[Param], results: &KernelResults<'_>) -
     });
     let list = rule.params.iter().any(|param| results.is_list(param));
     let operands = match list {
+        true if rule.args().is_some() => TokenStream::new(),
         true => quote!(let operands = __f::Operands { arguments: a, results: outputs };),
         false => quote!(let operands = __f::Operands::of(a, outputs, RESULTS)?;),
     };
@@ -246,9 +266,10 @@ pub(crate) fn plan(rule: &Rule, params: &[Param], results: &KernelResults<'_>) -
 
 /// Registers the static `item` of type `ty` in the slice at `slice`.
 pub(crate) fn register(slice: TokenStream, ty: TokenStream, item: Ident) -> TokenStream {
+    let root = root();
     quote! {
-        #[::fulgurite::__private::linkme::distributed_slice(#slice)]
-        #[linkme(crate = ::fulgurite::__private::linkme)]
+        #[#root::__private::linkme::distributed_slice(#slice)]
+        #[linkme(crate = #root::__private::linkme)]
         static REGISTERED: &'static #ty = &#item;
     }
 }

@@ -3,11 +3,12 @@
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 
-use super::{KernelResults, cpu, erased, function, grad_function, guard, made, plan, runs_on};
+use super::{KernelResults, cpu, erased, function, grad_function, guard, made, plan, root, runs_on};
 use crate::declaration::Operator;
 use crate::model::{
     Class, Directive, DirectiveKind, Kind, Param, ParamKind, Results, generic_argument, is_word, list_index,
 };
+use crate::rules::RuleKind;
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(operator: &Operator, complete: bool) -> TokenStream {
@@ -36,8 +37,8 @@ pub(super) fn exported(operator: &Operator) -> TokenStream {
 /// The module of an operator, with the call of the library's macro that makes what the author did not write.
 pub(super) fn module(operator: &Operator, library: &TokenStream, complete: bool) -> TokenStream {
     let Operator { attrs, vis, ident, others, .. } = operator;
-    let rules = operator.rules.iter().map(|rule| match rule.name {
-        "grad" => grad_function(rule),
+    let rules = operator.rules.iter().map(|rule| match rule.kind {
+        RuleKind::Grad => grad_function(rule),
         _ => function(&rule.function),
     });
     let owner = owner(operator);
@@ -92,7 +93,8 @@ impl Library {
 /// The call of the library's macro for an operator that shares nothing with others.
 pub(super) fn call(operator: &Operator) -> TokenStream {
     let (signature, Library { own, sets }) = (signature(operator, own_class), Library::of(operator));
-    quote!(::fulgurite::__operator! { #signature #own #(#sets)* })
+    let root = root();
+    quote!(#root::__operator! { #signature #own #(#sets)* })
 }
 
 /// Kind, results and arguments. `class` gives what is written for the class of the parameter at a place.
@@ -105,8 +107,11 @@ pub(super) fn signature(operator: &Operator, class: impl Fn(usize, Class) -> Tok
     };
     let results = results_type(&signature.results);
     let arguments = arguments(&signature.params, &signature.results.names(), class);
+    // A struct that is generic over tensors has one.
+    let tensors = signature.params.iter().any(|param| param.kind.class().is_some());
+    let seen = tensors.then(|| quote!(seen as T;));
     let gradients = gradients(&signature.params);
-    quote!(__f::OperatorKind::#kind => #results; #arguments #gradients codes { #(#codes)* })
+    quote!(__f::OperatorKind::#kind => #results; #arguments #seen #gradients codes { #(#codes)* })
 }
 
 /// The class of a parameter as the library names it.
@@ -127,7 +132,8 @@ fn given(param: &Param) -> (TokenStream, Option<TokenStream>) {
             Some(element) => (quote!(impl AsRef<[#element]>), Some(quote!(#name.as_ref().to_vec()))),
             None if optional_list(ty).is_some() => {
                 let element = optional_list(ty);
-                let given = quote!(impl ::fulgurite::argument::IntoOptionalList<#element>);
+                let root = root();
+                let given = quote!(impl #root::argument::IntoOptionalList<#element>);
                 (given, Some(quote!(#name.into_optional_list())))
             }
             None if generic_argument(ty, "Option").is_some() || is_word(ty, "String") || is_word(ty, "Scalar") => {
@@ -195,7 +201,8 @@ pub(crate) fn arguments(
 }
 
 fn results_type(results: &Results) -> TokenStream {
-    let tensor = quote!(::fulgurite::Tensor);
+    let root = root();
+    let tensor = quote!(#root::Tensor);
     match results {
         Results::One => tensor,
         Results::Tuple(names) => {
@@ -300,7 +307,7 @@ fn rule_sets(operator: &Operator) -> Vec<TokenStream> {
         let name = made(name);
         (!fields.is_empty()).then(|| quote!(#name { #fields }))
     };
-    let mut kernel = rules_of_set(operator, &["cpu", "plan"]);
+    let mut kernel = rules_of_set(operator, &[RuleKind::Cpu, RuleKind::Plan]);
     if options.strided {
         kernel.extend(quote!(.strided = true;));
     }
@@ -314,15 +321,15 @@ fn rule_sets(operator: &Operator) -> Vec<TokenStream> {
             kernel.extend(quote!(.in_place_over = &[#(#names),*];));
         }
     }
-    let mut gradient = rules_of_set(operator, &["grad"]);
+    let mut gradient = rules_of_set(operator, &[RuleKind::Grad]);
     if let Some(reason) = &options.no_grad {
         gradient.extend(quote!(.no_grad = Some(#reason);));
     }
-    let mut arithmetic = rules_of_set(operator, &["scalar"]);
+    let mut arithmetic = rules_of_set(operator, &[RuleKind::Scalar]);
     if let Some(elements) = &options.elements {
         arithmetic.extend(quote!(.elements = Some(__f::Elements::#elements);));
     }
-    let mut tracing = rules_of_set(operator, &["requires", "meta", "decomposition"]);
+    let mut tracing = rules_of_set(operator, &[RuleKind::Requires, RuleKind::Meta, RuleKind::Decomposition]);
     if operator.derives_meta() {
         tracing.extend(quote!(meta |a| __f::scalar_meta(&OPERATOR, a);));
     }
@@ -330,8 +337,8 @@ fn rule_sets(operator: &Operator) -> Vec<TokenStream> {
         set("TracingRules", tracing),
         set("GradientRules", gradient),
         set("Arithmetic", arithmetic),
-        set("CostRules", rules_of_set(operator, &["flops"])),
-        set("LayoutRules", rules_of_set(operator, &["view"])),
+        set("CostRules", rules_of_set(operator, &[RuleKind::Flops])),
+        set("LayoutRules", rules_of_set(operator, &[RuleKind::View])),
         set("KernelRules", kernel),
         set("TestRules", test_rules(operator)),
     ]
@@ -340,13 +347,13 @@ fn rule_sets(operator: &Operator) -> Vec<TokenStream> {
     .collect()
 }
 
-/// `rule |a| call;` for those of the declared rules that are named.
-fn rules_of_set(operator: &Operator, names: &[&str]) -> TokenStream {
+/// `rule |a| call;` for the declared rules of these kinds.
+fn rules_of_set(operator: &Operator, kinds: &[RuleKind]) -> TokenStream {
     let (params, results) = (&operator.signature.params, KernelResults::Known(&operator.signature.results));
-    let rules = operator.rules.iter().filter(|rule| rule.right && names.contains(&rule.name)).map(|rule| {
-        let rule = match rule.name {
-            "cpu" => cpu(rule, params, &results),
-            "plan" => plan(rule, params, &results),
+    let rules = operator.rules.iter().filter(|rule| rule.right && kinds.contains(&rule.kind)).map(|rule| {
+        let rule = match rule.kind {
+            RuleKind::Cpu => cpu(rule, params, &results),
+            RuleKind::Plan => plan(rule, params, &results),
             _ => erased(rule, params),
         };
         quote!(#rule;)
@@ -357,12 +364,12 @@ fn rules_of_set(operator: &Operator, names: &[&str]) -> TokenStream {
 /// How the operator is known to be right.
 fn test_rules(operator: &Operator) -> TokenStream {
     let Operator { options, signature, .. } = operator;
-    let declared = |name: &str| operator.rule(name).filter(|rule| rule.right).map(|rule| &rule.function.sig.ident);
-    let mut fields = rules_of_set(operator, &["reference"]);
-    if let Some(samples) = declared("samples") {
+    let declared = |kind: RuleKind| operator.rule(kind).filter(|rule| rule.right).map(|rule| &rule.function.sig.ident);
+    let mut fields = rules_of_set(operator, &[RuleKind::Reference]);
+    if let Some(samples) = declared(RuleKind::Samples) {
         fields.extend(quote!(@samples #samples;));
     }
-    match (operator.derives_errors(), declared("errors")) {
+    match (operator.derives_errors(), declared(RuleKind::Errors)) {
         (true, None) => fields.extend(quote!(@errors |e| e.elementwise(&OPERATOR);)),
         (true, Some(errors)) => {
             fields.extend(quote!(@errors |e| { e.elementwise(&OPERATOR); #errors(e) };));

@@ -4,27 +4,28 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 
 use super::operator::{arguments, own_class};
-use super::{as_function, erased, function, guard, made, register, scope};
+use super::{as_function, erased, function, guard, made, register, root, scope};
 use crate::model::from_inside;
 use crate::rewrite::Rewrite;
+use crate::rules::RuleKind;
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
     let Rewrite { attrs, vis, ident, name, docs, default, late, executors, others, .. } = rewrite;
-    let scope = scope();
+    let (scope, root) = (scope(), root());
     let arguments = arguments(&rewrite.params, &[], own_class);
     let rules = rewrite.rules.iter().map(|rule| function(&rule.function));
     let params = rewrite.params.iter().map(|param| param.ident.to_string());
     let fields = rewrite.rules.iter().filter(|rule| rule.right).map(|rule| {
-        let field = made(rule.name);
-        match rule.name {
-            "condition" => {
+        let field = made(rule.kind.name());
+        match rule.kind {
+            RuleKind::Condition => {
                 let condition = as_function(erased(rule, &[]));
                 quote!(#field: Some(#condition),)
             }
-            "samples" => {
+            RuleKind::Samples => {
                 let samples = rule.function.sig.ident.to_token_stream();
-                quote!(#field: Some(::fulgurite::__rule!(samples = #samples)),)
+                quote!(#field: Some(#root::__rule!(samples = #samples)),)
             }
             _ => {
                 let traced = as_function(erased(rule, &[]));
@@ -40,8 +41,7 @@ pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
     });
     let claimed = rewrite.claimed.then(|| quote!(claimed: true,));
     let keep_inner = rewrite.keep_inner.then(|| quote!(keep_inner: true,));
-    let register =
-        register(quote!(::fulgurite::executor::REWRITES), quote!(::fulgurite::executor::RewriteDef), made("REWRITE"));
+    let register = register(quote!(#root::executor::REWRITES), quote!(#root::executor::RewriteDef), made("REWRITE"));
     let guard = guard("rewrite", name);
     let lenient = (!complete).then(|| quote!(#[allow(dead_code, unused_imports)]));
     quote! {
@@ -49,13 +49,13 @@ pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
         #lenient
         #vis mod #ident {
             #scope
-            ::fulgurite::__arguments! { #arguments }
+            #root::__arguments! { #arguments }
             #(#rules)*
             #(#others)*
             /// The record of this rewrite.
             #[unsafe(export_name = #guard)]
             #[allow(clippy::needless_update)]
-            pub static REWRITE: ::fulgurite::executor::RewriteDef = ::fulgurite::executor::RewriteDef {
+            pub static REWRITE: #root::executor::RewriteDef = #root::executor::RewriteDef {
                 name: #name,
                 docs: #docs,
                 params: &[#(#params),*],
@@ -68,7 +68,7 @@ pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
                 package: env!("CARGO_PKG_NAME"),
                 file: file!(),
                 line: line!(),
-                ..::fulgurite::expansion::REWRITE
+                ..#root::expansion::REWRITE
             };
             #register
         }

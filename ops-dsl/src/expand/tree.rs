@@ -4,18 +4,18 @@ use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use syn::{GenericParam, Type};
 
-use super::made;
+use super::{made, root};
 use crate::model::{generic_argument, is_word};
 use crate::tree::Tree;
 
 /// Expands a tree.
 pub fn expand(tree: &Tree) -> TokenStream {
     let Tree { input, leaf, fields } = tree;
-    let name = &input.ident;
+    let (name, root) = (&input.ident, root());
     let mut generics = input.generics.clone();
     for param in &mut generics.params {
         if let GenericParam::Type(param) = param {
-            param.bounds.push(syn::parse_quote!(::fulgurite::tree::Leaf));
+            param.bounds.push(syn::parse_quote!(#root::tree::Leaf));
             param.default = None;
         }
     }
@@ -36,7 +36,7 @@ pub fn expand(tree: &Tree) -> TokenStream {
     let over_other = quote!(#name<#(#over_other),*>);
     let visits = fields.iter().filter(|field| !field.attribute).map(|field| {
         let (ident, text) = (&field.ident, field.ident.to_string());
-        quote!(::fulgurite::tree::Tree::visit(&self.#ident, &::fulgurite::tree::join(path, #text), f);)
+        quote!(#root::tree::Tree::visit(&self.#ident, &#root::tree::join(path, #text), f);)
     });
     let maps = fields.iter().map(|field| {
         let ident = &field.ident;
@@ -51,21 +51,21 @@ pub fn expand(tree: &Tree) -> TokenStream {
     let attributes = fields.iter().map(|field| {
         let ident = &field.ident;
         match field.attribute {
-            true => quote!(found.push(::fulgurite::argument::AttributeType::to_attribute(&self.#ident));),
-            false => quote!(::fulgurite::tree::Tree::attributes(&self.#ident, found);),
+            true => quote!(found.push(#root::argument::AttributeType::to_attribute(&self.#ident));),
+            false => quote!(#root::tree::Tree::attributes(&self.#ident, found);),
         }
     });
     quote! {
-        impl #impl_generics ::fulgurite::tree::Tree for #name #type_generics #where_clause {
+        impl #impl_generics #root::tree::Tree for #name #type_generics #where_clause {
             type Leaf = #leaf;
-            type With<#other: ::fulgurite::tree::Leaf> = #over_other;
+            type With<#other: #root::tree::Leaf> = #over_other;
             fn visit<'tree>(&'tree self, path: &str, f: &mut dyn FnMut(&str, &'tree #leaf)) {
                 #(#visits)*
             }
-            fn map<#other: ::fulgurite::tree::Leaf>(self, f: &mut dyn FnMut(#leaf) -> #other) -> #over_other {
+            fn map<#other: #root::tree::Leaf>(self, f: &mut dyn FnMut(#leaf) -> #other) -> #over_other {
                 #name { #(#maps),* }
             }
-            fn attributes(&self, found: &mut Vec<::fulgurite::argument::Attribute>) {
+            fn attributes(&self, found: &mut Vec<#root::argument::Attribute>) {
                 #(#attributes)*
             }
         }
@@ -84,6 +84,7 @@ fn map(ty: &Type, leaf: &Ident, value: TokenStream) -> TokenStream {
             return quote!(#value #walk.map(|item| #inner)#collect);
         }
     }
+    let root = root();
     if let Type::Tuple(tuple) = ty {
         let parts = tuple.elems.iter().enumerate().map(|(i, element)| {
             let index = syn::Index::from(i);
@@ -91,5 +92,5 @@ fn map(ty: &Type, leaf: &Ident, value: TokenStream) -> TokenStream {
         });
         return quote!({ let parts = #value; (#(#parts,)*) });
     }
-    quote!(::fulgurite::tree::Tree::map(#value, f))
+    quote!(#root::tree::Tree::map(#value, f))
 }

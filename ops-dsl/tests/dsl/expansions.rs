@@ -57,4 +57,4 @@ macro_rules! expansions {
     )*};
 }
 
-expansions! { prim composite symbol comparison implementation executor rewrite executor_rewrite family tree wrong }
+expansions! { prim args composite symbol comparison implementation executor rewrite executor_rewrite family tree wrong }

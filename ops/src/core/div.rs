@@ -37,11 +37,7 @@ fulgurite_runtime::attribute_enum! {
 pub mod div {
     fn div(input: Operand, other: Operand, #[default(None)] rounding_mode: Option<RoundingMode>) -> Tensor;
 
-    fn meta(
-        input: Operand<&TensorMeta>,
-        other: Operand<&TensorMeta>,
-        rounding_mode: Option<RoundingMode>,
-    ) -> Result<TensorMeta> {
+    fn meta(Args { input, other, rounding_mode }: Args<&TensorMeta>) -> Result<TensorMeta> {
         let operands = [input, other];
         operands_meet(&operands, "other", [Code::NoTensor.name(), Code::Broadcast.name()])?;
         let dtype = result_type(&operands);

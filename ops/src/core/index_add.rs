@@ -19,13 +19,7 @@ pub mod index_add {
         #[default(1i64)] alpha: Scalar,
     ) -> Tensor;
 
-    fn meta(
-        input: &TensorMeta,
-        dim: i64,
-        index: &TensorMeta,
-        source: &TensorMeta,
-        alpha: Scalar,
-    ) -> Result<TensorMeta> {
+    fn meta(Args { input, dim, index, source, alpha }: Args<&TensorMeta>) -> Result<TensorMeta> {
         let dim = normalize_dim(dim, input.rank())?;
         require!(index.rank() <= 1, IndexRank, "index has shape {:?}, expected one dimension at most", index.shape());
         let one = |shape: &[usize]| if shape.is_empty() { vec![1] } else { shape.to_vec() };
@@ -61,13 +55,9 @@ pub mod index_add {
         if shape.is_empty() { prims::reshape(sum, []) } else { sum }
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        dim: i64,
-        index: &ArrayD<i64>,
-        source: &ArrayD<f64>,
-        alpha: Scalar,
-    ) -> Result<ArrayD<f64>> {
+    fn reference(Args { input, dim, index, source, alpha }: Args<&ReferenceTensor>) -> Result<ArrayD<f64>> {
+        let input = input.floats();
+        let source = source.floats();
         let one = |array: &ArrayD<f64>| if array.ndim() == 0 { reshaped(array, &[1]) } else { array.clone() };
         let dim = position(dim, input.ndim());
         let (mut out, source) = (one(input), one(source));

@@ -37,12 +37,7 @@ pub mod index_copy {
         if scalar { prims::reshape(out, []) } else { out }
     }
 
-    fn reference(
-        input: &ReferenceTensor,
-        dim: i64,
-        index: &ArrayD<i64>,
-        source: &ReferenceTensor,
-    ) -> Result<ReferenceTensor> {
+    fn reference(Args { input, dim, index, source }: Args<&ReferenceTensor>) -> Result<ReferenceTensor> {
         let dim = position(dim, input.shape().len());
         // Of parts without elements nothing is written, wherever.
         if source.shape().contains(&0) {

@@ -59,7 +59,7 @@ pub mod multinomial {
         prims::reshape(position, out)
     }
 
-    fn reference(input: &ReferenceTensor, num_samples: usize, generator: &ReferenceTensor) -> Result<ArrayD<i64>> {
+    fn reference(input: &ReferenceTensor, num_samples: usize, generator: &ArrayD<i64>) -> Result<ArrayD<i64>> {
         let rank = input.shape().len();
         let rows: usize = input.shape()[..rank - 1].iter().product();
         let dtype = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };

@@ -18,32 +18,20 @@ pub mod var {
         #[default(None)] unbiased: Option<bool>,
     ) -> Tensor;
 
-    fn meta(
-        input: &TensorMeta,
-        dim: Option<&[i64]>,
-        correction: Option<f64>,
-        keepdim: bool,
-        unbiased: Option<bool>,
-    ) -> Result<TensorMeta> {
+    fn meta(Args { input, dim, correction, keepdim, unbiased }: Args<&TensorMeta>) -> Result<TensorMeta> {
         require!(
             correction.is_none() || unbiased.is_none(),
             Correction,
             "correction and unbiased are both given, expected one of them"
         );
-        let dims = checked_dims("dim", dim, input, Code::Dims)?;
+        let dims = checked_dims("dim", dim.as_deref(), input, Code::Dims)?;
         Ok(input.with_shape(reduced_shape(input.shape(), &dims, keepdim)))
     }
 
-    fn decomposition(
-        input: Tensor,
-        dim: Option<&[i64]>,
-        correction: Option<f64>,
-        keepdim: bool,
-        unbiased: Option<bool>,
-    ) -> Tensor {
+    fn decomposition(Args { input, dim, correction, keepdim, unbiased }: Args<Tensor>) -> Tensor {
         let correction = super::correction(correction, unbiased);
         let shape = input.shape();
-        let dims = reduced_dims(dim, input.rank()).unwrap_or_default();
+        let dims = reduced_dims(dim.as_deref(), input.rank()).unwrap_or_default();
         let count: usize = dims.iter().map(|dim| shape[*dim]).product();
         let wide = accumulating(input);
         let all: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
@@ -55,15 +43,9 @@ pub mod var {
         keep_dims(cast(variance, input.dtype()), &shape, &dims, keepdim)
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        dim: Option<&[i64]>,
-        correction: Option<f64>,
-        keepdim: bool,
-        unbiased: Option<bool>,
-    ) -> ArrayD<f64> {
+    fn reference(Args { input, dim, correction, keepdim, unbiased }: Args<&ReferenceTensor>) -> ArrayD<f64> {
         let correction = super::correction(correction, unbiased);
-        reduce(input, dim, keepdim, |row| {
+        reduce(input, dim.as_deref(), keepdim, |row| {
             let mean = row.iter().sum::<f64>() / row.len() as f64;
             row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (row.len() as f64 - correction).max(0.0)
         })

@@ -24,29 +24,14 @@ pub mod cached_attention {
         #[default(None)] cap: Option<f64>,
     ) -> Tensor;
 
-    fn requires(
-        query: &TensorMeta,
-        key: &TensorMeta,
-        value: &TensorMeta,
-        starts: &TensorMeta,
-        window: Option<i64>,
-        cap: Option<f64>,
-    ) -> Result<()> {
+    fn requires(Args { query, key, value, starts, window, cap, .. }: Args<&TensorMeta>) -> Result<()> {
         super::heads_of_keys([query, key, value], [Code::Rank, Code::SameDType, Code::KeyValueShape, Code::Heads])?;
         let q = query.shape();
         require!(starts.shape() == [q[0]], Starts, "starts has shape {:?}, expected [{}]", starts.shape(), q[0]);
         super::window_and_cap(window, cap, [Code::Window, Code::Cap])
     }
 
-    fn decomposition(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        starts: Tensor,
-        scale: Option<f64>,
-        window: Option<i64>,
-        cap: Option<f64>,
-    ) -> Tensor {
+    fn decomposition(Args { query, key, value, starts, scale, window, cap }: Args<Tensor>) -> Tensor {
         let [batch, heads, length, width] = [0, 1, 2, 3].map(|dim| query.size(dim));
         let [groups, positions, value_width] = [key.size(1), key.size(2), value.size(3)];
         let shared = heads / groups;
@@ -95,15 +80,7 @@ pub mod cached_attention {
         prims::lt(spread(positions, 2), spread(ends, 0))
     }
 
-    fn reference(
-        query: &ArrayD<f64>,
-        key: &ArrayD<f64>,
-        value: &ArrayD<f64>,
-        starts: &ArrayD<i64>,
-        scale: Option<f64>,
-        window: Option<i64>,
-        cap: Option<f64>,
-    ) -> ArrayD<f64> {
+    fn reference(Args { query, key, value, starts, scale, window, cap }: Args<&ReferenceTensor>) -> ArrayD<f64> {
         super::attended([query, key, value], starts, scale, window, cap)
     }
 

@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use super::logit_rows::{LogitRows, RowOptions, check_rows, losses_meta, no_losses, plain_losses};
+use super::logit_rows::{LogitRows, RowOptions, check_rows, losses_meta, no_losses, plain_losses, with_options};
 use super::reduction::Reduction;
 use crate::core::arrays::array;
 use crate::core::promotion::{cast, constant_like};
@@ -23,27 +23,14 @@ pub mod class_losses {
         #[default(None)] softcap: Option<f64>,
     ) -> Tensor;
 
-    fn meta(
-        input: &TensorMeta,
-        target: &TensorMeta,
-        weight: Option<&TensorMeta>,
-        label_smoothing: f64,
-        softcap: Option<f64>,
-    ) -> Result<TensorMeta> {
+    fn meta(Args { input, target, weight, label_smoothing, softcap, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
         let codes = [Code::Rows, Code::WeightShape, Code::Smoothing, Code::Cap];
         check_rows([input, target], weight, label_smoothing, softcap, codes)?;
         Ok(losses_meta(input, Reduction::None))
     }
 
-    fn decomposition(
-        input: Tensor,
-        target: Tensor,
-        weight: Option<Tensor>,
-        ignore_index: i64,
-        label_smoothing: f64,
-        lse_square_scale: f64,
-        softcap: Option<f64>,
-    ) -> Tensor {
+    fn decomposition(args: Args<Tensor>) -> Tensor {
+        let Args { input, target, weight, ignore_index, label_smoothing, lse_square_scale, softcap } = args;
         if input.meta().is_empty() {
             return no_losses(input);
         }
@@ -52,23 +39,10 @@ pub mod class_losses {
     }
 
     // Only the operands are saved: the gradient reads the logits in any case.
-    fn grad(
-        input: Tensor,
-        target: Tensor,
-        weight: Option<Tensor>,
-        ignore_index: i64,
-        label_smoothing: f64,
-        lse_square_scale: f64,
-        softcap: Option<f64>,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let losses = args.call();
+        let Args { input, target, weight, ignore_index, label_smoothing, lse_square_scale, softcap } = args;
         let options = RowOptions { ignore_index, label_smoothing, lse_square_scale, softcap };
-        let losses = with(input, target)
-            .weight(weight)
-            .ignore_index(ignore_index)
-            .label_smoothing(label_smoothing)
-            .lse_square_scale(lse_square_scale)
-            .softcap(softcap)
-            .call();
         (losses, move |d_losses: Tensor| {
             let d_weight = weight.map(|weight| match input.meta().is_empty() {
                 true => constant_like(weight, 0.0),
@@ -77,26 +51,13 @@ pub mod class_losses {
                     cast(rows.weight_gradient(d_losses), weight.dtype())
                 }
             });
-            let d_input = class_losses_backward::with(input, target, d_losses)
-                .weight(weight)
-                .ignore_index(ignore_index)
-                .label_smoothing(label_smoothing)
-                .lse_square_scale(lse_square_scale)
-                .softcap(softcap)
-                .call();
-            Grads { input: d_input, weight: d_weight }
+            let call = class_losses_backward::with(input, target, d_losses);
+            Grads { input: with_options!(call, weight, options), weight: d_weight }
         })
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        target: &ArrayD<i64>,
-        weight: Option<&ArrayD<f64>>,
-        ignore_index: i64,
-        label_smoothing: f64,
-        lse_square_scale: f64,
-        softcap: Option<f64>,
-    ) -> Result<ArrayD<f64>> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<ArrayD<f64>> {
+        let Args { input, target, weight, ignore_index, label_smoothing, lse_square_scale, softcap } = args;
         let options = RowOptions { ignore_index, label_smoothing, lse_square_scale, softcap };
         let losses = plain_losses(input, target, weight, options)?;
         Ok(array(&[losses.len()], losses.into_iter().map(|(loss, _)| loss).collect()))

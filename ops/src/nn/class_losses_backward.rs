@@ -20,14 +20,8 @@ pub mod class_losses_backward {
         #[default(None)] softcap: Option<f64>,
     ) -> Tensor;
 
-    fn meta(
-        input: &TensorMeta,
-        target: &TensorMeta,
-        d_losses: &TensorMeta,
-        weight: Option<&TensorMeta>,
-        label_smoothing: f64,
-        softcap: Option<f64>,
-    ) -> Result<TensorMeta> {
+    fn meta(args: Args<&TensorMeta>) -> Result<TensorMeta> {
+        let Args { input, target, d_losses, weight, label_smoothing, softcap, .. } = args;
         let codes = [Code::Rows, Code::WeightShape, Code::Smoothing, Code::Cap];
         check_rows([input, target], weight, label_smoothing, softcap, codes)?;
         let expected = losses_meta(input, Reduction::None);
@@ -35,16 +29,8 @@ pub mod class_losses_backward {
         Ok(input.clone())
     }
 
-    fn decomposition(
-        input: Tensor,
-        target: Tensor,
-        d_losses: Tensor,
-        weight: Option<Tensor>,
-        ignore_index: i64,
-        label_smoothing: f64,
-        lse_square_scale: f64,
-        softcap: Option<f64>,
-    ) -> Tensor {
+    fn decomposition(args: Args<Tensor>) -> Tensor {
+        let Args { input, target, d_losses, weight, ignore_index, label_smoothing, lse_square_scale, softcap } = args;
         if input.meta().is_empty() {
             return constant_like(input, 0.0);
         }
@@ -52,16 +38,8 @@ pub mod class_losses_backward {
         LogitRows::new(input, target, weight, options).gradient(d_losses, input.dtype())
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        target: &ArrayD<i64>,
-        d_losses: &ArrayD<f64>,
-        weight: Option<&ArrayD<f64>>,
-        ignore_index: i64,
-        label_smoothing: f64,
-        lse_square_scale: f64,
-        softcap: Option<f64>,
-    ) -> ArrayD<f64> {
+    fn reference(args: Args<&ReferenceTensor>) -> ArrayD<f64> {
+        let Args { input, target, d_losses, weight, ignore_index, label_smoothing, lse_square_scale, softcap } = args;
         let options = RowOptions { ignore_index, label_smoothing, lse_square_scale, softcap };
         plain_gradient(input, target, d_losses, weight, options)
     }

@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use super::logit_rows::{RowOptions, check_rows, losses_meta, plain_gradient, plain_losses};
+use super::logit_rows::{RowOptions, check_rows, losses_meta, plain_gradient, plain_losses, with_options};
 use super::reduction::Reduction;
 use crate::core::arrays::array;
 use crate::nn::{class_losses, class_losses_backward};
@@ -21,14 +21,8 @@ pub mod class_losses_with_gradient {
         #[default(None)] softcap: Option<f64>,
     ) -> (Tensor, Tensor);
 
-    fn meta(
-        input: &TensorMeta,
-        target: &TensorMeta,
-        d_losses: &TensorMeta,
-        weight: Option<&TensorMeta>,
-        label_smoothing: f64,
-        softcap: Option<f64>,
-    ) -> Result<(TensorMeta, TensorMeta)> {
+    fn meta(args: Args<&TensorMeta>) -> Result<(TensorMeta, TensorMeta)> {
+        let Args { input, target, d_losses, weight, label_smoothing, softcap, .. } = args;
         let codes = [Code::Rows, Code::WeightShape, Code::Smoothing, Code::Cap];
         check_rows([input, target], weight, label_smoothing, softcap, codes)?;
         let losses = losses_meta(input, Reduction::None);
@@ -36,43 +30,16 @@ pub mod class_losses_with_gradient {
         Ok((losses, input.clone()))
     }
 
-    fn decomposition(
-        input: Tensor,
-        target: Tensor,
-        d_losses: Tensor,
-        weight: Option<Tensor>,
-        ignore_index: i64,
-        label_smoothing: f64,
-        lse_square_scale: f64,
-        softcap: Option<f64>,
-    ) -> (Tensor, Tensor) {
-        let losses = class_losses::with(input, target)
-            .weight(weight)
-            .ignore_index(ignore_index)
-            .label_smoothing(label_smoothing)
-            .lse_square_scale(lse_square_scale)
-            .softcap(softcap)
-            .call();
-        let d_input = class_losses_backward::with(input, target, d_losses)
-            .weight(weight)
-            .ignore_index(ignore_index)
-            .label_smoothing(label_smoothing)
-            .lse_square_scale(lse_square_scale)
-            .softcap(softcap)
-            .call();
-        (losses, d_input)
+    fn decomposition(args: Args<Tensor>) -> (Tensor, Tensor) {
+        let Args { input, target, d_losses, weight, ignore_index, label_smoothing, lse_square_scale, softcap } = args;
+        let options = RowOptions { ignore_index, label_smoothing, lse_square_scale, softcap };
+        let losses = with_options!(class_losses::with(input, target), weight, options);
+        let call = class_losses_backward::with(input, target, d_losses);
+        (losses, with_options!(call, weight, options))
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        target: &ArrayD<i64>,
-        d_losses: &ArrayD<f64>,
-        weight: Option<&ArrayD<f64>>,
-        ignore_index: i64,
-        label_smoothing: f64,
-        lse_square_scale: f64,
-        softcap: Option<f64>,
-    ) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
+        let Args { input, target, d_losses, weight, ignore_index, label_smoothing, lse_square_scale, softcap } = args;
         let options = RowOptions { ignore_index, label_smoothing, lse_square_scale, softcap };
         let losses = plain_losses(input, target, weight, options)?;
         let losses = array(&[losses.len()], losses.into_iter().map(|(loss, _)| loss).collect());

@@ -24,13 +24,7 @@ pub mod cross_entropy {
         #[default(0.0)] label_smoothing: f64,
     ) -> Tensor;
 
-    fn meta(
-        input: &TensorMeta,
-        target: &TensorMeta,
-        weight: Option<&TensorMeta>,
-        reduction: Reduction,
-        label_smoothing: f64,
-    ) -> Result<TensorMeta> {
+    fn meta(Args { input, target, weight, reduction, label_smoothing, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
         require!(input.rank() > 0, InputRank, "input is zero-dimensional, expected [N, C, ...] or [C]");
         let probabilities = target.dtype().is_floating();
         let expected = if probabilities { input.shape().to_vec() } else { target_shape(input.shape()) };
@@ -59,14 +53,7 @@ pub mod cross_entropy {
         Ok(loss_meta(input, reduction))
     }
 
-    fn decomposition(
-        input: Tensor,
-        target: Tensor,
-        weight: Option<Tensor>,
-        ignore_index: i64,
-        reduction: Reduction,
-        label_smoothing: f64,
-    ) -> Tensor {
+    fn decomposition(Args { input, target, weight, ignore_index, reduction, label_smoothing }: Args<Tensor>) -> Tensor {
         let (rank, dtype) = (input.rank(), input.dtype());
         let dim = class_dim(rank);
         let classes = input.size(dim as i64);
@@ -149,20 +136,9 @@ pub mod cross_entropy {
     }
 
     // Only the logits and two numbers of each row are saved, where the derived gradient keeps all log-probabilities.
-    fn grad(
-        input: Tensor,
-        target: Tensor,
-        weight: Option<Tensor>,
-        ignore_index: i64,
-        reduction: Reduction,
-        label_smoothing: f64,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        let out = with(input, target)
-            .weight(weight)
-            .ignore_index(ignore_index)
-            .reduction(reduction)
-            .label_smoothing(label_smoothing)
-            .call();
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = args.call();
+        let Args { input, target, weight, ignore_index, reduction, label_smoothing } = args;
         let dim = class_dim(input.rank());
         let saved = (!input.meta().is_empty()).then(|| log_normalizer(accumulating(input), dim as i64));
         (out, move |d_out: Tensor| {
@@ -272,14 +248,8 @@ pub mod cross_entropy {
         prims::sum(rows, (0..rows.rank()).collect::<Vec<_>>())
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        target: &ReferenceTensor,
-        weight: Option<&ArrayD<f64>>,
-        ignore_index: i64,
-        reduction: Reduction,
-        label_smoothing: f64,
-    ) -> Result<ArrayD<f64>> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<ArrayD<f64>> {
+        let Args { input, target, weight, ignore_index, reduction, label_smoothing } = args;
         let rows = class_rows(input);
         let classes = input.shape()[class_dim(input.ndim())];
         let of_class = |class: usize| weight.map_or(1.0, |weight| weight[[class]]);

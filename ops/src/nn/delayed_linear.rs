@@ -26,12 +26,7 @@ pub mod delayed_linear {
         #[default(None)] bias: Option<Tensor<Floating>>,
     ) -> Tensor;
 
-    fn meta(
-        input: &TensorMeta,
-        weight: &TensorMeta,
-        largest: &TensorMeta,
-        bias: Option<&TensorMeta>,
-    ) -> Result<TensorMeta> {
+    fn meta(Args { input, weight, largest, bias }: Args<&TensorMeta>) -> Result<TensorMeta> {
         let weight_shape = super::matrices(input, weight);
         require!(weight_shape.is_ok(), Matrices, "{}", weight_shape.err().unwrap_or_default());
         let outputs = weight.shape()[0];
@@ -50,12 +45,7 @@ pub mod delayed_linear {
         linear::with(input, weight).bias(bias).call()
     }
 
-    fn grad(
-        input: Tensor,
-        weight: Tensor,
-        largest: Tensor,
-        bias: Option<Tensor>,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(Args { input, weight, largest, bias }: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let out = delayed_linear::with(input, weight, largest).bias(bias).call();
         (out, move |d_out: Tensor| {
             let (d_input, d_weight, seen) = delayed_linear_backward(d_out, weight, input, largest);
@@ -63,12 +53,7 @@ pub mod delayed_linear {
         })
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        weight: &ArrayD<f64>,
-        _largest: &ArrayD<f64>,
-        bias: Option<&ArrayD<f64>>,
-    ) -> ArrayD<f64> {
+    fn reference(Args { input, weight, bias, .. }: Args<&ReferenceTensor>) -> ArrayD<f64> {
         let product = crate::core::arrays::product(input, &weight.t().to_owned());
         bias.map_or(product.clone(), |bias| product + bias)
     }
@@ -121,12 +106,8 @@ pub mod delayed_linear_backward {
         largest: Tensor<Floating>,
     ) -> (Tensor, Tensor, Tensor);
 
-    fn meta(
-        grad_output: &TensorMeta,
-        weight: &TensorMeta,
-        input: &TensorMeta,
-        largest: &TensorMeta,
-    ) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
+    fn meta(args: Args<&TensorMeta>) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
+        let Args { grad_output, weight, input, largest } = args;
         let weight_shape = super::matrices(input, weight);
         require!(weight_shape.is_ok(), Matrices, "{}", weight_shape.err().unwrap_or_default());
         let expected = input.with_shape([input.shape()[0], weight.shape()[0]]);
@@ -143,12 +124,8 @@ pub mod delayed_linear_backward {
         (d_input, d_weight, seen)
     }
 
-    fn reference(
-        grad_output: &ArrayD<f64>,
-        weight: &ArrayD<f64>,
-        input: &ArrayD<f64>,
-        _largest: &ArrayD<f64>,
-    ) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
+    fn reference(args: Args<&ReferenceTensor>) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
+        let Args { grad_output, weight, input, .. } = args;
         let product = crate::core::arrays::product;
         let seen = [input, weight, grad_output].map(|array| array.iter().fold(0.0, |most: f64, x| most.max(x.abs())));
         let seen = ArrayD::from_shape_vec(IxDyn(&[3]), seen.to_vec()).unwrap_or_default();

@@ -9,8 +9,8 @@ use crate::prims::uniform;
 
 /// For references: what `prims::uniform` draws in [0, 1), by its own reference: the numbers are its business, not that
 /// of its callers.
-pub fn draws(size: &[usize], dtype: DType, generator: &ReferenceTensor) -> Result<ArrayD<f64>> {
-    let arguments = uniform::with(size, 0.0, 1.0, dtype, generator.clone()).into_arguments();
+pub fn draws(size: &[usize], dtype: DType, generator: &ArrayD<i64>) -> Result<ArrayD<f64>> {
+    let arguments = uniform::with(size, 0.0, 1.0, dtype, ReferenceTensor::from(generator.clone())).into_arguments();
     let rule = TestRules::of(&uniform::OPERATOR)
         .reference
         .ok_or_else(|| Failure::new("NoReference", "uniform declares no reference"))?;

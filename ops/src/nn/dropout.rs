@@ -51,12 +51,8 @@ pub mod dropout {
         }
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        p: f64,
-        training: bool,
-        generator: Option<&ReferenceTensor>,
-    ) -> Result<ArrayD<f64>> {
+    fn reference(Args { input, p, training, generator }: Args<&ReferenceTensor>) -> Result<ArrayD<f64>> {
+        let input = input.floats();
         if !training || p == 0.0 {
             return Ok(input.clone());
         }

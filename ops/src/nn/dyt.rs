@@ -16,12 +16,7 @@ pub mod dyt {
         #[default(None)] beta: Option<Tensor<Floating>>,
     ) -> Tensor;
 
-    fn meta(
-        input: &TensorMeta,
-        alpha: &TensorMeta,
-        gamma: &TensorMeta,
-        beta: Option<&TensorMeta>,
-    ) -> Result<TensorMeta> {
+    fn meta(Args { input, alpha, gamma, beta }: Args<&TensorMeta>) -> Result<TensorMeta> {
         require!(input.rank() > 0, InputRank, "input is zero-dimensional, expected one dimension or more");
         let width = input.shape()[input.rank() - 1];
         require!(alpha.shape() == [1], AlphaShape, "alpha has shape {:?}, expected [1]", alpha.shape());
@@ -44,12 +39,7 @@ pub mod dyt {
         cast(beta.map_or(scaled, |beta| prims::add(scaled, spread(beta))), input.dtype())
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        alpha: &ArrayD<f64>,
-        gamma: &ArrayD<f64>,
-        beta: Option<&ArrayD<f64>>,
-    ) -> ArrayD<f64> {
+    fn reference(Args { input, alpha, gamma, beta }: Args<&ReferenceTensor>) -> ArrayD<f64> {
         let scaled = elementwise(input, |x| (alpha[[0]] * x).tanh()) * gamma;
         beta.map_or(scaled.clone(), |beta| scaled + beta)
     }

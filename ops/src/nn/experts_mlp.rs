@@ -25,14 +25,7 @@ pub mod experts_mlp {
         shares: Tensor<Floating>,
     ) -> Tensor;
 
-    fn meta(
-        input: &TensorMeta,
-        gates: &[TensorMeta],
-        ups: &[TensorMeta],
-        downs: &[TensorMeta],
-        experts: &TensorMeta,
-        shares: &TensorMeta,
-    ) -> Result<TensorMeta> {
+    fn meta(Args { input, gates, ups, downs, experts, shares }: Args<&TensorMeta>) -> Result<TensorMeta> {
         require!(input.rank() == 2, Tokens, "input is {input}, expected [T, width]");
         let [tokens, width] = [input.shape()[0], input.shape()[1]];
         let chosen = experts.rank() == 2 && experts.shape()[0] == tokens;
@@ -53,20 +46,13 @@ pub mod experts_mlp {
         {
             let expected = input.with_shape(shape);
             for (expert, matrix) in matrices.iter().enumerate() {
-                require!(*matrix == expected, Matrices, "{name}[{expert}] is {matrix}, expected {expected}");
+                require!(**matrix == expected, Matrices, "{name}[{expert}] is {matrix}, expected {expected}");
             }
         }
         Ok(input.clone())
     }
 
-    fn decomposition(
-        input: Tensor,
-        gates: Vec<Tensor>,
-        ups: Vec<Tensor>,
-        downs: Vec<Tensor>,
-        experts: Tensor,
-        shares: Tensor,
-    ) -> Tensor {
+    fn decomposition(Args { input, gates, ups, downs, experts, shares }: Args<Tensor>) -> Tensor {
         let one = |expert: usize| {
             let own = prims::eq(experts, expert as i64);
             let share = prims::sum(prims::select(own, shares, 0.0), [1]);
@@ -81,14 +67,7 @@ pub mod experts_mlp {
         (0..gates.len()).map(one).reduce(prims::add).unwrap_or(input)
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        gates: Vec<&ArrayD<f64>>,
-        ups: Vec<&ArrayD<f64>>,
-        downs: Vec<&ArrayD<f64>>,
-        experts: &ArrayD<i64>,
-        shares: &ArrayD<f64>,
-    ) -> ArrayD<f64> {
+    fn reference(Args { input, gates, ups, downs, experts, shares }: Args<&ReferenceTensor>) -> ArrayD<f64> {
         let inner = gates[0].shape()[0];
         let mut out = ArrayD::zeros(input.raw_dim());
         for ((token, slot), expert) in (0..experts.shape()[0])

@@ -27,18 +27,9 @@ pub mod extend_and_attend {
         #[default(None)] cap: Option<f64>,
     ) -> (Tensor, Tensor, Tensor);
 
-    fn requires(
-        query: &TensorMeta,
-        key: &TensorMeta,
-        value: &TensorMeta,
-        caches: &[TensorMeta],
-        starts: &TensorMeta,
-        cos: Option<&TensorMeta>,
-        sin: Option<&TensorMeta>,
-        window: Option<i64>,
-        cap: Option<f64>,
-    ) -> Result<()> {
-        let [keys, values] = caches else {
+    fn requires(args: Args<&TensorMeta>) -> Result<()> {
+        let Args { query, key, value, caches, starts, cos, sin, window, cap, .. } = args;
+        let [keys, values] = caches[..] else {
             return Err(Code::Caches.unmet(format_args!("caches are {}, expected keys and values", caches.len())));
         };
         let named = [("key", key), ("value", value), ("keys", keys), ("values", values)];
@@ -80,18 +71,8 @@ pub mod extend_and_attend {
         super::window_and_cap(window, cap, [Code::Window, Code::Cap])
     }
 
-    fn decomposition(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        caches: &[Tensor],
-        starts: Tensor,
-        cos: Option<Tensor>,
-        sin: Option<Tensor>,
-        scale: Option<f64>,
-        window: Option<i64>,
-        cap: Option<f64>,
-    ) -> (Tensor, Tensor, Tensor) {
+    fn decomposition(args: Args<Tensor>) -> (Tensor, Tensor, Tensor) {
+        let Args { query, key, value, caches, starts, cos, sin, scale, window, cap } = args;
         let (batch, length) = (query.size(0), query.size(2));
         let steps = prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, query.device().to_string());
         let spread = |x: Tensor, dim: usize| prims::broadcast_in_dim(x, [batch, length], [dim]);
@@ -109,18 +90,8 @@ pub mod extend_and_attend {
         (keys, values, attention.call())
     }
 
-    fn reference(
-        query: &ArrayD<f64>,
-        key: &ArrayD<f64>,
-        value: &ArrayD<f64>,
-        caches: Vec<&ArrayD<f64>>,
-        starts: &ArrayD<i64>,
-        cos: Option<&ArrayD<f64>>,
-        sin: Option<&ArrayD<f64>>,
-        scale: Option<f64>,
-        window: Option<i64>,
-        cap: Option<f64>,
-    ) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
+        let Args { query, key, value, caches, starts, cos, sin, scale, window, cap } = args;
         let turned = |x: &ArrayD<f64>| match (cos, sin) {
             (Some(cos), Some(sin)) => {
                 let half = cos.shape()[3] / 2;

@@ -24,15 +24,8 @@ pub mod fused_add_rms_norm {
         is_like(("residual", residual), input, Code::Residual)
     }
 
-    fn decomposition(
-        input: Tensor,
-        residual: Tensor,
-        normalized_shape: &[usize],
-        weight: Option<Tensor>,
-        eps: Option<f64>,
-        offset: f64,
-        casting: Casting,
-    ) -> (Tensor, Tensor) {
+    fn decomposition(args: Args<Tensor>) -> (Tensor, Tensor) {
+        let Args { input, residual, normalized_shape, weight, eps, offset, casting } = args;
         let sum = prims::add(input, residual);
         let out = rms_norm::with(sum, normalized_shape).weight(weight).eps(eps).offset(offset).casting(casting).call();
         (out, sum)

@@ -25,13 +25,7 @@ pub mod fused_linear_cpo {
         #[default(false)] average_log_prob: bool,
     ) -> (Tensor, Tensor, Tensor);
 
-    fn requires(
-        input: &TensorMeta,
-        weight: &TensorMeta,
-        target: &TensorMeta,
-        bias: Option<&TensorMeta>,
-        label_smoothing: f64,
-    ) -> Result<()> {
+    fn requires(Args { input, weight, target, bias, label_smoothing, .. }: Args<&TensorMeta>) -> Result<()> {
         check_sequences("", [input, weight, target], bias, [Code::Layer, Code::Target, Code::BiasShape])?;
         check_pairs(input, Code::Pairs)?;
         let known = (0.0..=1.0).contains(&label_smoothing);
@@ -39,35 +33,17 @@ pub mod fused_linear_cpo {
         Ok(())
     }
 
-    fn decomposition(
-        input: Tensor,
-        weight: Tensor,
-        target: Tensor,
-        bias: Option<Tensor>,
-        ignore_index: i64,
-        beta: f64,
-        alpha: f64,
-        label_smoothing: f64,
-        compute_nll_loss: bool,
-        average_log_prob: bool,
-    ) -> (Tensor, Tensor, Tensor) {
+    fn decomposition(args: Args<Tensor>) -> (Tensor, Tensor, Tensor) {
+        let Args { input, weight, target, bias, ignore_index, beta, alpha, label_smoothing, .. } = args;
+        let Args { compute_nll_loss, average_log_prob, .. } = args;
         let pairs = Sequences { input, weight, target, bias, ignore_index }.pairs(average_log_prob);
         let margin = prims::mul(prims::sub(pairs.chosen, pairs.rejected), beta);
         pairs.results(smoothed(margin, label_smoothing), compute_nll_loss.then_some(alpha))
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        weight: &ArrayD<f64>,
-        target: &ArrayD<i64>,
-        bias: Option<&ArrayD<f64>>,
-        ignore_index: i64,
-        beta: f64,
-        alpha: f64,
-        label_smoothing: f64,
-        compute_nll_loss: bool,
-        average_log_prob: bool,
-    ) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
+        let Args { input, weight, target, bias, ignore_index, beta, alpha, label_smoothing, .. } = args;
+        let Args { compute_nll_loss, average_log_prob, .. } = args;
         let tokens = plain_tokens(input, weight, target, bias, ignore_index)?;
         let loss = |_: usize, chosen: f64, rejected: f64| plain_smoothed(beta * (chosen - rejected), label_smoothing);
         let nll = compute_nll_loss.then_some(alpha);

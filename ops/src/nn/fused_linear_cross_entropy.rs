@@ -1,7 +1,9 @@
 use fulgurite_ops_macros::operator;
 
 use super::chunked_linear::{ChunkedLinear, GradientSums, LayerGradients, added, joined, rows};
-use super::logit_rows::{LogitRows, RowOptions, check_rows, divisor, losses_meta, plain_losses, reduced_losses};
+use super::logit_rows::{
+    LogitRows, RowOptions, check_rows, divisor, losses_meta, plain_losses, reduced_losses, with_options,
+};
 use super::reduction::{Reduction, Rows};
 use crate::core::promotion::{accumulating, broadcast, cast, constant, constant_like, differs_from};
 use crate::nn::{class_losses, class_losses_with_gradient};
@@ -40,17 +42,9 @@ pub mod fused_linear_cross_entropy {
         #[default(None)] accum_dtype: Option<DType>,
     ) -> Tensor;
 
-    fn meta(
-        input: &TensorMeta,
-        weight: &TensorMeta,
-        target: &TensorMeta,
-        bias: Option<&TensorMeta>,
-        ce_weight: Option<&TensorMeta>,
-        label_smoothing: f64,
-        reduction: Reduction,
-        softcap: Option<f64>,
-        accum_dtype: Option<DType>,
-    ) -> Result<TensorMeta> {
+    fn meta(args: Args<&TensorMeta>) -> Result<TensorMeta> {
+        let Args { input, weight, target, bias, ce_weight, label_smoothing, .. } = args;
+        let Args { reduction, softcap, accum_dtype, .. } = args;
         let fits = input.rank() == 2 && weight.rank() == 2 && input.shape()[1] == weight.shape()[1];
         require!(
             fits && input.dtype() == weight.dtype(),
@@ -70,28 +64,14 @@ pub mod fused_linear_cross_entropy {
         Ok(losses_meta(&logits, reduction))
     }
 
-    fn decomposition(
-        input: Tensor,
-        weight: Tensor,
-        target: Tensor,
-        bias: Option<Tensor>,
-        ce_weight: Option<Tensor>,
-        ignore_index: i64,
-        lse_square_scale: f64,
-        label_smoothing: f64,
-        reduction: Reduction,
-        softcap: Option<f64>,
-        _accum_dtype: Option<DType>, // of gradients
-    ) -> Tensor {
+    fn decomposition(args: Args<Tensor>) -> Tensor {
+        let Args { input, weight, target, bias, ce_weight, ignore_index, lse_square_scale, .. } = args;
+        // Gradients alone are accumulated in a type that is asked for.
+        let Args { label_smoothing, reduction, softcap, accum_dtype: _, .. } = args;
+        let options = RowOptions { ignore_index, label_smoothing, lse_square_scale, softcap };
         let layer = ChunkedLinear { input, weight, bias };
         let losses = layer.chunks().map(|chunk| {
-            class_losses::with(layer.logits(chunk), rows(target, chunk))
-                .weight(ce_weight)
-                .ignore_index(ignore_index)
-                .label_smoothing(label_smoothing)
-                .lse_square_scale(lse_square_scale)
-                .softcap(softcap)
-                .call()
+            with_options!(class_losses::with(layer.logits(chunk), rows(target, chunk)), ce_weight, options)
         });
         let losses = joined(losses.collect());
         reduced_losses(losses, target, ce_weight, ignore_index, reduction)
@@ -125,13 +105,8 @@ pub mod fused_linear_cross_entropy {
             for chunk in layer.chunks() {
                 let [class, d] = [target, d_losses].map(|tensor| rows(tensor, chunk));
                 let logits = logits(chunk);
-                let (loss, d_logits) = class_losses_with_gradient::with(logits, class, d)
-                    .weight(ce_weight)
-                    .ignore_index(options.ignore_index)
-                    .label_smoothing(options.label_smoothing)
-                    .lse_square_scale(options.lse_square_scale)
-                    .softcap(options.softcap)
-                    .call();
+                let call = class_losses_with_gradient::with(logits, class, d);
+                let (loss, d_logits) = with_options!(call, ce_weight, options);
                 losses.push(loss);
                 sums.add(chunk, d_logits);
                 if ce_weight.is_some() {
@@ -142,19 +117,9 @@ pub mod fused_linear_cross_entropy {
         }
     }
 
-    fn grad(
-        input: Tensor,
-        weight: Tensor,
-        target: Tensor,
-        bias: Option<Tensor>,
-        ce_weight: Option<Tensor>,
-        ignore_index: i64,
-        lse_square_scale: f64,
-        label_smoothing: f64,
-        reduction: Reduction,
-        softcap: Option<f64>,
-        accum_dtype: Option<DType>,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let Args { input, weight, target, bias, ce_weight, ignore_index, lse_square_scale, .. } = args;
+        let Args { label_smoothing, reduction, softcap, accum_dtype, .. } = args;
         let options = RowOptions { ignore_index, label_smoothing, lse_square_scale, softcap };
         let layer = ChunkedLinear { input, weight, bias };
         let sums = accum_dtype.unwrap_or(weight.dtype());
@@ -170,19 +135,7 @@ pub mod fused_linear_cross_entropy {
         });
         let out = match &early {
             Some((_, out)) => *out,
-            None => decomposition(
-                input,
-                weight,
-                target,
-                bias,
-                ce_weight,
-                ignore_index,
-                lse_square_scale,
-                label_smoothing,
-                reduction,
-                softcap,
-                accum_dtype,
-            ),
+            None => decomposition(args),
         };
         (out, move |d_out: Tensor| {
             if none {
@@ -226,19 +179,9 @@ pub mod fused_linear_cross_entropy {
         })
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        weight: &ArrayD<f64>,
-        target: &ArrayD<i64>,
-        bias: Option<&ArrayD<f64>>,
-        ce_weight: Option<&ArrayD<f64>>,
-        ignore_index: i64,
-        lse_square_scale: f64,
-        label_smoothing: f64,
-        reduction: Reduction,
-        softcap: Option<f64>,
-        _accum_dtype: Option<DType>,
-    ) -> Result<ArrayD<f64>> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<ArrayD<f64>> {
+        let Args { input, weight, target, bias, ce_weight, ignore_index, lse_square_scale, .. } = args;
+        let Args { label_smoothing, reduction, softcap, .. } = args;
         let ([rows, width], classes) = ([input.shape()[0], input.shape()[1]], weight.shape()[0]);
         let logits = ArrayD::from_shape_fn(IxDyn(&[rows, classes]), |at| {
             let product: f64 = (0..width).map(|i| input[[at[0], i]] * weight[[at[1], i]]).sum();

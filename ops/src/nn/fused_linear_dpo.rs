@@ -61,19 +61,9 @@ pub mod fused_linear_dpo {
         #[default(1.0)] alpha: f64,
     ) -> (Tensor, Tensor, Tensor);
 
-    fn requires(
-        input: &TensorMeta,
-        weight: &TensorMeta,
-        target: &TensorMeta,
-        bias: Option<&TensorMeta>,
-        ref_input: Option<&TensorMeta>,
-        ref_weight: Option<&TensorMeta>,
-        ref_bias: Option<&TensorMeta>,
-        beta: f64,
-        loss_type: PreferenceLoss,
-        label_smoothing: f64,
-        discopop_tau: f64,
-    ) -> Result<()> {
+    fn requires(args: Args<&TensorMeta>) -> Result<()> {
+        let Args { input, weight, target, bias, ref_input, ref_weight, ref_bias, .. } = args;
+        let Args { beta, loss_type, label_smoothing, discopop_tau, .. } = args;
         check_sequences("", [input, weight, target], bias, [Code::Layer, Code::Target, Code::BiasShape])?;
         check_pairs(input, Code::Pairs)?;
         let codes = [Code::RefLayer, Code::Target, Code::RefBias, Code::Reference];
@@ -95,23 +85,9 @@ pub mod fused_linear_dpo {
         Ok(())
     }
 
-    fn decomposition(
-        input: Tensor,
-        weight: Tensor,
-        target: Tensor,
-        bias: Option<Tensor>,
-        ref_input: Option<Tensor>,
-        ref_weight: Option<Tensor>,
-        ref_bias: Option<Tensor>,
-        ignore_index: i64,
-        beta: f64,
-        compute_nll_loss: bool,
-        average_log_prob: bool,
-        loss_type: PreferenceLoss,
-        label_smoothing: f64,
-        discopop_tau: f64,
-        alpha: f64,
-    ) -> (Tensor, Tensor, Tensor) {
+    fn decomposition(args: Args<Tensor>) -> (Tensor, Tensor, Tensor) {
+        let Args { input, weight, target, bias, ref_input, ref_weight, ref_bias, ignore_index, beta, .. } = args;
+        let Args { compute_nll_loss, average_log_prob, loss_type, label_smoothing, discopop_tau, alpha, .. } = args;
         let pairs = Sequences { input, weight, target, bias, ignore_index }.pairs(average_log_prob);
         let mut ratios = [pairs.chosen, pairs.rejected];
         if let Some((input, weight)) = ref_input.zip(ref_weight) {
@@ -163,23 +139,9 @@ pub mod fused_linear_dpo {
         }
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        weight: &ArrayD<f64>,
-        target: &ArrayD<i64>,
-        bias: Option<&ArrayD<f64>>,
-        ref_input: Option<&ArrayD<f64>>,
-        ref_weight: Option<&ArrayD<f64>>,
-        ref_bias: Option<&ArrayD<f64>>,
-        ignore_index: i64,
-        beta: f64,
-        compute_nll_loss: bool,
-        average_log_prob: bool,
-        loss_type: PreferenceLoss,
-        label_smoothing: f64,
-        discopop_tau: f64,
-        alpha: f64,
-    ) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
+        let Args { input, weight, target, bias, ref_input, ref_weight, ref_bias, ignore_index, beta, .. } = args;
+        let Args { compute_nll_loss, average_log_prob, loss_type, label_smoothing, discopop_tau, alpha, .. } = args;
         let tokens = plain_tokens(input, weight, target, bias, ignore_index)?;
         let reference = match ref_input.zip(ref_weight) {
             Some((input, weight)) => {

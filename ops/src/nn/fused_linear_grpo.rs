@@ -89,26 +89,10 @@ pub mod fused_linear_grpo {
         #[default(2.0)] vespo_lambda_neg: f64,
     ) -> (Tensor, Tensor);
 
-    fn requires(
-        input: &TensorMeta,
-        weight: &TensorMeta,
-        selected_token_ids: &TensorMeta,
-        attention_mask: &TensorMeta,
-        advantages: &TensorMeta,
-        old_per_token_logps: &TensorMeta,
-        bias: Option<&TensorMeta>,
-        ref_per_token_logps: Option<&TensorMeta>,
-        loss_type: PolicyLoss,
-        max_completion_length: Option<usize>,
-        importance_sampling_level: ImportanceSampling,
-        temperature: f64,
-        sapo_temperature_pos: f64,
-        sapo_temperature_neg: f64,
-        vespo_k_pos: f64,
-        vespo_lambda_pos: f64,
-        vespo_k_neg: f64,
-        vespo_lambda_neg: f64,
-    ) -> Result<()> {
+    fn requires(args: Args<&TensorMeta>) -> Result<()> {
+        let Args { input, weight, selected_token_ids, attention_mask, advantages, old_per_token_logps, .. } = args;
+        let Args { bias, ref_per_token_logps, loss_type, max_completion_length, temperature, .. } = args;
+        let Args { sapo_temperature_pos, sapo_temperature_neg, .. } = args;
         check_sequences("", [input, weight, selected_token_ids], bias, [Code::Layer, Code::Target, Code::BiasShape])?;
         let shape = &input.shape()[..2];
         require!(shape[0] > 0, Sequences, "there are no sequences");
@@ -129,7 +113,7 @@ pub mod fused_linear_grpo {
             "the temperatures of sapo are {sapo_temperature_pos} and {sapo_temperature_neg}, expected finite numbers \
              above 0"
         );
-        for (k, rate) in [(vespo_k_pos, vespo_lambda_pos), (vespo_k_neg, vespo_lambda_neg)] {
+        for (k, rate) in [(args.vespo_k_pos, args.vespo_lambda_pos), (args.vespo_k_neg, args.vespo_lambda_neg)] {
             require!(k >= 0.0 && k.is_finite(), Rates, "a k of vespo is {k}, expected a finite number of at least 0");
             let lasting = rate >= LEAST_RATE && rate.is_finite();
             require!(lasting, Rates, "a rate of vespo is {rate}, expected a finite number of at least {LEAST_RATE}");
@@ -143,7 +127,7 @@ pub mod fused_linear_grpo {
         }
         let of_tokens = matches!(loss_type, PolicyLoss::Sapo | PolicyLoss::Cispo | PolicyLoss::Vespo);
         require!(
-            !of_tokens || importance_sampling_level == ImportanceSampling::Token,
+            !of_tokens || args.importance_sampling_level == ImportanceSampling::Token,
             Level,
             "sapo, cispo and vespo compare tokens, importance_sampling_level is that of sequences"
         );
@@ -162,29 +146,9 @@ pub mod fused_linear_grpo {
     /// The class of tokens that do not count, which no token has.
     const MASKED: i64 = -(1 << 53);
 
-    fn decomposition(
-        input: Tensor,
-        weight: Tensor,
-        selected_token_ids: Tensor,
-        attention_mask: Tensor,
-        advantages: Tensor,
-        old_per_token_logps: Tensor,
-        bias: Option<Tensor>,
-        ref_per_token_logps: Option<Tensor>,
-        beta: f64,
-        epsilon_low: f64,
-        epsilon_high: f64,
-        loss_type: PolicyLoss,
-        max_completion_length: Option<usize>,
-        importance_sampling_level: ImportanceSampling,
-        temperature: f64,
-        sapo_temperature_pos: f64,
-        sapo_temperature_neg: f64,
-        vespo_k_pos: f64,
-        vespo_lambda_pos: f64,
-        vespo_k_neg: f64,
-        vespo_lambda_neg: f64,
-    ) -> (Tensor, Tensor) {
+    fn decomposition(args: Args<Tensor>) -> (Tensor, Tensor) {
+        let Args { input, weight, selected_token_ids, attention_mask, advantages, old_per_token_logps, .. } = args;
+        let Args { bias, ref_per_token_logps, beta, epsilon_low, epsilon_high, loss_type, temperature, .. } = args;
         // In the type of sums: a type of 16 bits would round the temperature itself. The quotient is rounded once; a
         // product with the reciprocal would be rounded twice.
         let cooled = |tensor: Tensor| match temperature {
@@ -201,7 +165,7 @@ pub mod fused_linear_grpo {
         let lengths = prims::maximum(prims::sum(cast(counted, wide), [1]), 1.0);
 
         let mut log_ratio = only(prims::sub(log_p, cast(old_per_token_logps, wide)));
-        if importance_sampling_level == ImportanceSampling::Sequence {
+        if args.importance_sampling_level == ImportanceSampling::Sequence {
             log_ratio = spread(prims::div(prims::sum(log_ratio, [1]), lengths));
         }
         let (ratio, advantage) = (prims::exp(log_ratio), spread(cast(advantages, wide)));
@@ -213,7 +177,7 @@ pub mod fused_linear_grpo {
         let mut losses = match loss_type {
             PolicyLoss::Sapo => {
                 let raised = prims::gt(advantage, 0.0);
-                let sharpness = by_sign(raised, [sapo_temperature_pos, sapo_temperature_neg]);
+                let sharpness = by_sign(raised, [args.sapo_temperature_pos, args.sapo_temperature_neg]);
                 let gate = prims::div(share(prims::mul(sharpness, prims::sub(ratio, 1.0))), sharpness);
                 prims::mul(prims::mul(gate, advantage), -4.0)
             }
@@ -222,8 +186,8 @@ pub mod fused_linear_grpo {
                 let bounded = |x: Tensor, least: f64| prims::maximum(prims::minimum(x, MOST), least);
                 let log_weight = spread(bounded(prims::sum(bounded(log_ratio, -MOST), [1]), LEAST));
                 let good = prims::ge(advantage, 0.0);
-                let power = by_sign(good, [vespo_k_pos, vespo_k_neg]);
-                let rate = by_sign(good, [vespo_lambda_pos, vespo_lambda_neg]);
+                let power = by_sign(good, [args.vespo_k_pos, args.vespo_k_neg]);
+                let rate = by_sign(good, [args.vespo_lambda_pos, args.vespo_lambda_neg]);
                 let fallen = prims::mul(rate, prims::sub(1.0, prims::exp(log_weight)));
                 weighed(prims::exp(prims::add(prims::mul(power, log_weight), fallen)))
             }
@@ -249,35 +213,15 @@ pub mod fused_linear_grpo {
             PolicyLoss::Bnpo | PolicyLoss::Dapo | PolicyLoss::Cispo | PolicyLoss::Vespo => {
                 prims::div(sum(losses), prims::maximum(sum(cast(counted, wide)), 1.0))
             }
-            PolicyLoss::DrGrpo => per(per(sum(losses), shape[0]), max_completion_length.unwrap_or(1)),
+            PolicyLoss::DrGrpo => per(per(sum(losses), shape[0]), args.max_completion_length.unwrap_or(1)),
             PolicyLoss::Luspo => per(sum(prims::mul(losses, spread(lengths))), shape[0] * shape[1].max(1)),
         };
         (loss, log_p)
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        weight: &ArrayD<f64>,
-        selected_token_ids: &ArrayD<i64>,
-        attention_mask: &ArrayD<bool>,
-        advantages: &ArrayD<f64>,
-        old_per_token_logps: &ArrayD<f64>,
-        bias: Option<&ArrayD<f64>>,
-        ref_per_token_logps: Option<&ArrayD<f64>>,
-        beta: f64,
-        epsilon_low: f64,
-        epsilon_high: f64,
-        loss_type: PolicyLoss,
-        max_completion_length: Option<usize>,
-        importance_sampling_level: ImportanceSampling,
-        temperature: f64,
-        sapo_temperature_pos: f64,
-        sapo_temperature_neg: f64,
-        vespo_k_pos: f64,
-        vespo_lambda_pos: f64,
-        vespo_k_neg: f64,
-        vespo_lambda_neg: f64,
-    ) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
+        let Args { input, weight, selected_token_ids, attention_mask, advantages, old_per_token_logps, .. } = args;
+        let Args { bias, ref_per_token_logps, beta, epsilon_low, epsilon_high, loss_type, temperature, .. } = args;
         let masked = ndarray::Zip::from(selected_token_ids).and(attention_mask);
         let target = masked.map_collect(|token, counted| if *counted { *token } else { MASKED });
         let bias = bias.map(|bias| bias / temperature);
@@ -289,7 +233,7 @@ pub mod fused_linear_grpo {
             let log_ratio = |t: usize| row[t] - old_per_token_logps[[b, t]];
             let mean = places.iter().map(|t| log_ratio(*t)).sum::<f64>() / length;
             let losses = places.iter().map(|t| {
-                let by_token = importance_sampling_level == ImportanceSampling::Token;
+                let by_token = args.importance_sampling_level == ImportanceSampling::Token;
                 let ratio = if by_token { log_ratio(*t) } else { mean }.exp();
                 let divergence = ref_per_token_logps.filter(|_| beta != 0.0).map_or(0.0, |reference| {
                     let d = reference[[b, *t]] - row[*t];
@@ -298,14 +242,15 @@ pub mod fused_linear_grpo {
                 let advantage = advantages[[b]];
                 let objective = match loss_type {
                     PolicyLoss::Sapo => {
-                        let sharpness = if advantage > 0.0 { sapo_temperature_pos } else { sapo_temperature_neg };
+                        let sharpness =
+                            if advantage > 0.0 { args.sapo_temperature_pos } else { args.sapo_temperature_neg };
                         4.0 / sharpness / (1.0 + (sharpness * (1.0 - ratio)).exp()) * advantage
                     }
                     PolicyLoss::Cispo => ratio.min(epsilon_high) * advantage * row[*t],
                     PolicyLoss::Vespo => {
                         let [power, rate] = match advantage >= 0.0 {
-                            true => [vespo_k_pos, vespo_lambda_pos],
-                            false => [vespo_k_neg, vespo_lambda_neg],
+                            true => [args.vespo_k_pos, args.vespo_lambda_pos],
+                            false => [args.vespo_k_neg, args.vespo_lambda_neg],
                         };
                         let sum: f64 = places.iter().map(|t| log_ratio(*t).clamp(-MOST, MOST)).sum();
                         let weight = sum.clamp(LEAST, MOST).exp();
@@ -325,7 +270,7 @@ pub mod fused_linear_grpo {
             PolicyLoss::Bnpo | PolicyLoss::Dapo | PolicyLoss::Cispo | PolicyLoss::Vespo => {
                 total / f64::max(counted, 1.0)
             }
-            PolicyLoss::DrGrpo => total / count as f64 / max_completion_length.unwrap_or(1) as f64,
+            PolicyLoss::DrGrpo => total / count as f64 / args.max_completion_length.unwrap_or(1) as f64,
             PolicyLoss::Luspo => weighted / (count * length) as f64,
         };
         let array = crate::core::arrays::array;

@@ -29,15 +29,9 @@ pub mod fused_linear_jsd {
         #[default(1.0)] temperature: f64,
     ) -> Tensor;
 
-    fn meta(
-        student_input: &TensorMeta,
-        student_weight: &TensorMeta,
-        teacher_input: &TensorMeta,
-        teacher_weight: &TensorMeta,
-        shift_labels: Option<&TensorMeta>,
-        jsd_beta: f64,
-        temperature: f64,
-    ) -> Result<TensorMeta> {
+    fn meta(args: Args<&TensorMeta>) -> Result<TensorMeta> {
+        let Args { student_input, student_weight, teacher_input, teacher_weight, .. } = args;
+        let Args { shift_labels, jsd_beta, temperature, .. } = args;
         let dtype = student_input.dtype();
         let is_layer = |input: &TensorMeta, weight: &TensorMeta| {
             let fits = input.rank() == 2 && weight.rank() == 2 && input.shape()[1] == weight.shape()[1];
@@ -122,16 +116,9 @@ pub mod fused_linear_jsd {
         }
     }
 
-    fn decomposition(
-        student_input: Tensor,
-        student_weight: Tensor,
-        teacher_input: Tensor,
-        teacher_weight: Tensor,
-        shift_labels: Option<Tensor>,
-        jsd_beta: f64,
-        ignore_index: i64,
-        temperature: f64,
-    ) -> Tensor {
+    fn decomposition(args: Args<Tensor>) -> Tensor {
+        let Args { student_input, student_weight, teacher_input, teacher_weight, .. } = args;
+        let Args { shift_labels, jsd_beta, ignore_index, temperature, .. } = args;
         let layers = [(student_input, student_weight), (teacher_input, teacher_weight)];
         let layers = layers.map(|(input, weight)| ChunkedLinear { input, weight, bias: None });
         let all = Distillation { layers, labels: shift_labels, beta: jsd_beta, ignore_index, temperature };
@@ -142,16 +129,9 @@ pub mod fused_linear_jsd {
         all.mean(sum.unwrap_or(student_input))
     }
 
-    fn grad(
-        student_input: Tensor,
-        student_weight: Tensor,
-        teacher_input: Tensor,
-        teacher_weight: Tensor,
-        shift_labels: Option<Tensor>,
-        jsd_beta: f64,
-        ignore_index: i64,
-        temperature: f64,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let Args { student_input, student_weight, teacher_input, teacher_weight, .. } = args;
+        let Args { shift_labels, jsd_beta, ignore_index, temperature, .. } = args;
         let layers = [(student_input, student_weight), (teacher_input, teacher_weight)];
         let layers = layers.map(|(input, weight)| ChunkedLinear { input, weight, bias: None });
         let all = Distillation { layers, labels: shift_labels, beta: jsd_beta, ignore_index, temperature };
@@ -183,16 +163,9 @@ pub mod fused_linear_jsd {
         })
     }
 
-    fn reference(
-        student_input: &ArrayD<f64>,
-        student_weight: &ArrayD<f64>,
-        teacher_input: &ArrayD<f64>,
-        teacher_weight: &ArrayD<f64>,
-        shift_labels: Option<&ArrayD<i64>>,
-        jsd_beta: f64,
-        ignore_index: i64,
-        temperature: f64,
-    ) -> ArrayD<f64> {
+    fn reference(args: Args<&ReferenceTensor>) -> ArrayD<f64> {
+        let Args { student_input, student_weight, teacher_input, teacher_weight, .. } = args;
+        let Args { shift_labels, jsd_beta, ignore_index, temperature, .. } = args;
         let log_p = |input: &ArrayD<f64>, weight: &ArrayD<f64>| {
             let logits = product(input, &permuted(weight, &[1, 0])) / temperature;
             along(&logits, 1, log_softmax_row)

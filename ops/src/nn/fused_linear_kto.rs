@@ -29,17 +29,8 @@ pub mod fused_linear_kto {
         #[default(false)] average_log_prob: bool,
     ) -> (Tensor, Tensor);
 
-    fn requires(
-        input: &TensorMeta,
-        weight: &TensorMeta,
-        target: &TensorMeta,
-        preference_labels: &TensorMeta,
-        bias: Option<&TensorMeta>,
-        ref_input: Option<&TensorMeta>,
-        ref_weight: Option<&TensorMeta>,
-        ref_bias: Option<&TensorMeta>,
-        kl: Option<&TensorMeta>,
-    ) -> Result<()> {
+    fn requires(args: Args<&TensorMeta>) -> Result<()> {
+        let Args { input, weight, target, preference_labels, bias, ref_input, ref_weight, ref_bias, kl, .. } = args;
         check_sequences("", [input, weight, target], bias, [Code::Layer, Code::Target, Code::BiasShape])?;
         let count = input.shape()[0];
         let labelled = count > 0 && preference_labels.shape() == [count];
@@ -52,20 +43,9 @@ pub mod fused_linear_kto {
         Ok(())
     }
 
-    fn decomposition(
-        input: Tensor,
-        weight: Tensor,
-        target: Tensor,
-        preference_labels: Tensor,
-        bias: Option<Tensor>,
-        ref_input: Option<Tensor>,
-        ref_weight: Option<Tensor>,
-        ref_bias: Option<Tensor>,
-        kl: Option<Tensor>,
-        ignore_index: i64,
-        beta: f64,
-        average_log_prob: bool,
-    ) -> (Tensor, Tensor) {
+    fn decomposition(args: Args<Tensor>) -> (Tensor, Tensor) {
+        let Args { input, weight, target, preference_labels, bias, ref_input, ref_weight, .. } = args;
+        let Args { ref_bias, kl, ignore_index, beta, average_log_prob, .. } = args;
         let of = |input: Tensor, weight: Tensor, bias: Option<Tensor>| {
             Sequences { input, weight, target, bias, ignore_index }.log_probabilities(average_log_prob)
         };
@@ -80,20 +60,9 @@ pub mod fused_linear_kto {
         (prims::div(prims::sum(losses, [0]), input.size(0) as f64), log_p)
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        weight: &ArrayD<f64>,
-        target: &ArrayD<i64>,
-        preference_labels: &ArrayD<bool>,
-        bias: Option<&ArrayD<f64>>,
-        ref_input: Option<&ArrayD<f64>>,
-        ref_weight: Option<&ArrayD<f64>>,
-        ref_bias: Option<&ArrayD<f64>>,
-        kl: Option<&ArrayD<f64>>,
-        ignore_index: i64,
-        beta: f64,
-        average_log_prob: bool,
-    ) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
+        let Args { input, weight, target, preference_labels, bias, ref_input, ref_weight, .. } = args;
+        let Args { ref_bias, kl, ignore_index, beta, average_log_prob, .. } = args;
         let of = |input: &ArrayD<f64>, weight: &ArrayD<f64>, bias: Option<&ArrayD<f64>>| {
             let tokens = plain_tokens(input, weight, target, bias, ignore_index)?;
             Ok::<_, Failure>(plain_sequences(&tokens, target, ignore_index, average_log_prob))

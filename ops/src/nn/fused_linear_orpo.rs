@@ -31,15 +31,8 @@ pub mod fused_linear_orpo {
     /// The largest logarithm of a probability whose odds are taken.
     const MOST: f64 = -1.0 / 1024.0;
 
-    fn decomposition(
-        input: Tensor,
-        weight: Tensor,
-        target: Tensor,
-        bias: Option<Tensor>,
-        ignore_index: i64,
-        beta: f64,
-        compute_nll_loss: bool,
-    ) -> (Tensor, Tensor, Tensor) {
+    fn decomposition(args: Args<Tensor>) -> (Tensor, Tensor, Tensor) {
+        let Args { input, weight, target, bias, ignore_index, beta, compute_nll_loss } = args;
         let pairs = Sequences { input, weight, target, bias, ignore_index }.pairs(true);
         let log_odds = |log_p: Tensor| {
             let log_p = prims::minimum(log_p, MOST);
@@ -49,15 +42,8 @@ pub mod fused_linear_orpo {
         pairs.results(prims::mul(logsigmoid(ratio), -beta), compute_nll_loss.then_some(1.0))
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        weight: &ArrayD<f64>,
-        target: &ArrayD<i64>,
-        bias: Option<&ArrayD<f64>>,
-        ignore_index: i64,
-        beta: f64,
-        compute_nll_loss: bool,
-    ) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<(ArrayD<f64>, ArrayD<f64>, ArrayD<f64>)> {
+        let Args { input, weight, target, bias, ignore_index, beta, compute_nll_loss } = args;
         let tokens = plain_tokens(input, weight, target, bias, ignore_index)?;
         let odds = |log_p: f64| log_p.min(MOST).exp() / (1.0 - log_p.min(MOST).exp());
         let loss = |_: usize, chosen: f64, rejected: f64| {

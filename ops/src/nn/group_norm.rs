@@ -18,12 +18,7 @@ pub mod group_norm {
         #[default(1e-5)] eps: f64,
     ) -> Tensor;
 
-    fn meta(
-        input: &TensorMeta,
-        num_groups: usize,
-        weight: Option<&TensorMeta>,
-        bias: Option<&TensorMeta>,
-    ) -> Result<TensorMeta> {
+    fn meta(Args { input, num_groups, weight, bias, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
         require!(input.rank() > 1, InputRank, "input is {input}, expected [N, C, ...]");
         let empty = input.shape()[1..].contains(&0);
         require!(!empty, Empty, "input is {input}, expected a channel and a place of each or more");
@@ -44,13 +39,7 @@ pub mod group_norm {
         Ok(input.clone())
     }
 
-    fn decomposition(
-        input: Tensor,
-        num_groups: usize,
-        weight: Option<Tensor>,
-        bias: Option<Tensor>,
-        eps: f64,
-    ) -> Tensor {
+    fn decomposition(Args { input, num_groups, weight, bias, eps }: Args<Tensor>) -> Tensor {
         let (shape, wide) = (input.shape().to_vec(), input.dtype().accumulator());
         let (channels, places) = (shape[1], shape[2..].iter().product::<usize>());
         // Reductions over the last dimension alone are fused with what is computed of them.
@@ -66,13 +55,7 @@ pub mod group_norm {
         prims::reshape(cast(moved, input.dtype()), shape)
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        num_groups: usize,
-        weight: Option<&ArrayD<f64>>,
-        bias: Option<&ArrayD<f64>>,
-        eps: f64,
-    ) -> ArrayD<f64> {
+    fn reference(Args { input, num_groups, weight, bias, eps }: Args<&ReferenceTensor>) -> ArrayD<f64> {
         let (channels, each) = (input.shape()[1], input.shape()[2..].iter().product::<usize>());
         let group = channels / num_groups * each;
         let mut out = Vec::with_capacity(input.len());

@@ -47,12 +47,7 @@ pub mod grouped_linear {
         products.reduce(prims::add).unwrap_or(input)
     }
 
-    fn grad(
-        input: Tensor,
-        weights: Vec<Tensor>,
-        groups: Tensor,
-        turned: bool,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(Args { input, weights, groups, turned }: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let out = with(input, &weights, groups).turned(turned).call();
         (out, move |d_out: Tensor| {
             let (left, right) = if turned { (input, d_out) } else { (d_out, input) };
@@ -161,12 +156,7 @@ pub mod grouped_outer {
         (0..count).map(one).collect()
     }
 
-    fn grad(
-        left: Tensor,
-        right: Tensor,
-        groups: Tensor,
-        count: usize,
-    ) -> (Vec<Tensor>, impl FnOnce(Vec<Tensor>) -> Grads) {
+    fn grad(Args { left, right, groups, count }: Args<Tensor>) -> (Vec<Tensor>, impl FnOnce(Vec<Tensor>) -> Grads) {
         (grouped_outer(left, right, groups, count), move |d_out: Vec<Tensor>| Grads {
             left: super::grouped_linear(right, &d_out, groups),
             right: super::grouped_linear::with(left, &d_out, groups).turned(true).call(),

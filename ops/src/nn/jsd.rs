@@ -22,38 +22,22 @@ pub mod jsd {
         #[default(-100)] ignore_index: i64,
     ) -> Tensor;
 
-    fn meta(
-        input: &TensorMeta,
-        target: &TensorMeta,
-        shift_labels: Option<&TensorMeta>,
-        beta: f64,
-    ) -> Result<TensorMeta> {
+    fn meta(Args { input, target, shift_labels, beta, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
         let codes = [Code::Rows, Code::SameMeta, Code::Labels];
         check_distributions(("input", input), ("target", target), shift_labels, codes)?;
         require!((0.0..=1.0).contains(&beta), Beta, "beta is {beta}, expected 0 to 1");
         Ok(input.with_shape([]).with_dtype(input.dtype().accumulator()))
     }
 
-    fn decomposition(
-        input: Tensor,
-        target: Tensor,
-        shift_labels: Option<Tensor>,
-        beta: f64,
-        ignore_index: i64,
-    ) -> Tensor {
+    fn decomposition(Args { input, target, shift_labels, beta, ignore_index }: Args<Tensor>) -> Tensor {
         let rows = CountedRows::new(shift_labels, ignore_index);
         let terms = divergence_terms(accumulating(input), accumulating(target), beta);
         rows.reduced(terms, DivergenceReduction::BatchMean)
     }
 
     // The derived gradient would be NaN where a probability is zero.
-    fn grad(
-        input: Tensor,
-        target: Tensor,
-        shift_labels: Option<Tensor>,
-        beta: f64,
-        ignore_index: i64,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let Args { input, target, shift_labels, beta, ignore_index } = args;
         let out = with(input, target).shift_labels(shift_labels).beta(beta).ignore_index(ignore_index).call();
         (out, move |d_out: Tensor| {
             let rows = CountedRows::new(shift_labels, ignore_index);
@@ -64,13 +48,7 @@ pub mod jsd {
         })
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        target: &ArrayD<f64>,
-        shift_labels: Option<&ArrayD<i64>>,
-        beta: f64,
-        ignore_index: i64,
-    ) -> ArrayD<f64> {
+    fn reference(Args { input, target, shift_labels, beta, ignore_index }: Args<&ReferenceTensor>) -> ArrayD<f64> {
         let terms = crate::core::arrays::zip(input, target, |x, y| plain_divergence(x, y, beta));
         plainly_reduced(terms, shift_labels, ignore_index, DivergenceReduction::BatchMean)
     }

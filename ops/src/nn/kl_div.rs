@@ -36,12 +36,7 @@ pub mod kl_div {
         cast(CountedRows::ALL.reduced(terms, reduction), input.dtype())
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        target: &ArrayD<f64>,
-        reduction: DivergenceReduction,
-        log_target: bool,
-    ) -> ArrayD<f64> {
+    fn reference(Args { input, target, reduction, log_target }: Args<&ReferenceTensor>) -> ArrayD<f64> {
         let term = |x: f64, t: f64| match log_target {
             true => t.exp() * (t - x),
             false if t == 0.0 => -t * x,

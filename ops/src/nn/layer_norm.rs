@@ -16,14 +16,9 @@ pub mod layer_norm {
         #[default(1e-5)] eps: f64,
     ) -> Tensor;
 
-    fn meta(
-        input: &TensorMeta,
-        normalized_shape: &[usize],
-        weight: Option<&TensorMeta>,
-        bias: Option<&TensorMeta>,
-    ) -> Result<TensorMeta> {
+    fn meta(Args { input, normalized_shape, weight, bias, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
         require!(
-            !normalized_shape.is_empty() && input.shape().ends_with(normalized_shape),
+            !normalized_shape.is_empty() && input.shape().ends_with(&normalized_shape),
             TrailingShape,
             "input has shape {:?}, expected it to end with {normalized_shape:?}, one dimension or more",
             input.shape()
@@ -47,14 +42,8 @@ pub mod layer_norm {
         Ok(input.clone())
     }
 
-    fn decomposition(
-        input: Tensor,
-        normalized_shape: &[usize],
-        weight: Option<Tensor>,
-        bias: Option<Tensor>,
-        eps: f64,
-    ) -> Tensor {
-        let rows = Rows::of(input, normalized_shape);
+    fn decomposition(Args { input, normalized_shape, weight, bias, eps }: Args<Tensor>) -> Tensor {
+        let rows = Rows::of(input, &normalized_shape);
         let x = rows.wide(input);
         let centred = prims::sub(x, rows.spread(rows.mean(x)));
         let variance = rows.mean(prims::mul(centred, centred));
@@ -69,15 +58,10 @@ pub mod layer_norm {
         rows.narrowed(y)
     }
 
-    fn grad(
-        input: Tensor,
-        normalized_shape: &[usize],
-        weight: Option<Tensor>,
-        bias: Option<Tensor>,
-        eps: f64,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        let out = with(input, normalized_shape).weight(weight).bias(bias).eps(eps).call();
-        let rows = Rows::of(input, normalized_shape);
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = args.call();
+        let Args { input, normalized_shape, weight, bias, eps } = args;
+        let rows = Rows::of(input, &normalized_shape);
         let x = rows.wide(input);
         let mean = rows.mean(x);
         let centred = prims::sub(x, rows.spread(mean));
@@ -98,13 +82,7 @@ pub mod layer_norm {
         })
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        normalized_shape: &[usize],
-        weight: Option<&ArrayD<f64>>,
-        bias: Option<&ArrayD<f64>>,
-        eps: f64,
-    ) -> ArrayD<f64> {
+    fn reference(Args { input, normalized_shape, weight, bias, eps }: Args<&ReferenceTensor>) -> ArrayD<f64> {
         let columns: usize = normalized_shape.iter().product();
         let (weight, bias) = (weight.map(values), bias.map(values));
         let mut out = Vec::with_capacity(input.len());

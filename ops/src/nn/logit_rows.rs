@@ -21,6 +21,16 @@ pub(crate) struct RowOptions {
     pub softcap: Option<f64>,
 }
 
+/// A call of losses of classes, or of their gradient, with these options: each operator has a builder of its own type.
+macro_rules! with_options {
+    ($call:expr, $weight:expr, $options:expr) => {{
+        let RowOptions { ignore_index, label_smoothing, lse_square_scale, softcap } = $options;
+        let call = $call.weight($weight).ignore_index(ignore_index).label_smoothing(label_smoothing);
+        call.lse_square_scale(lse_square_scale).softcap(softcap).call()
+    }};
+}
+pub(crate) use with_options;
+
 /// For metas: why `weight` is not one number for each of `classes` beside logits of `dtype`: of their type, or of the
 /// type that sums of them are accumulated in, so that weights in f32 need not be rounded to the 16 bits of logits.
 pub(crate) fn class_weight_fault(weight: &TensorMeta, classes: usize, dtype: DType) -> Option<String> {

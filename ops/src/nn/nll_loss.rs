@@ -18,12 +18,7 @@ pub mod nll_loss {
         #[default(Reduction::Mean)] reduction: Reduction,
     ) -> Tensor;
 
-    fn meta(
-        input: &TensorMeta,
-        target: &TensorMeta,
-        weight: Option<&TensorMeta>,
-        reduction: Reduction,
-    ) -> Result<TensorMeta> {
+    fn meta(Args { input, target, weight, reduction, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
         require!(input.rank() > 0, InputRank, "input is zero-dimensional, expected [N, C, ...] or [C]");
         let expected = target_shape(input.shape());
         require!(
@@ -45,24 +40,13 @@ pub mod nll_loss {
         Ok(loss_meta(input, reduction))
     }
 
-    fn decomposition(
-        input: Tensor,
-        target: Tensor,
-        weight: Option<Tensor>,
-        ignore_index: i64,
-        reduction: Reduction,
-    ) -> Tensor {
+    fn decomposition(Args { input, target, weight, ignore_index, reduction }: Args<Tensor>) -> Tensor {
         let log_probabilities = classes_last(input);
         class_loss(target, weight, ignore_index, reduction, |class| prims::neg(picked(log_probabilities, class)))
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        target: &ArrayD<i64>,
-        weight: Option<&ArrayD<f64>>,
-        ignore_index: i64,
-        reduction: Reduction,
-    ) -> Result<ArrayD<f64>> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<ArrayD<f64>> {
+        let Args { input, target, weight, ignore_index, reduction } = args;
         let mut losses = Vec::new();
         for (row, class) in class_rows(input).iter().zip(target) {
             if *class == ignore_index {

@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use super::logit_rows::{RowOptions, check_rows, losses_meta, plain_losses, reduced_losses};
+use super::logit_rows::{RowOptions, check_rows, losses_meta, plain_losses, reduced_losses, with_options};
 use super::reduction::{Reduction, Rows};
 use crate::nn::class_losses;
 
@@ -22,49 +22,22 @@ pub mod regularized_cross_entropy {
         #[default(None)] softcap: Option<f64>,
     ) -> Tensor;
 
-    fn meta(
-        input: &TensorMeta,
-        target: &TensorMeta,
-        weight: Option<&TensorMeta>,
-        reduction: Reduction,
-        label_smoothing: f64,
-        softcap: Option<f64>,
-    ) -> Result<TensorMeta> {
+    fn meta(args: Args<&TensorMeta>) -> Result<TensorMeta> {
+        let Args { input, target, weight, reduction, label_smoothing, softcap, .. } = args;
         let codes = [Code::Rows, Code::WeightShape, Code::Smoothing, Code::Cap];
         check_rows([input, target], weight, label_smoothing, softcap, codes)?;
         Ok(losses_meta(input, reduction))
     }
 
-    fn decomposition(
-        input: Tensor,
-        target: Tensor,
-        weight: Option<Tensor>,
-        ignore_index: i64,
-        reduction: Reduction,
-        label_smoothing: f64,
-        lse_square_scale: f64,
-        softcap: Option<f64>,
-    ) -> Tensor {
-        let losses = class_losses::with(input, target)
-            .weight(weight)
-            .ignore_index(ignore_index)
-            .label_smoothing(label_smoothing)
-            .lse_square_scale(lse_square_scale)
-            .softcap(softcap)
-            .call();
+    fn decomposition(args: Args<Tensor>) -> Tensor {
+        let Args { input, target, weight, ignore_index, reduction, label_smoothing, lse_square_scale, softcap } = args;
+        let options = RowOptions { ignore_index, label_smoothing, lse_square_scale, softcap };
+        let losses = with_options!(class_losses::with(input, target), weight, options);
         reduced_losses(losses, target, weight, ignore_index, reduction)
     }
 
-    fn reference(
-        input: &ArrayD<f64>,
-        target: &ArrayD<i64>,
-        weight: Option<&ArrayD<f64>>,
-        ignore_index: i64,
-        reduction: Reduction,
-        label_smoothing: f64,
-        lse_square_scale: f64,
-        softcap: Option<f64>,
-    ) -> Result<ArrayD<f64>> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<ArrayD<f64>> {
+        let Args { input, target, weight, ignore_index, reduction, label_smoothing, lse_square_scale, softcap } = args;
         let options = RowOptions { ignore_index, label_smoothing, lse_square_scale, softcap };
         let losses = plain_losses(input, target, weight, options)?;
         Ok(Rows { losses }.reduced(reduction, &input.shape()[..1]))

@@ -54,15 +54,8 @@ pub mod rms_norm {
         Ok(input.clone())
     }
 
-    fn decomposition(
-        input: Tensor,
-        normalized_shape: &[usize],
-        weight: Option<Tensor>,
-        eps: Option<f64>,
-        offset: f64,
-        casting: Casting,
-    ) -> Tensor {
-        let rows = Rows::of(input, normalized_shape);
+    fn decomposition(Args { input, normalized_shape, weight, eps, offset, casting }: Args<Tensor>) -> Tensor {
+        let rows = Rows::of(input, &normalized_shape);
         let x = rows.wide(input);
         let rstd = super::reciprocal_root(&rows, x, eps, casting);
         let mut y = rows.rounded_if(casting != Casting::Gemma, prims::mul(x, rows.spread(rstd)));
@@ -72,16 +65,10 @@ pub mod rms_norm {
         rows.narrowed(y)
     }
 
-    fn grad(
-        input: Tensor,
-        normalized_shape: &[usize],
-        weight: Option<Tensor>,
-        eps: Option<f64>,
-        offset: f64,
-        casting: Casting,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        let out = with(input, normalized_shape).weight(weight).eps(eps).offset(offset).casting(casting).call();
-        let rows = Rows::of(input, normalized_shape);
+    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = args.call();
+        let Args { input, normalized_shape, weight, eps, offset, casting } = args;
+        let rows = Rows::of(input, &normalized_shape);
         let rstd = super::reciprocal_root(&rows, rows.wide(input), eps, casting);
         let casts = casting != Casting::Gemma;
         (out, move |d_out: Tensor| {

@@ -56,16 +56,8 @@ pub mod scaled_dot_product_attention {
         #[default(None)] generator: Option<Tensor<Integer>>,
     ) -> Tensor;
 
-    fn meta(
-        query: &TensorMeta,
-        key: &TensorMeta,
-        value: &TensorMeta,
-        attn_mask: Option<&TensorMeta>,
-        dropout_p: f64,
-        is_causal: bool,
-        enable_gqa: bool,
-        generator: Option<&TensorMeta>,
-    ) -> Result<TensorMeta> {
+    fn meta(args: Args<&TensorMeta>) -> Result<TensorMeta> {
+        let Args { query, key, value, attn_mask, dropout_p, is_causal, enable_gqa, generator, .. } = args;
         for (name, tensor) in [("query", query), ("key", key), ("value", value)] {
             require!(
                 tensor.rank() >= 2,
@@ -140,17 +132,8 @@ pub mod scaled_dot_product_attention {
         broadcast_shapes(&[q, k, v])
     }
 
-    fn decomposition(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Option<Tensor>,
-        dropout_p: f64,
-        is_causal: bool,
-        scale: Option<f64>,
-        enable_gqa: bool,
-        generator: Option<Tensor>,
-    ) -> Tensor {
+    fn decomposition(args: Args<Tensor>) -> Tensor {
+        let Args { query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, generator } = args;
         let extents = leading(&query.shape(), &key.shape(), &value.shape(), enable_gqa).unwrap_or_default();
         let rank = extents.len() + 2;
         let [query, key, value] = [query, key, value].map(|tensor| spread_heads(tensor, &extents));
@@ -214,17 +197,8 @@ pub mod scaled_dot_product_attention {
         prims::le(j, i)
     }
 
-    fn reference(
-        query: &ArrayD<f64>,
-        key: &ArrayD<f64>,
-        value: &ArrayD<f64>,
-        attn_mask: Option<&ReferenceTensor>,
-        dropout_p: f64,
-        is_causal: bool,
-        scale: Option<f64>,
-        enable_gqa: bool,
-        generator: Option<&ReferenceTensor>,
-    ) -> Result<ArrayD<f64>> {
+    fn reference(args: Args<&ReferenceTensor>) -> Result<ArrayD<f64>> {
+        let Args { query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, generator } = args;
         let leading = leading(query.shape(), key.shape(), value.shape(), enable_gqa).unwrap_or_default();
         let rank = leading.len() + 2;
         let repeat = |array: &ArrayD<f64>| {

@@ -28,8 +28,7 @@ pub mod split_heads {
     }
 
     fn grad(
-        input: Tensor,
-        n_head: usize,
+        Args { input, n_head }: Args<Tensor>,
     ) -> ((Tensor, Tensor, Tensor), impl FnOnce((Option<Tensor>, Option<Tensor>, Option<Tensor>)) -> Grads) {
         let out = split_heads(input, n_head);
         (out, move |(d_query, d_key, d_value): (Option<Tensor>, Option<Tensor>, Option<Tensor>)| {

@@ -17,35 +17,18 @@ pub mod tvd {
         #[default(-100)] ignore_index: i64,
     ) -> Tensor;
 
-    fn meta(
-        p: &TensorMeta,
-        q: &TensorMeta,
-        shift_labels: Option<&TensorMeta>,
-        reduction: DivergenceReduction,
-    ) -> Result<TensorMeta> {
+    fn meta(Args { p, q, shift_labels, reduction, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
         check_distributions(("p", p), ("q", q), shift_labels, [Code::Rows, Code::SameMeta, Code::Labels])?;
         Ok(p.with_shape(reduced_shape(p.shape(), reduction)).with_dtype(p.dtype().accumulator()))
     }
 
-    fn decomposition(
-        p: Tensor,
-        q: Tensor,
-        shift_labels: Option<Tensor>,
-        reduction: DivergenceReduction,
-        ignore_index: i64,
-    ) -> Tensor {
+    fn decomposition(Args { p, q, shift_labels, reduction, ignore_index }: Args<Tensor>) -> Tensor {
         let rows = CountedRows::new(shift_labels, ignore_index);
         let distance = prims::abs(prims::sub(accumulating(p), accumulating(q)));
         rows.reduced(prims::mul(distance, 0.5), reduction)
     }
 
-    fn reference(
-        p: &ArrayD<f64>,
-        q: &ArrayD<f64>,
-        shift_labels: Option<&ArrayD<i64>>,
-        reduction: DivergenceReduction,
-        ignore_index: i64,
-    ) -> ArrayD<f64> {
+    fn reference(Args { p, q, shift_labels, reduction, ignore_index }: Args<&ReferenceTensor>) -> ArrayD<f64> {
         let terms = crate::core::arrays::zip(p, q, |p, q| (p - q).abs() / 2.0);
         plainly_reduced(terms, shift_labels, ignore_index, reduction)
     }

@@ -26,15 +26,7 @@ pub mod windowed_attention {
         #[default(None)] cap: Option<f64>,
     ) -> Tensor;
 
-    fn requires(
-        query: &TensorMeta,
-        key: &TensorMeta,
-        value: &TensorMeta,
-        lengths: Option<&TensorMeta>,
-        is_causal: bool,
-        window: Option<i64>,
-        cap: Option<f64>,
-    ) -> Result<()> {
+    fn requires(Args { query, key, value, lengths, is_causal, window, cap, .. }: Args<&TensorMeta>) -> Result<()> {
         super::heads_of_keys([query, key, value], [Code::Rank, Code::SameDType, Code::KeyValueShape, Code::Heads])?;
         let q = query.shape();
         if let Some(lengths) = lengths {
@@ -50,16 +42,7 @@ pub mod windowed_attention {
         super::window_and_cap(window, cap, [Code::Window, Code::Cap])
     }
 
-    fn decomposition(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        lengths: Option<Tensor>,
-        is_causal: bool,
-        scale: Option<f64>,
-        window: Option<i64>,
-        cap: Option<f64>,
-    ) -> Tensor {
+    fn decomposition(Args { query, key, value, lengths, is_causal, scale, window, cap }: Args<Tensor>) -> Tensor {
         let [batch, heads, length, width] = [0, 1, 2, 3].map(|dim| query.size(dim));
         let [groups, positions, value_width] = [key.size(1), key.size(2), value.size(3)];
         let shared = heads / groups;
@@ -83,16 +66,8 @@ pub mod windowed_attention {
         prims::reshape(prims::matmul(weights, value), [batch, heads, length, value_width])
     }
 
-    fn reference(
-        query: &ArrayD<f64>,
-        key: &ArrayD<f64>,
-        value: &ArrayD<f64>,
-        lengths: Option<&ArrayD<i64>>,
-        is_causal: bool,
-        scale: Option<f64>,
-        window: Option<i64>,
-        cap: Option<f64>,
-    ) -> ArrayD<f64> {
+    fn reference(args: Args<&ReferenceTensor>) -> ArrayD<f64> {
+        let Args { query, key, value, lengths, is_causal, scale, window, cap } = args;
         let scale = scale.unwrap_or(1.0 / (query.shape()[3].max(1) as f64).sqrt());
         let attended = Attended { query, key, value, mask: None, is_causal, scale };
         let (out, _) = attended.forward_with(&Changes { lengths, window, cap, ..Changes::default() });

@@ -29,18 +29,8 @@ pub mod adamw {
         #[default(None)] apply: Option<Tensor<Boolean>>,
     ) -> (Tensor, Tensor, Tensor);
 
-    fn meta(
-        param: &TensorMeta,
-        grad: &TensorMeta,
-        exp_avg: &TensorMeta,
-        exp_avg_sq: &TensorMeta,
-        lr: &TensorMeta,
-        step: &TensorMeta,
-        beta1: f64,
-        beta2: f64,
-        eps: f64,
-        apply: Option<&TensorMeta>,
-    ) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
+    fn meta(args: Args<&TensorMeta>) -> Result<(TensorMeta, TensorMeta, TensorMeta)> {
+        let Args { param, grad, exp_avg, exp_avg_sq, lr, step, beta1, beta2, eps, apply, .. } = args;
         for (name, tensor) in [("grad", grad), ("exp_avg", exp_avg), ("exp_avg_sq", exp_avg_sq)] {
             require!(
                 tensor.shape() == param.shape(),
@@ -68,19 +58,8 @@ pub mod adamw {
         Ok((param.clone(), exp_avg.clone(), exp_avg_sq.clone()))
     }
 
-    fn decomposition(
-        param: Tensor,
-        grad: Tensor,
-        exp_avg: Tensor,
-        exp_avg_sq: Tensor,
-        lr: Tensor,
-        step: Tensor,
-        beta1: f64,
-        beta2: f64,
-        eps: f64,
-        weight_decay: f64,
-        apply: Option<Tensor>,
-    ) -> (Tensor, Tensor, Tensor) {
+    fn decomposition(args: Args<Tensor>) -> (Tensor, Tensor, Tensor) {
+        let Args { param, grad, exp_avg, exp_avg_sq, lr, step, beta1, beta2, eps, weight_decay, apply } = args;
         let (wide, kept) = (param.dtype().accumulator(), exp_avg.dtype());
         let shape = param.shape().to_vec();
         // The few numbers of the step in f64, as PyTorch computes them on the host.
@@ -109,19 +88,8 @@ pub mod adamw {
         (chosen(next, param), chosen(mean, exp_avg), chosen(square, exp_avg_sq))
     }
 
-    fn reference(
-        param: &ArrayD<f64>,
-        grad: &ArrayD<f64>,
-        exp_avg: &ArrayD<f64>,
-        exp_avg_sq: &ArrayD<f64>,
-        lr: &ArrayD<f64>,
-        step: &ArrayD<f64>,
-        beta1: f64,
-        beta2: f64,
-        eps: f64,
-        weight_decay: f64,
-        apply: Option<&ArrayD<bool>>,
-    ) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
+    fn reference(args: Args<&ReferenceTensor>) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
+        let Args { param, grad, exp_avg, exp_avg_sq, lr, step, beta1, beta2, eps, weight_decay, apply } = args;
         if apply.is_some_and(|apply| apply.iter().any(|apply| !apply)) {
             return (param.clone(), exp_avg.clone(), exp_avg_sq.clone());
         }

@@ -11,11 +11,7 @@ pub mod select {
         condition.select(input, other)
     }
 
-    fn grad(
-        condition: Tensor,
-        input: Operand<Tensor>,
-        other: Operand<Tensor>,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(Args { condition, input, other }: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         (select(condition, input, other), move |d_out: Tensor| Grads {
             input: input.cotangent(|| select(condition, d_out, 0.0)),
             other: other.cotangent(|| select(condition, 0.0, d_out)),

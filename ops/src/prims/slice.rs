@@ -41,15 +41,9 @@ pub mod slice {
         step.min((end - start).max(1))
     }
 
-    fn grad(
-        input: Tensor,
-        starts: &[usize],
-        ends: &[usize],
-        steps: &[usize],
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        let out = slice(input, starts, ends, steps);
+    fn grad(Args { input, starts, ends, steps }: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = slice(input, &starts, &ends, &steps);
         let steps: Vec<usize> = (0..steps.len()).map(|i| within(steps[i], starts[i], ends[i])).collect();
-        let starts = starts.to_vec();
         (out, move |d_out: Tensor| {
             let extents = input.shape();
             if d_out.shape() == extents {

@@ -24,14 +24,16 @@ pub use crate::testing::rules::TestRules;
 use crate::tracer::Tensor;
 pub use crate::tracer::rules::TracingRules;
 
+mod args;
 mod arguments;
 mod checks;
 mod macros;
 mod results;
 mod rules;
 
+pub use args::{Form, Seen, fields};
 pub use arguments::*;
-pub use checks::{cotangents, runs_on, takes_all, writes_all};
+pub use checks::{cotangents, in_one_form, runs_on, takes_all, writes_all};
 pub use fulgurite_kernels::DType;
 pub use results::{Operands, outputs, result};
 

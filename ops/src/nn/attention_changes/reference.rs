@@ -32,7 +32,7 @@ impl<'a> Marks<'a> {
 pub fn kept(
     query: &ArrayD<f64>,
     key: &ArrayD<f64>,
-    generator: Option<&ReferenceTensor>,
+    generator: Option<&ArrayD<i64>>,
     dropout_p: f64,
 ) -> Result<Option<ArrayD<f64>>> {
     let Some(generator) = generator.filter(|_| dropout_p > 0.0) else { return Ok(None) };

@@ -3,18 +3,34 @@
 
 use crate::operator::ParamDef;
 
-/// Fails the build if `rule` does not take every one of `params`.
+/// Fails the build if `rule` does not take every one of `params`. One that it does not use is written between the texts
+/// of `unused`.
 #[track_caller]
-pub const fn takes_all(rule: &str, params: &[ParamDef], taken: &[&str]) {
+pub const fn takes_all(rule: &str, params: &[ParamDef], taken: &[&str], unused: [&str; 2]) {
     let mut i = 0;
     while i < params.len() {
         let name = params[i].name;
         if !contains(taken, name) {
             let mut text = Text { bytes: [0; 512], len: 0 };
             text = text.with("`").with(rule).with("` leaves out `").with(name);
-            text = text.with("`: it takes every argument, so that none falls back to a default unseen; write `_");
-            text = text.with(name).with(": ...` if it does not use it");
+            text = text.with("`: it takes every argument, so that none falls back to a default unseen; write `");
+            text = text.with(unused[0]).with(name).with(unused[1]).with("` if it does not use it");
             panic!("{}", text.as_str());
+        }
+        i += 1;
+    }
+}
+
+/// Fails the build if an argument is taken by its `name` as well as in the struct of all of them.
+#[track_caller]
+pub const fn in_one_form(rule: &str, params: &[ParamDef], name: &str) {
+    let mut i = 0;
+    while i < params.len() {
+        if equal(params[i].name, name) {
+            let text = Text { bytes: [0; 512], len: 0 };
+            let text =
+                text.with("`").with(rule).with("` takes `").with(name).with("` in `Args` already: read that field, ");
+            panic!("{}", text.with("or take every argument by name").as_str());
         }
         i += 1;
     }

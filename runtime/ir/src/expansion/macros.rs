@@ -9,6 +9,7 @@ macro_rules! __operator {
         required $required:tt
         defaulted $defaulted:tt
         results $names:tt
+        $(seen as $form:ident;)?
         $(gradients $gradients:tt)?
         codes { $($code:ident)* }
         $ident:ident $name:literal $guard:literal, $docs:expr;
@@ -31,6 +32,10 @@ macro_rules! __operator {
 
         $crate::__arguments! { required $required defaulted $defaulted results $names }
         $crate::__functions! { $ident -> $results, $docs; required $required }
+        $(
+            $crate::__args! { $form; required $required defaulted $defaulted }
+            $crate::__call_args! { $form -> $results }
+        )?
         $($crate::__method! { $ident $method -> $results, $docs; required $required })?
         $($crate::__gradients! $gradients)?
         $crate::__codes! { $($code)* }
@@ -143,6 +148,80 @@ macro_rules! __arguments {
                 PARAMS,
                 [$($crate::__write!($rkind $crate::__given!($rkind $rname $($(, $rvalue)?)?))),*],
             ))
+        }
+    };
+}
+
+/// All arguments as one struct, for rules that take them as a whole and for calls. `$form` is how a rule sees tensors.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __args {
+    (
+        $form:ident;
+        required {
+            $($rindex:literal $rkind:ident $(($rclass:ident))? $rname:ident: $rgiven:ty
+                $(as $rtype:ty $(=> $rvalue:expr)?)?;)*
+        }
+        defaulted {
+            $($dindex:literal $dkind:ident $(($dclass:ident))? $dname:ident: $dgiven:ty
+                $(as $dtype:ty $(=> $dvalue:expr)?)?, $text:expr, $default:expr;)*
+        }
+    ) => {
+        /// All arguments by name, for a rule that takes them as a whole.
+        #[allow(dead_code)]
+        pub struct Args<$form: $crate::expansion::Form> {
+            $(
+                #[doc = concat!("`", stringify!($rname), "`")]
+                pub $rname: $crate::expansion::fields::$rkind::Field<
+                    $(<$form as $crate::expansion::Form>::$rclass)? $($rtype)?
+                >,
+            )*
+            $(
+                #[doc = concat!("`", stringify!($dname), "`, which is `", $text, "` where it is left out.")]
+                pub $dname: $crate::expansion::fields::$dkind::Field<
+                    $(<$form as $crate::expansion::Form>::$dclass)? $($dtype)?
+                >,
+            )*
+        }
+
+        impl<$form: $crate::expansion::Form> Args<$form> {
+            #[doc(hidden)]
+            pub fn of<'a>(arguments: &'a [$crate::argument::Arg<<$form as $crate::expansion::Seen<'a>>::Value>]) -> Self
+            where
+                $form: $crate::expansion::Seen<'a>,
+            {
+                Args {
+                    $($rname: $crate::expansion::fields::$rkind::seen(arguments, $rindex),)*
+                    $($dname: $crate::expansion::fields::$dkind::seen(arguments, $dindex),)*
+                }
+            }
+        }
+
+        impl $crate::rules::OperatorArguments<$crate::Tensor> for &Args<$crate::Tensor> {
+            // Compiled where it is used: few operators are called so.
+            #[inline]
+            fn into_arguments(self) -> ::std::vec::Vec<$crate::argument::Arg<$crate::Tensor>> {
+                ::std::vec![
+                    $($crate::__write!($rkind self.$rname.clone()),)*
+                    $($crate::__write!($dkind self.$dname.clone()),)*
+                ]
+            }
+        }
+    };
+}
+
+/// The call of an operator with `Args`, if it has any.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __call_args {
+    ($form:ident -> $results:ty) => {
+        impl Args<$crate::Tensor> {
+            /// Calls the operator.
+            #[inline]
+            #[track_caller]
+            pub fn call(&self) -> $results {
+                $crate::expansion::call(&OPERATOR, $crate::rules::OperatorArguments::into_arguments(self))
+            }
         }
     };
 }
