@@ -16,6 +16,7 @@ mod external;
 pub mod failure;
 pub mod fuel;
 pub mod host_kernel;
+pub mod mesh;
 pub mod meta;
 pub mod operator;
 pub mod precision;

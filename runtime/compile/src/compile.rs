@@ -26,7 +26,7 @@ use crate::executor::{ExecutorDef, default_executors, executors_named};
 use crate::fuel::Fuel;
 use crate::meta::{Device, Target};
 use crate::registered;
-use crate::trace::verify::{honoured, one_device, ordered};
+use crate::trace::verify::{honoured, on_the_mesh, ordered};
 use crate::trace::{BoundSymbol, Callee, Trace};
 use crate::transforms::autodiff::GradientRule;
 use crate::transforms::{
@@ -333,7 +333,7 @@ impl Stages {
     fn begin(&mut self, trace: Trace, options: &Options) -> Result<bool, Box<Ending>> {
         let name = trace.history.last().cloned().unwrap_or_else(|| "acquire".into());
         // Said of the author's call, and before the verifier speaks of a line.
-        let elsewhere = one_device(&trace).err().map(|elsewhere| elsewhere.error());
+        let elsewhere = on_the_mesh(&trace).err().map(|elsewhere| elsewhere.error());
         let stale = current::check(options.executors.as_deref(), options.rewrites.as_deref()).err();
         if let Some(error) = stale.or(elsewhere).or_else(|| honoured(&trace).err()) {
             return Err(Box::new(Ending { stage: name, line: None, error }));

@@ -52,7 +52,7 @@ pub fn verify_marked(trace: &Trace) -> (Result<()>, Option<&BoundSymbol>) {
     (checked, verifier.wrong.get())
 }
 
-pub use devices::one_device;
+pub use devices::on_the_mesh;
 pub use effects::{honoured, ordered};
 
 impl<'a> Verifier<'a> {
