@@ -10,6 +10,7 @@ pub mod array;
 pub mod backends;
 pub mod device;
 pub mod dlpack;
+pub mod dyn_tree;
 pub mod elementwise;
 pub mod error;
 mod external;
