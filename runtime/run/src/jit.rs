@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::meta::{Device, LARGEST_TENSOR, Target, TensorMeta};
 use crate::program::{Profile, Program};
 use crate::registered;
-use crate::trace::{Input, InputRole, Output, Trace};
+use crate::trace::{Input, InputRole, Output, StageName, Trace};
 use crate::tracer::{Tensor, trace_block};
 use crate::transforms::donate::{Donation, donations};
 use crate::tree::Tree;
@@ -106,7 +106,7 @@ fn trace_parameters<A, O: Tree<Leaf = Tensor>>(
     let trace = Trace {
         name: name.to_owned(),
         target,
-        history: vec!["acquire".into()],
+        history: vec![StageName::Acquire.name().into()],
         inputs: parameters.iter().map(|_| Input { role: InputRole::Input, donated: false, strides: None }).collect(),
         outputs,
         arena: None,

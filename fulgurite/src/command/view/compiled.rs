@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fulgurite::compile::{Options, Reached, Stage, compile, stages_reached};
+use fulgurite::compile::{Options, Reached, Stage, StageName, compile, stages_reached};
 use fulgurite::device::Source;
 use fulgurite::models::traces::loss_programs;
 use fulgurite::program::Program as Compiled;
@@ -69,7 +69,7 @@ fn kernels(program: &Compiled, sources: &[Arc<Source>]) -> Vec<(String, Vec<usiz
 
 /// The lines once they are claimed.
 fn claimed(stages: &[Stage]) -> Option<&Trace> {
-    stages.iter().find(|stage| stage.name == "claim").map(|stage| &stage.trace)
+    stages.iter().find(|stage| stage.is(StageName::Claim)).map(|stage| &stage.trace)
 }
 
 /// What changes if each executor, but the first, is asked first.

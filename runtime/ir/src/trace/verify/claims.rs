@@ -8,7 +8,7 @@ use fulgurite_kernels::view::is_contiguous;
 
 use super::super::joins::{can_join, is_free, parts, takes_any_strides, writers, writes};
 use super::super::layouts::{Layout, layouts};
-use super::super::{Block, BoundSymbol, Callee, ValueId};
+use super::super::{Block, BoundSymbol, Callee, StageName, ValueId};
 use super::verifier::{Check, Verifier, name};
 use crate::error::Result;
 use crate::executor::{ExecutorDef, JOIN, VIEW, find_executor, find_implementation};
@@ -64,7 +64,7 @@ impl<'t> Verifier<'t> {
     /// A trace with a memory plan is compiled no further: each of its lines has an executor, and each value a place.
     pub(super) fn planned(&self) -> Result<()> {
         let block = &self.trace.block;
-        if !self.trace.history.iter().any(|past| past == "plan_memory") {
+        if !self.trace.has_been_through(StageName::PlanMemory) {
             return Ok(());
         }
         for symbol in block.symbols.iter().filter(|symbol| symbol.callee != Callee::Delete) {
@@ -75,7 +75,7 @@ impl<'t> Verifier<'t> {
                 Some(id) => format!("{} has no place in memory", name(block, *id)),
                 None => continue,
             };
-            let message = format!("was made by 'plan_memory', but {missing}");
+            let message = format!("was made by '{}', but {missing}", StageName::PlanMemory);
             return Err(self.broken_by(block, symbol, message));
         }
         Ok(())
