@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::meta::Device;
 use crate::trace::Trace;
 use crate::trace::verify::{honoured, on_the_mesh};
 use crate::transforms::plan::{MemoryUse, memory_use};
@@ -70,7 +71,7 @@ impl Program {
         let trace = Arc::new(trace);
         let placement = placement::Placement::new(&trace)?;
         let mut memory = memory_use(&trace);
-        let ready = if trace.target.kind() == "cpu" {
+        let ready = if Device::is_host(trace.target.kind()) {
             // A plan that is too large is refused before anything is prepared.
             within(&memory, limit)?;
             Ready::Host(Box::new(host::HostProgram::new(trace.clone(), placement)?))
