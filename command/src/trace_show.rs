@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use fulgurite::compile::{Ending, Options, Reached, STAGES, compile, explain, loss_programs, stages_reached};
+use fulgurite::compile::{
+    Ending, Options, Reached, STAGES, StageName, compile, explain, loss_programs, stages_reached,
+};
 use fulgurite::trace::Trace;
 use fulgurite::trace::print::{PrintOptions, print};
-use fulgurite::transforms::{autocast, batch, pad, recompute, schedule};
 
 use super::outcome::{Failed, Outcome};
 use super::output::say;
@@ -113,17 +114,17 @@ pub fn run(arguments: &Arguments) -> Outcome {
                 Some(_) => made.take(1).chain(STAGES).collect(),
             };
             // Stages that are not always made.
-            let hint = match wanted {
-                autocast::NAME => "; --autocast bf16 makes it",
-                recompute::NAME => {
+            let hint = match StageName::of(wanted) {
+                Some(StageName::Autocast) => "; --autocast bf16 makes it",
+                Some(StageName::Recompute) => {
                     "; it is made where something large and cheap is computed again, and not with --no-recompute"
                 }
-                batch::NAME => {
+                Some(StageName::Batch) => {
                     "; it is made where four or more small products or sums of a program for a device are alike, and \
                      not with checkpoints or --no-batching"
                 }
-                pad::NAME => "; it is made where a kernel asks for larger operands, and not with --no-pad",
-                schedule::NAME => "; it is made where a line runs on another stream than most",
+                Some(StageName::Pad) => "; it is made where a kernel asks for larger operands, and not with --no-pad",
+                Some(StageName::Schedule) => "; it is made where a line runs on another stream than most",
                 _ => "",
             };
             Err(Failed(format!("no stage is called '{wanted}', there are: {}, all, sources{hint}", known.join(", "))))

@@ -12,7 +12,7 @@ use clap::Args;
 use fulgurite::choices::{
     Call, Choices, Confirmed, Entry, Kept, Machine, Purpose, Records, VERSION, confirm, print, with_winner_of,
 };
-use fulgurite::compile::{Options, loss_programs, stages};
+use fulgurite::compile::{Options, StageName, loss_programs, stages};
 use fulgurite::trace::Trace;
 use fulgurite::{Device, Target};
 
@@ -240,7 +240,9 @@ impl Tuned {
     fn read(&self, path: &Path) -> Result<Trace, Failed> {
         let trace = trace_files::read_verified(path)?;
         target::check(&trace.target).map_err(|message| Failed::file(path, message))?;
-        if let Some(past) = trace.history.iter().find(|past| ["claim", "split"].contains(&past.as_str())) {
+        if let Some(past) =
+            [StageName::Split, StageName::Claim].into_iter().find(|stage| trace.has_been_through(*stage))
+        {
             return Err(Failed::file(path, format!("is past the stage '{past}', expected a trace before it")));
         }
         if trace.target != self.target {
@@ -281,7 +283,7 @@ impl Tuned {
             return Ok(entries.to_vec());
         };
         // The sources of the gradients of a joint trace were decided when it was made.
-        let joint = trace.history.iter().any(|past| past == "vjp");
+        let joint = trace.has_been_through(StageName::Vjp);
         let fixed = |entry: &&Arc<Entry>| joint && entry.call.purpose == Purpose::Differentiated;
         let (fixed, open): (Vec<_>, Vec<_>) = entries.iter().partition(fixed);
         let open: Vec<Arc<Entry>> = open.into_iter().cloned().collect();

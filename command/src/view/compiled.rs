@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fulgurite::compile::{Options, Reached, Stage, compile, loss_programs, stages_reached};
+use fulgurite::compile::{Options, Reached, Stage, StageName, compile, loss_programs, stages_reached};
 use fulgurite::device::Source;
 use fulgurite::program::Program as Compiled;
 use fulgurite::trace::Trace;
@@ -68,7 +68,7 @@ fn kernels(program: &Compiled, sources: &[Arc<Source>]) -> Vec<(String, Vec<usiz
 
 /// The lines once they are claimed.
 fn claimed(stages: &[Stage]) -> Option<&Trace> {
-    stages.iter().find(|stage| stage.name == "claim").map(|stage| &stage.trace)
+    stages.iter().find(|stage| stage.is(StageName::Claim)).map(|stage| &stage.trace)
 }
 
 /// What changes if each executor, but the first, is asked first.

@@ -8,6 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use fulgurite_kernels::DType;
 use smallvec::SmallVec;
 
+use crate::mesh::Mesh;
+
 /// Extents, small ones without an allocation.
 pub type Dims = SmallVec<[usize; 5]>;
 
@@ -25,8 +27,8 @@ impl Device {
     /// A device of some kind, e.g. `Device::new("cuda", 1)`.
     pub fn new(kind: &str, index: u32) -> Device {
         static KINDS: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
-        if kind == "cpu" {
-            return Device { kind: "cpu", index };
+        if Device::is_host(kind) {
+            return Device { index, ..Device::CPU };
         }
         let mut kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
         let kind = kinds.iter().copied().find(|known| *known == kind).unwrap_or_else(|| {
@@ -54,7 +56,13 @@ impl Device {
 
     /// Whether this is the host.
     pub fn is_cpu(&self) -> bool {
-        self.kind == "cpu"
+        Device::is_host(self.kind)
+    }
+
+    /// Whether a kind of device is the host, where kernels are functions that are called. On every other kind they are
+    /// planned work.
+    pub fn is_host(kind: &str) -> bool {
+        kind == Device::CPU.kind
     }
 }
 
@@ -77,7 +85,7 @@ impl FromStr for Device {
         let named = !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         match index.parse() {
             // It would be the host, and not equal to it.
-            Ok(index) if kind == "cpu" && index > 0 => {
+            Ok(index) if Device::is_host(kind) && index > 0 => {
                 Err(format!("'{text}' is not a device: there is one host, 'cpu'"))
             }
             Ok(index) if named => Ok(Device::new(kind, index)),
@@ -86,22 +94,24 @@ impl FromStr for Device {
     }
 }
 
-/// What a program is compiled for: a kind of device and, where it matters, its architecture (`cpu`, `cuda:sm_90a`).
+/// What a program is compiled for: a kind of device and, where it matters, its architecture (`cpu`, `cuda:sm_90a`), and
+/// the mesh of such devices that runs it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
     kind: String,
     architecture: Option<String>,
+    mesh: Mesh,
 }
 
 impl Target {
     /// The host.
     pub fn cpu() -> Target {
-        Target { kind: "cpu".into(), architecture: None }
+        Target::new(Device::CPU.kind, None)
     }
 
-    /// Programs for a kind of device and, where it matters, an architecture.
+    /// Programs for one device of a kind and, where it matters, an architecture.
     pub fn new(kind: &str, architecture: Option<String>) -> Target {
-        Target { kind: kind.into(), architecture }
+        Target { kind: kind.into(), architecture, mesh: Mesh::one() }
     }
 
     /// The kind of device: `cpu`, `cuda`, ...
@@ -114,7 +124,12 @@ impl Target {
         self.architecture.as_deref()
     }
 
-    /// The device that values of a program for this target live on.
+    /// The devices that run a program for this target. Today the mesh of every target is one device.
+    pub fn mesh(&self) -> &Mesh {
+        &self.mesh
+    }
+
+    /// The first device of its kind, on which the values of a program for this target are unless they say otherwise.
     pub fn device(&self) -> Device {
         Device::new(&self.kind, 0)
     }
@@ -140,7 +155,7 @@ impl FromStr for Target {
         if !word(kind) || !architecture.is_none_or(word) {
             return Err(format!("'{text}' is not a target, expected 'cpu' or 'cuda:sm_90a'"));
         }
-        Ok(Target { kind: kind.into(), architecture: architecture.map(Into::into) })
+        Ok(Target::new(kind, architecture.map(Into::into)))
     }
 }
 

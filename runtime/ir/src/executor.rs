@@ -11,7 +11,7 @@ use crate::fuel::Fuel;
 use crate::gradient::GradRule;
 pub use crate::host_kernel::HostKernel;
 use crate::kernel::KernelRules;
-use crate::meta::{Target, TensorMeta};
+use crate::meta::{Device, Target, TensorMeta};
 use crate::operator::{OperatorDef, did_you_mean};
 use crate::precision::Precision;
 use crate::registered;
@@ -90,7 +90,7 @@ pub struct ExecutorDef {
 impl ExecutorDef {
     /// Whether it runs on devices of this kind.
     pub fn runs_on(&self, device: &str) -> bool {
-        self.device == device || (self.device == "any" && device != "cpu")
+        self.device == device || (self.device == "any" && !Device::is_host(device))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::device::PlanRule;
 pub use crate::host_kernel::HostRule;
+use crate::meta::Device;
 use crate::operator::RuleSet;
 
 /// The kernels of an operator, and what they may be given.
@@ -36,7 +37,7 @@ impl KernelRules {
 
     /// Whether there is a kernel for this kind of device.
     pub fn runs_on(&self, device: &str) -> bool {
-        if device == "cpu" { self.cpu.is_some() } else { self.plan.is_some() }
+        if Device::is_host(device) { self.cpu.is_some() } else { self.plan.is_some() }
     }
 }
 

@@ -1,6 +1,5 @@
 //! Functions that are traced and compiled when they are first called, and again when their arguments change form.
 
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::meta::{Device, LARGEST_TENSOR, Target, TensorMeta};
 use crate::program::{Profile, Program};
 use crate::registered;
-use crate::trace::{Input, InputRole, Output, Trace};
+use crate::trace::{Input, InputRole, Output, StageName, Trace};
 use crate::tracer::{Tensor, trace_block};
 use crate::transforms::donate::{Donation, donations};
 use crate::tree::Tree;
@@ -107,7 +106,7 @@ fn trace_parameters<A, O: Tree<Leaf = Tensor>>(
     let trace = Trace {
         name: name.to_owned(),
         target,
-        history: vec!["acquire".into()],
+        history: vec![StageName::Acquire.name().into()],
         inputs: parameters.iter().map(|_| Input { role: InputRole::Input, donated: false, strides: None }).collect(),
         outputs,
         arena: None,
@@ -159,25 +158,12 @@ fn results<O: Tree<Leaf = Tensor> + Clone>(structure: &O, outputs: Vec<Array>) -
     structure.clone().map(&mut |_| outputs.next().unwrap_or_else(|| unreachable!("one output for each leaf")))
 }
 
-/// The forms of the arrays that a key was made of: what has one of them has its meta and strides. A key is the same
-/// with others.
-struct Forms(Vec<Arc<Form>>);
-
-impl PartialEq for Forms {
-    fn eq(&self, _: &Forms) -> bool {
-        true
-    }
-}
-
-impl Eq for Forms {}
-
-impl Hash for Forms {
-    fn hash<H: Hasher>(&self, _: &mut H) {}
-}
+/// The forms of the arrays of a call. Calls with the same key have arrays of other forms; an array that has the form of
+/// the last call's is known to have its meta and strides, without a comparison.
+type Forms = Vec<Arc<Form>>;
 
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
-    forms: Forms,
     /// Strides where they are not those of a contiguous array.
     leaves: Vec<(TensorMeta, Option<Strides>)>,
     attributes: Vec<Attribute>,
@@ -198,7 +184,7 @@ pub struct Jit<I: Tree<Leaf = Array>, O, F> {
     options: Options,
     names: Names,
     donated: Vec<String>,
-    cache: Cache<Key, Compiled<O>>,
+    cache: Cache<Key, Forms, Compiled<O>>,
     compiles: AtomicUsize,
     arguments: std::marker::PhantomData<fn(I)>,
 }
@@ -321,7 +307,7 @@ where
     /// The arguments' arrays, and what `cache` has for them or `compile` makes.
     fn found_in<V>(
         &self,
-        cache: &Cache<Key, V>,
+        cache: &Cache<Key, Forms, V>,
         arguments: I,
         compile: impl FnOnce(&Key, I::With<Tensor>) -> Result<V>,
     ) -> Result<(Arc<V>, Vec<Array>)> {
@@ -332,13 +318,14 @@ where
             inputs.push(array);
             Tensor::PLACEHOLDER
         });
-        if let Some(compiled) = cache.last(|key| self.matches(key, &inputs, &attributes)) {
+        if let Some(compiled) = cache.last(|key, forms| self.matches((key, forms), &inputs, &attributes)) {
             return Ok((compiled, inputs));
         }
         // From the key to the end of the compilation nothing is registered or withdrawn for this thread.
         let _pinned = registered::pin();
         let key = Arc::new(self.key(&inputs, attributes));
-        let compiled = match cache.find(&key) {
+        let forms = inputs.iter().map(|array| array.form().clone()).collect();
+        let compiled = match cache.find(&key, forms) {
             Found::Ready(compiled) => compiled,
             Found::Missing(place) => {
                 let compiled = compile(&key, tree)?;
@@ -372,7 +359,6 @@ where
             (array.meta().with_device(self.device(array)), strides)
         };
         Key {
-            forms: Forms(inputs.iter().map(|array| array.form().clone()).collect()),
             leaves: inputs.iter().map(leaf).collect(),
             attributes,
             autocast: self.options.autocast,
@@ -380,16 +366,16 @@ where
         }
     }
 
-    /// Whether `key` is that of these arguments.
-    fn matches(&self, key: &Key, inputs: &[Array], attributes: &[Attribute]) -> bool {
-        self.matches_behind(key, (0, 0), inputs, attributes)
+    /// Whether the key of a call is that of these arguments.
+    fn matches(&self, call: (&Key, &Forms), inputs: &[Array], attributes: &[Attribute]) -> bool {
+        self.matches_behind(call, (0, 0), inputs, attributes)
     }
 
-    /// Whether `key` is that of arguments of which the first ones, with so many leaves and attributes, are as in the
+    /// Whether the key of a call is that of arguments of which the first ones, with so many leaves and attributes, are as in the
     /// key, and the others are these.
     fn matches_behind(
         &self,
-        key: &Key,
+        (key, forms): (&Key, &Forms),
         (leaves, before): (usize, usize),
         inputs: &[Array],
         attributes: &[Attribute],
@@ -398,13 +384,13 @@ where
             && key.attributes.get(before..) == Some(attributes)
             && key.autocast == self.options.autocast
             && key.registrations == registered::epoch()
-            && self.have_forms(key, leaves, inputs)
+            && self.have_forms((key, forms), leaves, inputs)
     }
 
-    /// Whether these arrays have the forms of the key's leaves from number `first` on.
-    fn have_forms(&self, key: &Key, first: usize, inputs: &[Array]) -> bool {
+    /// Whether these arrays have the metas and strides of the key's leaves from number `first` on.
+    fn have_forms(&self, (key, forms): (&Key, &Forms), first: usize, inputs: &[Array]) -> bool {
         // Those before the first are not walked over.
-        let (leaves, forms) = (key.leaves.iter().skip(first), key.forms.0.iter().skip(first));
+        let (leaves, forms) = (key.leaves.iter().skip(first), forms.iter().skip(first));
         leaves.zip(forms).zip(inputs).all(|(((meta, strides), form), array)| {
             // What a donated argument is updated to comes back in the form that it had.
             if Arc::ptr_eq(form, array.form()) {

@@ -2,26 +2,23 @@
 
 use std::sync::Arc;
 
-use fulgurite_kernels::DType;
-
 use super::directives::{Directive, Template};
 use super::golden::Golden;
-use super::subject::{REFERENCE, accepted_samples};
+use super::subject::accepted_samples;
 use super::templates;
 use super::test::{GeneratedTest, PROGRAMS, Settings};
-use crate::executor::{ExecutorDef, executors, find_executor, find_implementation, rewrites};
-use crate::operator::{OperatorKind, RuleSet};
+use crate::executor::{executors, find_executor, find_implementation, rewrites};
+use crate::operator::RuleSet;
 use crate::precision::Precision;
 use crate::rules::TestRules;
-use crate::samples::ErrorSamples;
-use crate::tracer::rules::TracingRules;
-use crate::transforms::autodiff::rules::GradientRules;
 use body::{operator_test, program_test, programs_test, rewrite_test};
-use choice::{DTYPES, dtypes_of, floating_input, may_claim, runners, tested_with, wanted, wanted_under_autocast};
+use choice::{DTYPES, runners};
 use fulgurite_ir::registry::{find_operator, operators};
+use places::Tested;
 
 mod body;
 mod choice;
+mod places;
 
 pub(crate) use body::guarded;
 pub use choice::{absent_devices, sampled_dtypes};
@@ -89,106 +86,11 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
         if !filter.operators.is_empty() && !filter.operators.iter().any(|name| name == def.name) {
             continue;
         }
-        let dtypes = dtypes_of(def);
-        let first = dtypes.first().map(|(dtype, _)| *dtype);
+        let tested = Tested::new(def, &runners, &golden, filter.device.is_some());
         for template in Template::ALL {
-            let mut add = |executor: Option<&'static ExecutorDef>, dtype: Option<DType>| {
+            for (executor, dtype) in tested.places(template) {
                 if filter.takes(def.name, template, executor.map(|executor| executor.name)) {
                     tests.push(operator_test(def, template, executor, dtype, &settings, &golden));
-                }
-            };
-            match template {
-                Template::Samples => add(None, None),
-                Template::Sources => {
-                    for executor in
-                        executors().into_iter().filter(|executor| templates::sources::applies(def, executor))
-                    {
-                        add(Some(executor), None);
-                    }
-                }
-                Template::Errors => {
-                    if first.is_some() || TestRules::of(def).errors.is_some() {
-                        add(None, None);
-                    }
-                    // What is wrong with data is found where the operator runs.
-                    for runner in runners.iter().filter(|_| filter.device.is_some()) {
-                        if let Some((dtype, metas)) = dtypes.first()
-                            && tested_with(def, runner, metas)
-                            && !ErrorSamples::of_data(def, *dtype).is_empty()
-                        {
-                            add(Some(runner.first), None);
-                        }
-                    }
-                }
-                Template::Snapshot => {
-                    if first.is_some() {
-                        add(None, None);
-                    }
-                }
-                Template::Golden => {
-                    for runner in &runners {
-                        for (dtype, metas) in &dtypes {
-                            let wanted = filter.device.is_none() || Some(*dtype) == first;
-                            if wanted && tested_with(def, runner, metas) && !golden.cases(def.name, *dtype).is_empty() {
-                                add(Some(runner.first), Some(*dtype));
-                            }
-                        }
-                    }
-                }
-                Template::Decomposition => {
-                    for (dtype, _) in &dtypes {
-                        if TracingRules::of(def).decomposition.is_some() {
-                            add(None, Some(*dtype));
-                        }
-                    }
-                }
-                Template::Types => {
-                    // One in which operators compute, and one that is promoted to it.
-                    for (dtype, _) in &dtypes {
-                        if Some(*dtype) == first || *dtype == DType::BF16 {
-                            add(None, Some(*dtype));
-                        }
-                    }
-                }
-                Template::Autocast => {
-                    // Kernel symbols are chosen after autocast.
-                    let called = !matches!(def.kind, OperatorKind::Symbol(_));
-                    let plain = find_executor(REFERENCE).ok().filter(|_| called);
-                    for (dtype, _) in &dtypes {
-                        if let (Some(plain), true) = (plain, wanted_under_autocast(*dtype)) {
-                            add(Some(plain), Some(*dtype));
-                        }
-                    }
-                }
-                Template::SecondGradient => {
-                    let f64s = dtypes.iter().find(|(dtype, _)| *dtype == DType::F64);
-                    if GradientRules::of(def).no_grad.is_none() && f64s.is_some_and(|(_, metas)| floating_input(metas))
-                    {
-                        add(None, Some(DType::F64));
-                    }
-                }
-                Template::Rewrite | Template::Programs => {}
-                _ => {
-                    for runner in &runners {
-                        let executor = runner.first;
-                        for (dtype, metas) in &dtypes {
-                            let gradients = matches!(template, Template::Gradient | Template::CotangentLinearity);
-                            let identity = template == Template::Consistency
-                                && executor.name == REFERENCE
-                                && TracingRules::of(def).decomposition.is_none();
-                            let claims = template != Template::Checker || may_claim(def, executor, metas);
-                            if first.is_some_and(|first| wanted(template, *dtype, first, filter.device.is_some()))
-                                && tested_with(def, runner, metas)
-                                && claims
-                                && !identity
-                                && !(matches!(template, Template::Checker | Template::Bits)
-                                    && executor.name == REFERENCE)
-                                && !(gradients && (GradientRules::of(def).no_grad.is_some() || !floating_input(metas)))
-                            {
-                                add(Some(executor), Some(*dtype));
-                            }
-                        }
-                    }
                 }
             }
         }

@@ -28,7 +28,7 @@ use crate::meta::{Device, Target, TensorMeta};
 use crate::operator::OperatorDef;
 use crate::program::Program;
 use crate::reference::ReferenceTensor;
-use crate::trace::{Block, Input, InputRole, Output, Trace};
+use crate::trace::{Block, Input, InputRole, Output, StageName, Trace};
 use crate::tracer::{self, trace_rule};
 use crate::transforms;
 use crate::transforms::decompose::decompose;
@@ -218,7 +218,7 @@ pub(crate) fn trace_of(name: &str, block: Block) -> Trace {
     Trace {
         name: name.to_owned(),
         target: Target::cpu(),
-        history: vec!["acquire".into()],
+        history: vec![StageName::Acquire.name().into()],
         inputs: vec![Input { role: InputRole::Input, donated: false, strides: None }; block.parameters.len()],
         outputs,
         arena: None,

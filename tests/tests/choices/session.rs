@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use fulgurite_ops::prelude::*;
 use fulgurite_runtime::choices::{Choices, Found, Question, Records, Told, Wanted};
-use fulgurite_runtime::compile::{Choose, Options, compile, explain, split_stages, stages};
+use fulgurite_runtime::compile::{
+    Choose, Options, Place, Stage, UserTransform, compile, explain, split_stages, stages,
+};
 use fulgurite_runtime::jit::{Names, trace};
 use fulgurite_runtime::trace::Trace;
 use fulgurite_runtime::{Array, DType, Device, Target, TensorMeta, jit};
@@ -73,6 +75,54 @@ fn who_keeps_records_is_told_what_was_found_where_programs_are_compiled_to_be_ru
     let all = told();
     let said = "no choice of choices::doubled(input: f32[20, 100]), forward and backward: nothing is known";
     assert!(all.len() == 1 && all[0].iter().any(|told| told == said), "{all:?}");
+}
+
+/// Says of each call that it is to be measured, and remembers that it was.
+#[derive(Debug, Default)]
+struct Measures(Mutex<Vec<String>>);
+
+impl Choices for Measures {
+    fn find(&self, question: &Question<'_>) -> Found {
+        match self.0.lock().unwrap().contains(&question.call().to_string()) {
+            true => Found::Ignored("it was measured".into()),
+            false => Found::Unmeasured,
+        }
+    }
+
+    fn measure(&self, wanted: &[Wanted], _: Option<u64>) {
+        self.0.lock().unwrap().extend(wanted.iter().map(|one| one.call.to_string()));
+    }
+}
+
+/// Calls that were measured are chosen again; what a compilation did before the first of them is not done again.
+#[test]
+fn a_compilation_goes_on_from_the_first_call_that_was_measured() {
+    let (runs, late) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
+    let counting = |count: &Arc<Mutex<usize>>| {
+        let count = count.clone();
+        move |trace: &Trace| {
+            *count.lock().unwrap() += 1;
+            Ok(trace.clone())
+        }
+    };
+    let measures = Arc::new(Measures::default());
+    let options = Options {
+        executors: Some(list(&["listed", "cpu"])),
+        choices: Some(measures.clone()),
+        transforms: vec![
+            UserTransform::new("early", counting(&runs)),
+            UserTransform::new("late", counting(&late)).at(Place::BeforeClaim),
+        ],
+        ..Options::default()
+    };
+    let made = stages(program(300), &options).unwrap();
+    assert_eq!((*runs.lock().unwrap(), *late.lock().unwrap()), (1, 1));
+    assert!(!measures.0.lock().unwrap().is_empty());
+    let said = explain(&made);
+    assert!(said.contains("it was measured"), "{said}");
+    let plain = stages(program(300), &Options { choices: None, ..options }).unwrap();
+    let texts = |stages: &[Stage]| stages.iter().map(|stage| stage.trace.to_string()).collect::<Vec<_>>();
+    assert_eq!(texts(&made), texts(&plain));
 }
 
 fn explained(trace: Trace, choices: &Arc<Asked>) -> String {

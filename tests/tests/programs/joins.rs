@@ -8,8 +8,10 @@ use fulgurite_ops::prims;
 use fulgurite_runtime::compile::{Options, Stage, compile};
 use fulgurite_runtime::executor::JOIN;
 use fulgurite_runtime::jit::{Names, trace};
+use fulgurite_runtime::trace::verify::verify_layouts;
 use fulgurite_runtime::trace::{BoundSymbol, Storage, Trace, parse};
 use fulgurite_runtime::tracer::value_and_grad_aux;
+use fulgurite_runtime::transforms::layout::{Layout, layouts};
 use fulgurite_runtime::transforms::plan::memory_use;
 use fulgurite_runtime::transforms::retarget::retarget;
 use fulgurite_runtime::{Array, DType, Device, Target, Tensor, TensorMeta};
@@ -379,6 +381,38 @@ fn what_others_read_is_copied() {
             assert_eq!(values(&trace, &options, shapes), values(&trace, &plain, shapes), "{name}");
         }
     }
+}
+
+/// Programs run with the layouts that the planner makes. The verifier compares them with the lines: it finds each that
+/// is changed.
+#[test]
+fn layouts_that_the_lines_do_not_say_are_refused() {
+    let mut changed = 0;
+    for (name, shapes, f) in JOINING {
+        for target in ["cpu", "cuda:sm_90a"] {
+            let trace = retarget(&acquired(shapes, f), &target.parse().unwrap());
+            let planned = last(&trace, &Options { fuse: false, ..options() });
+            let layouts = layouts(&planned);
+            verify_layouts(&planned, &layouts).unwrap();
+            for (at, value) in planned.block.values.iter().enumerate() {
+                let mut refuses = |what: &str, change: &dyn Fn(&mut Layout)| {
+                    let mut wrong = layouts.clone();
+                    change(&mut wrong[at]);
+                    let verified = verify_layouts(&planned, &wrong);
+                    assert!(verified.is_err(), "{name} for {target}: another {what} of '{}'\n{planned}", value.name);
+                    changed += 1;
+                };
+                refuses("offset", &|layout| layout.offset += 1);
+                refuses("offset", &|layout| layout.offset -= 1);
+                refuses("root", &|layout| layout.root = planned.block.parameters[usize::from(at == 0)]);
+                for axis in (0..value.meta.rank()).filter(|axis| value.meta.shape()[*axis] > 1) {
+                    refuses("stride", &|layout| layout.strides[axis] += 1);
+                    refuses("stride", &|layout| layout.strides[axis] = 0);
+                }
+            }
+        }
+    }
+    assert!(changed > 500, "only {changed}");
 }
 
 /// A plan that is changed is refused: a part elsewhere, and a kernel that writes no such results.

@@ -14,6 +14,7 @@ mod copies;
 mod costs;
 mod device_ordinals;
 mod dlpack;
+mod dyn_trees;
 mod early_reads;
 mod hand_written_traces;
 mod joins;

@@ -6,7 +6,10 @@ use fulgurite_ops::prims;
 use fulgurite_runtime::compile::{Options, compile, prepare, split_stages, stages};
 use fulgurite_runtime::jit::jit;
 use fulgurite_runtime::program::Program;
-use fulgurite_runtime::trace::{Storage, Trace, parse};
+use fulgurite_runtime::trace::in_place::may_lie_over;
+use fulgurite_runtime::trace::{Storage, Trace, ValueId, parse};
+use fulgurite_runtime::transforms::layout::layouts;
+use fulgurite_runtime::transforms::plan;
 use fulgurite_runtime::{Array, Tensor};
 
 /// `a` is `exp(x)`, then come these lines; the last of them gives `d`.
@@ -157,6 +160,41 @@ fn a_value_in_the_arena_is_not_written_over_while_it_is_read() {
         "a: f32[8] = prims::exp(y) by cpu\nb: f32[8] = prims::neg(y) by cpu\nreturn a = a, b = b memory { b in a }";
     let message = refused(TWO, 64, lines);
     assert!(message.contains("'b' takes the memory of 'a', which is read later"), "{message}");
+}
+
+/// The planner's predicate is about values that are computed in memory of their own, and says yes of the whole too. The
+/// verifier looks at which bytes the line reads and writes.
+#[test]
+fn a_whole_is_not_written_over_what_its_part_reads_in_another_order() {
+    let program = |seen: &str| {
+        let text = format!(
+            "# fulgurite trace 2\n# made by layout, donate\ntrace f for cpu (x: f32[5, 5, 8]) {{\n\
+             a: f32[5, 5, 8] = prims::exp(x) by cpu\np: f32[5, 5, 8] = prims::neg(a) by cpu\n\
+             v: f32[5, 5, 8] = prims::permute(p, dims=[{seen}]) by view\nw: f32[5, 5, 8] = prims::contiguous(v) by join\n\
+             z: f32[5, 5, 8] = prims::abs(w) by cpu\nreturn z = z\n}}\n"
+        );
+        let laid_out = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let planned = plan::plan(&laid_out);
+        planned.verify().unwrap();
+        let id = |name: &str| planned.block.values.iter().position(|value| &*value.name == name).unwrap();
+        let mut over = planned.clone();
+        over.block.values[id("w")].storage = over.block.values[id("a")].storage;
+        let ids = [id("w"), id("a")].map(|index| ValueId(index as u32));
+        let allowed = may_lie_over(&over.block, &layouts(&over), &over.block.symbols[1], ids[0], ids[1]);
+        assert!(allowed, "the planner's predicate allows it");
+        over
+    };
+    let message = program("1, 0, 2").verify().unwrap_err().to_string();
+    assert!(message.contains("'w' takes bytes 0..800 of the arena while 'a' lives"), "{message}");
+    // In the same order it is an update in place.
+    let right = program("0, 1, 2");
+    right.verify().unwrap();
+    let x: Vec<f32> = (0..200).map(|i| i as f32 / 100.0).collect();
+    let found = Program::new(right, None).unwrap().run(vec![Array::new([5, 5, 8], &x).unwrap()]).unwrap();
+    let expected = Array::new([200], &x.iter().map(|x| x.exp()).collect::<Vec<f32>>()).unwrap();
+    for (a, b) in found[0].to_vec::<f32>().unwrap().iter().zip(expected.to_vec::<f32>().unwrap()) {
+        assert!((a - b).abs() <= 1e-5 * b, "{a} for {b}");
+    }
 }
 
 #[test]

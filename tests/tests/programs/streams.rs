@@ -12,7 +12,7 @@ use fulgurite_runtime::device::StreamKind;
 use fulgurite_runtime::program::Program;
 use fulgurite_runtime::testing::mutation::{planned, unplanned};
 use fulgurite_runtime::testing::samples::Random;
-use fulgurite_runtime::trace::{Trace, parse};
+use fulgurite_runtime::trace::{Trace, ValueId, parse};
 use fulgurite_runtime::transforms::retarget::retarget;
 use fulgurite_runtime::transforms::{donate, plan, schedule};
 use fulgurite_runtime::{Array, DType, Tensor, jit};
@@ -73,6 +73,29 @@ fn each_event_is_needed() {
     }
     assert!(events > 50, "only {events} events");
     assert!(missed.is_empty(), "{} of {events} are not needed: {missed:#?}", missed.len());
+}
+
+/// A whole takes the place of a value that has been read by then: each of its parts waits for that, not the first alone.
+#[test]
+fn every_part_of_a_whole_waits_for_what_had_its_memory() {
+    let text = "# fulgurite trace 2\n# made by layout\n\
+                trace f for cuda:sm_90a (r: f32[6, 64], x: f32[2, 64], y: f32[4, 64]) {\n\
+                a: f32[6, 64] = prims::exp(r) by cuda\nb: f32[6, 64] = prims::neg(a) by cuda\n\
+                p: f32[2, 64] = prims::neg(x) by cuda\nq: f32[4, 64] = prims::neg(y) by cuda\n\
+                w: f32[6, 64] = prims::cat([p, q], dim=0) by join\nz: f32[6, 64] = prims::mul(w, 3.0) by cuda\n\
+                return b = b, z = z\n}\n";
+    let mut trace = plan::plan(&donate::donate(&parse(text).unwrap_or_else(|error| panic!("{error}"))));
+    trace.verify().unwrap();
+    let id = |name: &str| trace.block.values.iter().position(|value| &*value.name == name).unwrap();
+    let (a, b, q, w) = (id("a"), id("b"), id("q"), id("w"));
+    assert_eq!(trace.block.values[w].storage, trace.block.values[a].storage, "{trace}");
+    let ids = [b, q].map(|index| ValueId(index as u32));
+    trace.block.symbols[3].schedule.stream = StreamKind::Copy;
+    trace.block.symbols[4].schedule.after.push(ids[1]);
+    let message = trace.verify().unwrap_err().to_string();
+    assert!(message.contains("'w' takes bytes") && message.contains("may not have ended"), "{message}");
+    trace.block.symbols[3].schedule.after.push(ids[0]);
+    trace.verify().unwrap();
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::Stage;
 use crate::refusal::Refusal;
+use crate::trace::StageName;
 
 /// Which executor supplied which gradient rule and took which symbol, why others did not, and what was measured.
 pub fn explain<'a>(stages: impl IntoIterator<Item = &'a Stage>) -> String {
@@ -17,7 +18,7 @@ pub fn explain<'a>(stages: impl IntoIterator<Item = &'a Stage>) -> String {
             text += &format!("gradient of {}: {}; {}\n", rule.value, rule.operator, rule.from);
             text += &not(&rule.refusals);
         }
-        if stage.name != "claim" {
+        if !stage.is(StageName::Claim) {
             continue;
         }
         for symbol in &stage.trace.block.symbols {

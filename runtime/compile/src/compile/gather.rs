@@ -6,7 +6,7 @@ use crate::choices::{Call, Choices, Wanted};
 use crate::trace::Trace;
 
 /// A compilation is repeated until nothing more is to be measured: each choice may bring other calls. So often at most.
-const PASSES: usize = 8;
+pub(super) const PASSES: usize = 8;
 
 /// What a compilation would have measured.
 #[derive(Debug, Default)]

@@ -3,8 +3,8 @@
 use super::gather::{Gathered, settled};
 use super::{Options, Stage};
 use crate::error::Result;
-use crate::trace::Trace;
-use crate::transforms::{VJP, vjp_by};
+use crate::trace::{StageName, Trace};
+use crate::transforms::vjp_by;
 
 /// A program with its vector-Jacobian product for the inputs `wrt`, as [`vjp_by`] makes it. The rules are those of the
 /// implementations that run: calls of which nothing is recorded are measured first, if the options have records.
@@ -26,7 +26,8 @@ pub fn gradients_stage(trace: Trace, wrt: &[usize], options: &Options) -> Result
         let ranking = options.ranking(&list, &trace.target, &trace);
         let mut gradients = Vec::new();
         let made = vjp_by(&trace, wrt, &ranking, &mut gradients);
-        let made = made.map(|trace| Stage { name: VJP.into(), trace, gradients, choices: ranking.told() });
+        let made =
+            made.map(|trace| Stage { name: StageName::Vjp.name().into(), trace, gradients, choices: ranking.told() });
         let wanted = ranking.wanted().into_iter().map(|one| (one.call.clone(), one)).collect();
         (made, Gathered { wanted, peak: None })
     };

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Ending, Gathered, Options, Stage, Stages, Step, settled};
+use super::gather::{Gathered, settled};
+use super::passes::{Made, Part, rows};
+use super::{Ending, Options, Setting, Stage, Stages, Step};
 use crate::error::{Error, Result};
 use crate::meta::TensorMeta;
 use crate::registered;
-use crate::trace::{InputRole, Trace};
+use crate::trace::{InputRole, StageName, Trace};
 use crate::transforms;
 use crate::transforms::autodiff::{split_programs, vjp_of};
 
@@ -76,33 +78,36 @@ pub fn loss_programs(loss: Trace, options: &Options) -> Result<Programs> {
 
 /// As [`split_stages`], and what it would have measured.
 fn split_once(trace: Trace, wrt: &[usize], of: &[usize], options: &Options) -> Result<(Programs, Gathered)> {
-    let executors = options.executor_list(trace.target.kind());
+    let setting = Setting::new(options, &trace, true);
     let outputs = trace.block.results.len();
-    let mut joint = Stages::new(options, options.fuel);
+    let mut joint = Stages::new(options.verify, options.fuel);
     let ended = |ending: Box<Ending>| ending.error;
     if !joint.begin(trace, options).map_err(ended)? {
         let message = "is split or claimed already, expected one that was not differentiated".to_owned();
         return Err(Error::Argument { argument: "trace".into(), message });
     }
-    let target = joint.last().target.clone();
-    let ranking = options.ranking(&executors, &target, joint.last());
     let differentiate = |stages: &mut Stages| -> Step {
-        stages.make_with_rules(transforms::VJP, |trace, rules| {
-            let mut next = vjp_of(trace, wrt, of, &ranking, rules)?;
+        stages.run(rows(Part::Written), &setting)?;
+        let target = stages.last().target.clone();
+        let given = setting.given(&target, stages.last());
+        stages.make(StageName::Vjp, &given, |given, trace, _| {
+            let mut gradients = Vec::new();
+            let mut next = vjp_of(trace, wrt, of, &given.ranking, &mut gradients)?;
             transforms::name_vjp(&mut next);
-            Ok(next)
+            Ok(Some(Made { trace: next, gradients, choices: given.ranking.told() }))
         })?;
-        stages.tell(&ranking);
-        // What the forward program saves has memory of its own, and would be copied to be adjacent.
-        stages.simplify(options, &executors, false)
+        stages.run(rows(Part::Simplified), &setting)
     };
     differentiate(&mut joint).map_err(ended)?;
     let (forward, backward) = split_programs(joint.last(), outputs);
     let mut fuel = joint.fuel;
     let mut gathered = joint.gathered();
     let mut placed = |half: Trace| -> Result<Vec<Stage>> {
-        let mut stages = Stages::new(options, fuel);
-        stages.push("split", half).and_then(|()| stages.place(options, &executors)).map_err(ended)?;
+        let mut stages = Stages::new(options.verify, fuel);
+        stages
+            .push(StageName::Split.name(), half)
+            .and_then(|()| stages.run(rows(Part::Placed), &setting))
+            .map_err(ended)?;
         fuel = stages.fuel;
         gathered = std::mem::take(&mut gathered).and(stages.gathered());
         Ok(stages.made)

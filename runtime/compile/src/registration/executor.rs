@@ -7,7 +7,7 @@ use crate::executor::{Claim, EXECUTORS, ExecutorDef, HostKernel};
 use crate::expansion;
 use crate::failure::Failure;
 use crate::fuel::Fuel;
-use crate::meta::TensorMeta;
+use crate::meta::{Device, TensorMeta};
 use crate::operator::OperatorDef;
 use crate::precision::Precision;
 use crate::registered::refused;
@@ -142,7 +142,7 @@ impl Executor {
     pub fn register(self) -> Result<Registration<ExecutorDef>> {
         let place = Place::caller();
         names::word(&self.name).map_err(|message| refused(WHAT, &self.name, place, message))?;
-        if self.device != "cpu" && self.device != "any" {
+        if !Device::is_host(&self.device) && self.device != "any" {
             find_kind(&self.device).map_err(|error| refused(WHAT, &self.name, place, error.to_string()))?;
         }
         let base = &self.base;

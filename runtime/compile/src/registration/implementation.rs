@@ -6,7 +6,7 @@ use crate::error::{Place, Result};
 use crate::executor::{Claim, EXECUTORS, IMPLEMENTATIONS, ImplementationDef, find_executor};
 use crate::expansion;
 use crate::failure::Failure;
-use crate::meta::TensorMeta;
+use crate::meta::{Device, TensorMeta};
 use crate::registered::refused;
 use crate::registry::{OPERATORS, find_operator};
 use crate::rules::{IntoResults, TensorMut, TensorRef};
@@ -111,7 +111,7 @@ impl Implementation {
         let by = find_executor(&self.by).map_err(|error| fail(error.to_string()))?;
         let base = self.base;
         if !base.kernel.runs_on(by.device) && base.execution.is_none() && base.grad.is_none() {
-            let kernel = if by.device == "cpu" { "cpu" } else { "plan" };
+            let kernel = if Device::is_host(by.device) { "cpu" } else { "plan" };
             let message = format!("has nothing to run on {}, expected one of {kernel}, execution, grad", by.device);
             return Err(fail(message));
         }

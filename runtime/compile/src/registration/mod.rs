@@ -29,6 +29,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Place, Result};
+use crate::meta::Device;
 use crate::registered::{self, Entry, Need};
 
 pub use executor::Executor;
@@ -127,7 +128,7 @@ fn need<T: Any + Send + Sync>(
 /// Fails for a rule that the executor never runs: of two, the first makes kernels of the host, the second plans work of
 /// devices.
 fn idle(executor: &str, device: &str, [host, other]: [(&str, bool); 2]) -> std::result::Result<(), String> {
-    let ((idle, given), (needed, _)) = if device == "cpu" { (other, host) } else { (host, other) };
+    let ((idle, given), (needed, _)) = if Device::is_host(device) { (other, host) } else { (host, other) };
     match given {
         true => Err(format!("`{idle}` is never run: {executor} runs on {device}, where the rule is `{needed}`")),
         false => Ok(()),

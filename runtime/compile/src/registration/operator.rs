@@ -13,7 +13,7 @@ use crate::executor::{EXECUTORS, ExecutorDef, find_executor};
 use crate::expansion;
 use crate::failure::Failure;
 use crate::kernel::{HostRule, KernelRules};
-use crate::meta::TensorMeta;
+use crate::meta::{Device, TensorMeta};
 use crate::operator::{AnyRules, Autocast, OperatorDef, OperatorKind};
 use crate::reference::ReferenceTensor;
 use crate::registered::refused;
@@ -226,7 +226,7 @@ impl Operator {
         let Signature { params, results } = signature::parse(signature).map_err(&fail)?;
         names::path(&self.name).map_err(&fail)?;
         let owner = self.owner.as_deref().map(find_executor).transpose().map_err(|error| fail(error.to_string()))?;
-        if let Some(ExecutorDef { name, device, .. }) = owner.filter(|owner| owner.device != "cpu") {
+        if let Some(ExecutorDef { name, device, .. }) = owner.filter(|owner| !Device::is_host(owner.device)) {
             let message = format!("is a symbol of {name} with a kernel of the host, but {name} runs on {device}");
             return Err(fail(format!("{message}; give an operator an implementation with a plan instead")));
         }

@@ -21,26 +21,24 @@ use crate::error::{CallStack, Error, Failure, Result};
 use crate::meta::TensorMeta;
 use crate::operator::{Autocast, OperatorDef, ParamKind, Role};
 use crate::registry::role;
-use crate::trace::{Block, BoundSymbol, Callee, Pass, Results, Trace, ValueId};
+use crate::trace::{Block, BoundSymbol, Callee, Pass, Results, StageName, Trace, ValueId};
 use crate::tracer::infer;
-
-/// The name in the history of traces.
-pub const NAME: &str = "autocast";
 
 /// `trace` with products in `low`, bf16 or f16. A trace that has its gradients already is refused: they would be of
 /// other types than what they are gradients of.
 pub fn autocast(trace: &Trace, low: DType) -> Result<Trace> {
     check(trace, low)?;
-    Ok(trace.transformed(NAME, function(&trace.block, low)?))
+    Ok(trace.at_stage(StageName::Autocast, function(&trace.block, low)?))
 }
 
 /// Whether `low` is a low-precision type, and `trace` is without gradients yet.
 pub fn check(trace: &Trace, low: DType) -> Result<()> {
-    let refused = |message| Err(Error::Argument { argument: NAME.into(), message });
+    let refused = |message| Err(Error::Argument { argument: StageName::Autocast.name().into(), message });
     if !matches!(low, DType::BF16 | DType::F16) {
         return refused(format!("is {low}, expected bf16 or f16"));
     }
-    match trace.history.iter().find(|past| ["autodiff", "vjp", "claim"].contains(&past.as_str())) {
+    let late = [StageName::Autodiff, StageName::Vjp, StageName::Claim];
+    match trace.history.iter().find(|past| late.iter().any(|stage| stage.name() == past.as_str())) {
         Some(late) => refused(format!("comes before autodiff, but this trace has been through '{late}'")),
         None => Ok(()),
     }

@@ -29,7 +29,7 @@ use crate::choices::Ranking;
 use crate::error::{Error, Result};
 use crate::executor::ExecutorDef;
 use crate::meta::TensorMeta;
-use crate::trace::{Block, BoundSymbol, Callee, Input, InputRole, Output, Trace};
+use crate::trace::{Block, BoundSymbol, Callee, Input, InputRole, Output, StageName, Trace};
 use crate::tracer::{self, Tensor};
 
 use self::names::with_names;
@@ -45,7 +45,7 @@ pub fn autodiff(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Tra
 /// As [`autodiff`]; `rules` receives the source of the rule of each differentiated call.
 pub fn autodiff_with(trace: &Trace, ranking: &Ranking<'_>, rules: &mut Vec<GradientRule>) -> Result<Trace> {
     let block = expanded(&trace.block, Order::Zero, ranking, rules)?.into_owned();
-    Ok(trace.transformed("autodiff", block))
+    Ok(trace.at_stage(StageName::Autodiff, block))
 }
 
 /// How often a program whose `value_and_grad` lines are expanded is differentiated itself.
@@ -335,7 +335,7 @@ pub fn vjp_of(
     if let Some(error) = failed {
         return Err(error);
     }
-    let mut joint = trace.transformed("autodiff", block?);
+    let mut joint = trace.at_stage(StageName::Autodiff, block?);
     joint.inputs.extend(floating.iter().map(|_| Input { role: InputRole::Cotangent, donated: false, strides: None }));
     joint
         .outputs

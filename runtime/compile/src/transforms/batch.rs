@@ -34,12 +34,9 @@ mod write;
 use crate::device::find_kind;
 use crate::error::Result;
 use crate::fuel::Fuel;
-use crate::trace::{Pass, Trace};
+use crate::trace::{Pass, StageName, Trace};
 use limits::Small;
 use operators::Operators;
-
-/// The name of the stage.
-pub const NAME: &str = "batch";
 
 /// Batches what can be batched; `None` if nothing can.
 ///
@@ -65,5 +62,5 @@ pub fn batch(trace: &Trace, fuel: &mut Fuel) -> Result<Option<Trace>> {
     for group in groups {
         any |= writer.batch(&group, fuel)?;
     }
-    Ok(any.then(|| trace.transformed(NAME, writer.block)))
+    Ok(any.then(|| trace.at_stage(StageName::Batch, writer.block)))
 }

@@ -13,7 +13,7 @@ use crate::meta::TensorMeta;
 use crate::operator::RuleSet;
 use crate::operator::{OperatorDef, OperatorKind};
 use crate::refusal::Refusal;
-use crate::trace::{Block, BoundSymbol, Callee, Trace};
+use crate::trace::{Block, BoundSymbol, Callee, StageName, Trace};
 use crate::tracer::infer;
 use crate::tracer::rules::TracingRules;
 use crate::tracer::trace_rule;
@@ -26,7 +26,7 @@ pub fn claim(trace: &Trace, ranking: &Ranking<'_>, fuel: &mut Fuel) -> Result<Tr
     for symbol in &source.symbols {
         claimer.write(&mut flattener, source, symbol, &mut substitution, &[])?;
     }
-    Ok(trace.transformed("claim", flattener.finish(source, &substitution)))
+    Ok(trace.at_stage(StageName::Claim, flattener.finish(source, &substitution)))
 }
 
 /// A claimed block without the bodies of claimed operators. Their executors know the operators, and the stages before

@@ -12,11 +12,11 @@ use super::cheap::{Cheap, Property};
 use super::flatten::Flattener;
 use super::recompute;
 use crate::argument::{Arg, map_arguments};
-use crate::trace::{Block, BoundSymbol, Callee, Pass, Trace, ValueId};
+use crate::trace::{Block, BoundSymbol, Callee, Pass, StageName, Trace, ValueId};
 
 /// Merges equal symbols.
 pub fn cse(trace: &Trace) -> Trace {
-    trace.transformed("cse", merge(&trace.block))
+    trace.at_stage(StageName::Cse, merge(&trace.block))
 }
 
 /// What a symbol computes, and whether it must be computed in its own pass.

@@ -1,10 +1,10 @@
 //! Dead code elimination: drops symbols with unused results, unless they have effects.
 
-use crate::trace::{Block, Callee, Trace};
+use crate::trace::{Block, Callee, StageName, Trace};
 
 /// Drops unused symbols.
 pub fn dce(trace: &Trace) -> Trace {
-    trace.transformed("dce", live(trace.block.clone()))
+    trace.at_stage(StageName::Dce, live(trace.block.clone()))
 }
 
 /// The block without unused symbols.

@@ -5,12 +5,12 @@ use rustc_hash::FxHashSet;
 
 use crate::trace::donations::Donor;
 pub use crate::trace::donations::{Donation, donations};
-use crate::trace::{Storage, Trace, ValueId};
+use crate::trace::{StageName, Storage, Trace, ValueId};
 
 /// Lets outputs take the memory of donated inputs of the same path, where nothing reads the input after the output is
 /// written.
 pub fn donate(trace: &Trace) -> Trace {
-    let mut planned = trace.transformed("donate", trace.block.clone());
+    let mut planned = trace.at_stage(StageName::Donate, trace.block.clone());
     let mut taken: FxHashSet<ValueId> = FxHashSet::default();
     let mut shared: Vec<(ValueId, ValueId)> = Vec::new();
     {

@@ -2,7 +2,7 @@
 
 use crate::executor::ExecutorDef;
 use crate::fuel::Fuel;
-use crate::trace::{Block, Trace};
+use crate::trace::{Block, StageName, Trace};
 
 /// Lets the executors make regions, in the order of the list.
 pub fn fuse(trace: &Trace, executors: &[&'static ExecutorDef], fuel: &mut Fuel) -> Trace {
@@ -12,5 +12,5 @@ pub fn fuse(trace: &Trace, executors: &[&'static ExecutorDef], fuel: &mut Fuel) 
             fused = Some(fuse(fused.as_ref().unwrap_or(&trace.block), fuel).canonical());
         }
     }
-    trace.transformed("fuse", fused.unwrap_or_else(|| trace.block.clone()))
+    trace.at_stage(StageName::Fuse, fused.unwrap_or_else(|| trace.block.clone()))
 }

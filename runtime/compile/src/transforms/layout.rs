@@ -16,7 +16,7 @@ use crate::trace::joins::takes_any_strides;
 pub use crate::trace::layouts::{Layout, layouts};
 use crate::trace::layouts::{laid_over, view_of};
 use crate::trace::paths::{input_place, output_place};
-use crate::trace::{Block, BoundSymbol, Callee, Output, Results, Trace, ValueId};
+use crate::trace::{Block, BoundSymbol, Callee, Output, Results, StageName, Trace, ValueId};
 use crate::tracer::{infer, with_defaults};
 
 /// Whether the view `symbol`, with `operand` in place of its own, is of the same type and looks at memory as `laid`
@@ -124,7 +124,7 @@ pub fn layout(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Trace
     let mut block = flattener.finish(source, &substitution_out);
     let donated = donated_results(trace, &block);
     join::join(&mut block, &donated)?;
-    Ok(trace.transformed("layout", block))
+    Ok(trace.at_stage(StageName::Layout, block))
 }
 
 /// The results of a block that may be written over a donated input: those of the same path and type.

@@ -24,7 +24,7 @@ pub mod schedule;
 use crate::choices::Ranking;
 use crate::error::Result;
 use crate::executor::ExecutorDef;
-use crate::trace::Trace;
+use crate::trace::{StageName, Trace};
 
 /// The joint trace of a program and its vjp, as [`autodiff::vjp`] makes it. It is called `vjp`, since `autodiff` is a
 /// stage that the compilation of every trace has, of joint traces too.
@@ -45,12 +45,9 @@ pub fn vjp_by(
     Ok(joint)
 }
 
-/// The name of the stage that makes a joint trace.
-pub(crate) const VJP: &str = "vjp";
-
 /// Calls the last transform of a joint trace `vjp`.
 pub(crate) fn name_vjp(joint: &mut Trace) {
     if let Some(last) = joint.history.last_mut() {
-        VJP.clone_into(last);
+        StageName::Vjp.name().clone_into(last);
     }
 }

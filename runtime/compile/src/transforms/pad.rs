@@ -18,16 +18,13 @@ use crate::executor::find_implementation;
 use crate::fuel::Fuel;
 use crate::operator::RuleSet;
 use crate::strided::{LayoutRules, Strided};
-use crate::trace::{Block, BoundSymbol, Results, Trace, ValueId};
+use crate::trace::{Block, BoundSymbol, Results, StageName, Trace, ValueId};
 use crate::tracer::infer;
 use fulgurite_kernels::view::contiguous_strides;
 
 mod wider;
 
 use wider::Wider;
-
-/// The name of the stage.
-pub const NAME: &str = "pad";
 
 /// Gives kernels the operands that they ask for; `None` if none does, and if no executor makes them.
 ///
@@ -48,7 +45,7 @@ pub fn pad(trace: &Trace, ranking: &Ranking<'_>, fuel: &mut Fuel) -> Result<Opti
             None => copy(&mut wider, source, symbol, &mut substitution)?,
         }
     }
-    let padded = trace.transformed(NAME, wider.flattener.finish(source, &substitution));
+    let padded = trace.at_stage(StageName::Pad, wider.flattener.finish(source, &substitution));
     match claim::claim(&padded, ranking, fuel) {
         // Masks are not merged: each region computes its own, where one for several layers would be written and read.
         Ok(claimed) => {

@@ -14,11 +14,11 @@ use crate::trace::memory_use::last_uses;
 pub use crate::trace::memory_use::{MemoryUse, memory_use};
 use crate::trace::nested::Nested;
 use crate::trace::order::{Clock, Order, is_run};
-use crate::trace::{Block, BoundSymbol, Callee, Results, Storage, Trace, ValueId};
+use crate::trace::{Block, BoundSymbol, Callee, Results, StageName, Storage, Trace, ValueId};
 
 /// Gives every value its storage and the arena its size.
 pub fn plan(trace: &Trace) -> Trace {
-    let mut planned = trace.transformed("plan_memory", trace.block.clone());
+    let mut planned = trace.at_stage(StageName::PlanMemory, trace.block.clone());
     let layouts = layouts(&planned);
     let roots: Vec<ValueId> = layouts.iter().map(|layout| layout.root).collect();
     let last = last_uses(&planned.block, &roots);
@@ -216,7 +216,7 @@ pub fn delete_last_used(trace: &Trace) -> Trace {
             });
         }
     }
-    trace.transformed("delete_last_used", block)
+    trace.at_stage(StageName::DeleteLastUsed, block)
 }
 
 #[cfg(test)]

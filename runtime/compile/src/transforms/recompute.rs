@@ -14,10 +14,7 @@ use super::cheap::Cheap;
 use super::flatten::{Flattener, Substitution};
 use crate::argument::{Arg, map_arguments};
 use crate::fuel::Fuel;
-use crate::trace::{Block, BoundSymbol, Pass, Results, Trace, ValueId};
-
-/// The name of the stage.
-pub const NAME: &str = "recompute";
+use crate::trace::{Block, BoundSymbol, Pass, Results, StageName, Trace, ValueId};
 
 /// The scope of the names of what is computed again.
 const AGAIN: &str = "grad.again.";
@@ -320,7 +317,7 @@ pub fn recompute(trace: &Trace, from_bytes: u64, fuel: &mut Fuel) -> Option<Trac
             writer.flattener.copy(block, symbol, &mut writer.substitution);
         }
     }
-    Some(trace.transformed(NAME, writer.flattener.finish(block, &writer.substitution)))
+    Some(trace.at_stage(StageName::Recompute, writer.flattener.finish(block, &writer.substitution)))
 }
 
 #[cfg(test)]

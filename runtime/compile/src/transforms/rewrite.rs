@@ -33,7 +33,7 @@ use crate::argument::Arg;
 use crate::error::Result;
 use crate::executor::{ExecutorDef, RewriteDef, executors_of, rewrites};
 use crate::fuel::Fuel;
-use crate::trace::{Block, BoundSymbol, Results, Trace};
+use crate::trace::{Block, BoundSymbol, Results, StageName, Trace};
 
 pub use self::pattern::{commutes, exchangeable};
 
@@ -54,7 +54,7 @@ pub fn rewrite(
     for rewrite in rewrites.iter().filter(|rewrite| !rewrite.late) {
         working.apply(rewrite, Runners::of(rewrite, &executors), fuel)?;
     }
-    Ok(trace.transformed("rewrite", working.block.into_owned()))
+    Ok(trace.at_stage(StageName::Rewrite, working.block.into_owned()))
 }
 
 /// Applies each late rewrite to all of its matches. A rewrite of several executors runs for the first of them in the
@@ -76,7 +76,7 @@ pub fn late(
         };
         working.apply(rewrite, runners, fuel)?;
     }
-    Ok(trace.transformed("late_rewrite", working.block.into_owned()))
+    Ok(trace.at_stage(StageName::LateRewrite, working.block.into_owned()))
 }
 
 /// Replaces every match of one rewrite in a block, for any executor.

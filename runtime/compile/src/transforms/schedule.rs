@@ -13,10 +13,7 @@ use crate::executor::{HOST, JOIN};
 use crate::stream_kind::StreamKind;
 use crate::trace::joins::all_parts;
 use crate::trace::order::{Order, is_run};
-use crate::trace::{Block, BoundSymbol, Schedule, Trace, ValueId};
-
-/// Its name in the history of traces.
-pub const NAME: &str = "schedule";
+use crate::trace::{Block, BoundSymbol, Schedule, StageName, Trace, ValueId};
 
 /// Gives every line of a trace whose layout is decided its stream. `None` where all of it computes on one stream.
 pub fn schedule(trace: &Trace) -> Option<Trace> {
@@ -70,7 +67,7 @@ pub fn schedule_on(trace: &Trace, mut stream_of: impl FnMut(&BoundSymbol) -> Str
         order.push(&symbol);
         block.symbols.push(symbol);
     }
-    trace.transformed(NAME, block)
+    trace.at_stage(StageName::Schedule, block)
 }
 
 /// What a line of `stream` waits for so that it begins after the lines `needed`: the first results of as few of them as

@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::nested::Nested;
 use super::paths::{input_place, output_place};
-use super::{Block, BoundSymbol, Callee, Input, InputRole, Output, Pass, Storage, ValueId};
+use super::{Block, BoundSymbol, Callee, Input, InputRole, Output, Pass, StageName, Storage, ValueId};
 use crate::argument::{Arg, Attribute};
 use crate::executor::VIEW;
 use crate::meta::{Device, TensorMeta};
@@ -177,7 +177,7 @@ pub(super) fn first_pass(inputs: &[Input]) -> Pass {
 
 /// Whether values end where they are read last in a program with this history.
 pub(crate) fn deletes(history: &[String]) -> bool {
-    history.iter().any(|transform| transform == "delete_last_used")
+    history.iter().any(|transform| transform == StageName::DeleteLastUsed.name())
 }
 
 /// The storage of the results of a planned program: views have the memory of what they look at, what is returned has

@@ -17,8 +17,11 @@ pub fn updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: ValueId)
     match symbol.callee {
         Callee::Region { .. } => region_updates_in_place(symbol, result, operand),
         Callee::Operator(def) => {
-            if let Some(over) = declared_in_place(symbol) {
-                return allowed_over(def, symbol, over, operand) && beside_each_other(symbol, result, operand);
+            // A kernel of its own is as it says, also where the operator is elementwise.
+            if let Some(kernel) = own_kernel(symbol) {
+                return kernel.in_place
+                    && allowed_over(def, symbol, kernel.in_place_over, operand)
+                    && beside_each_other(symbol, result, operand);
             }
             Arithmetic::of(def).scalar.is_some()
                 && symbol.executor.is_some_and(|name| find_executor(name).is_ok_and(|e| e.claims.is_some()))
@@ -31,18 +34,6 @@ pub fn updates_in_place(symbol: &BoundSymbol, result: ValueId, operand: ValueId)
 /// it or its beginning in its own order (itself, or a view of another shape), and whose elements are read before they
 /// are written.
 pub fn may_lie_over(block: &Block, layouts: &[Layout], symbol: &BoundSymbol, result: ValueId, root: ValueId) -> bool {
-    may_lie_over_as_read(&mut RegionReaders::default(), block, layouts, symbol, result, root)
-}
-
-/// As [`may_lie_over`], for many values of one block.
-pub fn may_lie_over_as_read<'a>(
-    readers: &mut RegionReaders<'a>,
-    block: &Block,
-    layouts: &[Layout],
-    symbol: &'a BoundSymbol,
-    result: ValueId,
-    root: ValueId,
-) -> bool {
     let mut operands = symbol.operands().filter(|id| layouts[id.index()].root == root);
     let Some(operand) = operands.next() else { return false };
     let layout = &layouts[operand.index()];
@@ -50,19 +41,23 @@ pub fn may_lie_over_as_read<'a>(
         && layout.offset == 0
         && is_contiguous(block.meta(operand).shape(), &layout.strides)
         && block.meta(operand) == block.meta(result)
-        && readers.updates_in_place(symbol, result, operand)
+        && updates_in_place(symbol, result, operand)
 }
 
-/// The parameters over which the kernel that runs a symbol says that it may write; empty if over any.
-fn declared_in_place(symbol: &BoundSymbol) -> Option<&'static [&'static str]> {
-    let over = |kernel: &KernelRules| kernel.in_place.then_some(kernel.in_place_over);
+/// The kernel that runs a symbol, if it is one of the operator alone.
+fn own_kernel(symbol: &BoundSymbol) -> Option<&'static KernelRules> {
     let def = symbol.operator()?;
     if let OperatorKind::Symbol(_) = def.kind {
-        return over(KernelRules::of(def));
+        return Some(KernelRules::of(def));
     }
     let executor = find_executor(symbol.executor?).ok()?;
     let implementation = find_implementation(def.name, executor.name)?;
-    Some(&implementation.kernel).filter(|kernel| kernel.runs_on(executor.device)).and_then(over)
+    Some(&implementation.kernel).filter(|kernel| kernel.runs_on(executor.device))
+}
+
+/// Whether the kernel that runs a symbol says that it updates in place.
+fn declares_in_place(symbol: &BoundSymbol) -> bool {
+    own_kernel(symbol).is_some_and(|kernel| kernel.in_place)
 }
 
 /// Whether `operand` is read as the parameters `over` alone.
@@ -139,7 +134,7 @@ impl<'a> RegionReaders<'a> {
 impl<'a> Readers<'a> {
     fn of(symbol: &'a BoundSymbol) -> Option<Readers<'a>> {
         let body = symbol.body.as_deref()?;
-        let declared = body.symbols.iter().any(|line| declared_in_place(line).is_some());
+        let declared = body.symbols.iter().any(declares_in_place);
         let (mut inner, mut lines) = (FxHashMap::default(), FxHashMap::default());
         let mut repeated = FxHashSet::default();
         let operands = symbol.operands().zip(&body.parameters);

@@ -348,6 +348,16 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// Whether a stage of this name is in its history.
+    pub fn has_been_through(&self, stage: StageName) -> bool {
+        self.history.iter().any(|past| past == stage.name())
+    }
+
+    /// The same trace over another block, with `stage` added to its history.
+    pub fn at_stage(&self, stage: StageName, block: Block) -> Trace {
+        self.transformed(stage.name(), block)
+    }
+
     /// The same trace over another block, with `transform` added to its history.
     pub fn transformed(&self, transform: &str, block: Block) -> Trace {
         let mut history = self.history.clone();
@@ -379,6 +389,7 @@ pub mod order;
 pub mod parse;
 pub mod paths;
 pub mod print;
+mod stage_name;
 mod trees;
 pub mod verify;
 pub mod views;
@@ -392,3 +403,4 @@ pub use parse::marks::{MarkedBlock, MarkedLine, MarkedName, MarkedValue, Marks, 
 pub use parse::{attribute_from_text, attributes::fits as fits_type};
 pub use parse::{parse, parse_marked};
 pub use print::{PrintOptions, print_name, print_symbol};
+pub use stage_name::StageName;

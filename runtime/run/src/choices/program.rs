@@ -21,7 +21,7 @@ use crate::meta::{Device, TensorMeta};
 use crate::operator::Role;
 use crate::program::Program;
 use crate::testing::samples::Random;
-use crate::trace::{Callee, Input, InputRole, Output, Trace};
+use crate::trace::{Callee, Input, InputRole, Output, StageName, Trace};
 use crate::tracer::{accumulate, call, call_role, trace_block};
 use crate::transforms::autodiff::{floating_outputs, vjp_of};
 
@@ -68,7 +68,7 @@ pub(super) fn trace(question: &Question<'_>, neighbour: bool) -> Result<Trace> {
     Ok(Trace {
         name: NAME.into(),
         target: question.target.clone(),
-        history: vec!["acquire".into()],
+        history: vec![StageName::Acquire.name().into()],
         inputs: vec![Input { role: InputRole::Input, donated: false, strides: None }; parameters.len()],
         outputs: (0..block.results.len()).map(output).collect(),
         arena: None,

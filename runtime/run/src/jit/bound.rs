@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Compiled, Jit, Key, results};
+use super::{Compiled, Forms, Jit, Key, results};
 use crate::argument::Attribute;
 use crate::array::Array;
 use crate::error::{Error, Result};
@@ -188,7 +188,7 @@ where
 
     /// Whether a call with the state of `last` and these other arguments runs the same program.
     fn is_again(&self, last: &Last<T, R>, inputs: &[Array], attributes: &[Attribute]) -> bool {
-        let again = self.cache.last(|key| self.matches_behind(key, last.counts, inputs, attributes));
+        let again = self.cache.last(|key, forms| self.matches_behind((key, forms), last.counts, inputs, attributes));
         again.is_some_and(|compiled| Arc::ptr_eq(&compiled, &last.compiled))
     }
 
@@ -200,9 +200,11 @@ where
         }
         let mut attributes = Vec::new();
         compiled.structure.0.attributes(&mut attributes);
-        let begins = |key: &Key| {
+        let begins = |key: &Key, forms: &Forms| {
             let first = &outputs[..leaves];
-            key.leaves.len() >= leaves && key.attributes.starts_with(&attributes) && self.have_forms(key, 0, first)
+            key.leaves.len() >= leaves
+                && key.attributes.starts_with(&attributes)
+                && self.have_forms((key, forms), 0, first)
         };
         let again = self.cache.last(begins)?;
         if !Arc::ptr_eq(&again, compiled) {

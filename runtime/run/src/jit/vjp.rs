@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::cache::Cache;
-use super::{Jit, Key, below, jit, results};
+use super::{Forms, Jit, Key, below, jit, results};
 use crate::argument::Arg;
 use crate::array::Array;
 use crate::compile::{Options, Programs, Saved, compile_split, explain};
@@ -25,7 +25,7 @@ pub struct Vjp<I: Tree<Leaf = Array>, O, F> {
     with_respect_to: Vec<(String, Place)>,
     cotangents_of: Vec<(String, Place)>,
     layout: Arc<Layout>,
-    cache: Cache<Key, CompiledVjp<O>>,
+    cache: Cache<Key, Forms, CompiledVjp<O>>,
 }
 
 /// The two programs for one form of the arguments.

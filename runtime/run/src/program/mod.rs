@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::meta::Device;
 use crate::trace::Trace;
-use crate::trace::verify::{honoured, one_device};
+use crate::trace::verify::{honoured, on_the_mesh};
 use crate::transforms::plan::{MemoryUse, memory_use};
 
 pub use ceilings::{Ceiling, Ceilings, Source};
@@ -65,12 +66,12 @@ impl Program {
     /// made of one. Kernels read and write where the plan says, so that running a plan that does not verify is
     /// undefined behaviour.
     pub fn trusted(trace: Trace, limit: Option<u64>) -> Result<Program> {
-        one_device(&trace).map_err(|elsewhere| elsewhere.error())?;
+        on_the_mesh(&trace).map_err(|elsewhere| elsewhere.error())?;
         honoured(&trace)?;
         let trace = Arc::new(trace);
         let placement = placement::Placement::new(&trace)?;
         let mut memory = memory_use(&trace);
-        let ready = if trace.target.kind() == "cpu" {
+        let ready = if Device::is_host(trace.target.kind()) {
             // A plan that is too large is refused before anything is prepared.
             within(&memory, limit)?;
             Ready::Host(Box::new(host::HostProgram::new(trace.clone(), placement)?))

@@ -8,7 +8,7 @@ use crate::array::{Array, Form, Memory, Strides};
 use crate::error::{CallStack, Error, Result};
 use crate::executor::VIEW;
 use crate::meta::TensorMeta;
-use crate::trace::{BoundSymbol, Storage, Trace};
+use crate::trace::{BoundSymbol, StageName, Storage, Trace};
 use crate::transforms::layout::{Layout, layouts};
 
 /// Where a value's root memory is found when the program runs.
@@ -73,7 +73,7 @@ impl Placement {
         let mut fresh = Vec::new();
         let mut donated: Vec<Option<usize>> = vec![None; block.values.len()];
         let not_planned = |symbol: &BoundSymbol| Error::Verify {
-            transform: "plan_memory".into(),
+            transform: StageName::PlanMemory.name().into(),
             line: symbol.name().into(),
             message: "a result has no storage; run the memory plan first".into(),
             stack: CallStack { at: symbol.place, frames: Vec::new() },
@@ -130,7 +130,7 @@ impl Placement {
                 (None, None, Some(Base::Output(n))) => Source::Fresh(n),
                 _ => {
                     return Err(Error::Verify {
-                        transform: "plan_memory".into(),
+                        transform: StageName::PlanMemory.name().into(),
                         line: block.value(*id).name.to_string(),
                         message: "an output has no memory of its own".into(),
                         stack: CallStack::default(),
@@ -144,7 +144,7 @@ impl Placement {
                 && std::mem::replace(&mut taken[*n], true)
             {
                 return Err(Error::Verify {
-                    transform: "plan_memory".into(),
+                    transform: StageName::PlanMemory.name().into(),
                     line: block.value(*id).name.to_string(),
                     message: "two outputs have one memory".into(),
                     stack: CallStack::default(),

@@ -18,8 +18,11 @@ use crate::tracer::rules::TracingRules;
 pub(super) const DTYPES: [DType; 8] =
     [DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64, DType::I32, DType::U8, DType::Bool];
 
+/// An element type, and the metas of the arguments of its samples.
+pub(super) type TypedMetas = (DType, Vec<Vec<Arg<TensorMeta>>>);
+
 /// The element types that samples of `def` are made and accepted for, with the metas of the arguments.
-pub(super) fn dtypes_of(def: &'static OperatorDef) -> Vec<(DType, Vec<Vec<Arg<TensorMeta>>>)> {
+pub(super) fn dtypes_of(def: &'static OperatorDef) -> Vec<TypedMetas> {
     let mut found = Vec::new();
     let mut seen = Vec::new();
     for dtype in DTYPES {
@@ -92,27 +95,6 @@ pub fn absent_devices() -> Vec<(&'static str, String)> {
         opened.filter_map(|(kind, target)| Some((kind, target.err()?.to_string()))).collect()
     };
     ABSENT.get_or_init(find).clone()
-}
-
-/// Which element types a template needs to see; fewer where all operators are run for the sake of one `device`.
-pub(super) fn wanted(template: Template, dtype: DType, first: DType, device: bool) -> bool {
-    match template {
-        Template::Consistency if device => true,
-        Template::CotangentLinearity => dtype == DType::F64,
-        _ if device => dtype == first,
-        Template::Meta | Template::Consistency | Template::Bounds | Template::Checker | Template::Decomposition => true,
-        // Both types of 16 bits, which regions round in ways of their own.
-        Template::Bits => {
-            matches!(dtype, DType::F32 | DType::BF16 | DType::F16 | DType::I64 | DType::Bool) || dtype == first
-        }
-        // One of each way to do arithmetic.
-        Template::Layout | Template::Determinism | Template::Effects | Template::InPlace => {
-            matches!(dtype, DType::F32 | DType::BF16 | DType::I64 | DType::Bool) || dtype == first
-        }
-        Template::Gradient => dtype.is_floating(),
-        Template::RoundTrip => dtype == first,
-        _ => false,
-    }
 }
 
 /// What autocast takes to other types, one that it must leave alone of each kind, and one that is low already.

@@ -14,7 +14,7 @@ use super::tolerance::same_bits;
 use crate::array::Array;
 use crate::compile::{Options, compile};
 use crate::program::Program;
-use crate::trace::{Callee, Input, Trace};
+use crate::trace::{Callee, Input, StageName, Trace};
 use crate::transforms::flatten::{Flattener, inline};
 
 pub use change::changed;
@@ -126,7 +126,7 @@ pub fn unplanned(trace: &Trace) -> Trace {
     }
     let inputs = trace.inputs.iter().map(|input| Input { donated: false, ..input.clone() }).collect();
     let block = flattener.finish(source, &substitution).canonical();
-    Trace { history: vec!["acquire".into()], inputs, arena: None, block, ..trace.clone() }
+    Trace { history: vec![StageName::Acquire.name().into()], inputs, arena: None, block, ..trace.clone() }
 }
 
 fn without_plan(trace: &Trace) -> Check<Program> {

@@ -11,7 +11,9 @@ use crate::subject::{List, Ran, Subject, joint_trace};
 use crate::test::{Context, Outcome, PASSED, nothing};
 use crate::tolerance::{Expected, same_bits};
 use crate::trace::in_place::may_lie_over;
-use crate::trace::{Block, BoundSymbol, Callee, Input, InputRole, Output, Storage, Trace, ValueId, print_symbol};
+use crate::trace::{
+    Block, BoundSymbol, Callee, Input, InputRole, Output, StageName, Storage, Trace, ValueId, print_symbol,
+};
 use crate::transforms::layout::layouts;
 
 /// The most pairs of a result and an operand that are tried for one trace.
@@ -64,7 +66,7 @@ fn pairs(trace: &Trace) -> Vec<Pair> {
 
 fn all(trace: &Trace, list: &List, ran: &Ran, tolerance: Tolerance) -> Check<usize> {
     let options = list.options();
-    let laid_out = stages(trace.clone(), &options)?.into_iter().find(|stage| stage.name == "layout");
+    let laid_out = stages(trace.clone(), &options)?.into_iter().find(|stage| stage.is(StageName::Layout));
     let Some(trace) = laid_out.map(|stage| stage.trace) else { return Ok(0) };
     let pairs = pairs(&trace);
     if pairs.is_empty() {
@@ -130,7 +132,7 @@ fn over<'a>(
         results: symbol.results.to_vec(),
     };
     let mut history = trace.history.clone();
-    history.extend(["donate", "plan_memory"].map(str::to_owned));
+    history.extend([StageName::Donate, StageName::PlanMemory].map(|stage| stage.name().to_owned()));
     let alone = Trace {
         history,
         inputs: parameters.iter().map(input).collect(),

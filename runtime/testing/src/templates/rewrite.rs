@@ -16,7 +16,7 @@ use crate::samples::Samples;
 use crate::subject::{List, joint_trace, random_like, trace_of};
 use crate::test::{Outcome, PASSED};
 use crate::tolerance::{Expected, SAME_IN_F64};
-use crate::trace::{Block, BoundSymbol, Trace, ValueId};
+use crate::trace::{Block, BoundSymbol, StageName, Trace, ValueId};
 use crate::tracer::rules::TracedRule;
 use crate::tracer::trace_block;
 use crate::transforms::rewrite;
@@ -152,7 +152,7 @@ fn exposed(pattern: &Trace) -> Vec<(Trace, bool)> {
 
 /// What the rewrite makes of a program, whenever it takes part otherwise.
 fn rewritten_by(def: &'static RewriteDef, trace: &Trace, fuel: &mut Fuel) -> Result<Trace> {
-    Ok(trace.transformed("rewrite", rewrite::apply(&trace.block, def, fuel)?))
+    Ok(trace.at_stage(StageName::Rewrite, rewrite::apply(&trace.block, def, fuel)?))
 }
 
 /// The pattern with one occurrence of a tensor that occurs more than once replaced by a tensor of its own.

@@ -6,7 +6,7 @@ use crate::problem::{Check, Problem, ensure};
 use crate::subject::{List, Ran, Subject, joint_trace};
 use crate::test::{Context, Outcome, PASSED};
 use crate::tolerance::same_bits;
-use crate::trace::{Trace, diff, parse};
+use crate::trace::{StageName, Trace, diff, parse};
 
 /// See the module.
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
@@ -25,9 +25,13 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     PASSED
 }
 
+/// The stages whose texts are run.
+const RUN: [StageName; 5] =
+    [StageName::Acquire, StageName::Autodiff, StageName::Claim, StageName::Layout, StageName::DeleteLastUsed];
+
 fn all(trace: &Trace, list: &List, ran: &Ran) -> Check {
     for stage in stages(trace.clone(), &list.options())? {
-        let run = ["acquire", "autodiff", "claim", "layout", "delete_last_used"].contains(&stage.name.as_str());
+        let run = RUN.iter().any(|run| stage.is(*run));
         one(&stage.trace, list, run.then_some((&ran.inputs, &ran.outputs)))
             .map_err(|problem| problem.within(format!("stage '{}'", stage.name)))?;
     }

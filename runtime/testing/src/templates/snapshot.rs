@@ -10,7 +10,7 @@ use crate::registry::snapshot_name;
 use crate::snapshot;
 use crate::subject::{Subject, joint_trace, subjects};
 use crate::test::{Context, Outcome, PASSED, nothing};
-use crate::trace::{Trace, print};
+use crate::trace::{StageName, Trace, print};
 use crate::transforms::autodiff::split;
 use crate::transforms::dce::dce;
 use crate::transforms::retarget::retarget;
@@ -76,7 +76,7 @@ fn section(title: &str, trace: &Trace) -> String {
 
 fn claimed(title: &str, acquired: &Trace, options: &Options) -> Check<String> {
     let stages = stages(acquired.clone(), options)?;
-    let Some(claimed) = stages.iter().find(|stage| stage.name == "claim").map(|stage| &stage.trace) else {
+    let Some(claimed) = stages.iter().find(|stage| stage.is(StageName::Claim)).map(|stage| &stage.trace) else {
         return Ok(String::new());
     };
     Ok(match taken_whole(acquired, claimed) {

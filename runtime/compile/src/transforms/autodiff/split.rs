@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::BACKWARD;
 use crate::argument::map_arguments;
-use crate::trace::{Block, BoundSymbol, Input, InputRole, Output, Pass, Results, Trace, ValueId};
+use crate::trace::{Block, BoundSymbol, Input, InputRole, Output, Pass, Results, StageName, Trace, ValueId};
 use crate::transforms::dce;
 
 /// As [`split`], for two programs that are run one after the other: of what the forward pass makes only those values
@@ -227,7 +227,7 @@ pub fn split(joint: &Trace, outputs: usize) -> (Trace, Trace) {
             .collect(),
         results: forward_results.iter().chain(&saved).copied().collect(),
     };
-    let mut forward = joint.transformed("split", forward_block);
+    let mut forward = joint.at_stage(StageName::Split, forward_block);
     forward.name = format!("{}.forward", joint.name);
     forward.inputs = plain.iter().map(|i| joint.inputs[*i].clone()).collect();
     forward.outputs = joint.outputs[..outputs].to_vec();
@@ -238,7 +238,7 @@ pub fn split(joint: &Trace, outputs: usize) -> (Trace, Trace) {
         symbols: live.symbols,
         results: live.results,
     };
-    let mut backward = joint.transformed("split", backward_block);
+    let mut backward = joint.at_stage(StageName::Split, backward_block);
     backward.name = format!("{}.backward", joint.name);
     // An argument that is saved comes with its own strides.
     let strides = |id: &ValueId| is_parameter[id.index()].and_then(|i| joint.inputs[i].strides.clone());

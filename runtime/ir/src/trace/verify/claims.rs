@@ -4,14 +4,14 @@
 use crate::kernel::KernelRules;
 use crate::operator::RuleSet;
 use crate::strided::LayoutRules;
-use fulgurite_kernels::view::is_contiguous;
 
-use super::super::joins::{can_join, is_free, parts, takes_any_strides, writers, writes};
-use super::super::layouts::{Layout, layouts};
-use super::super::{Block, BoundSymbol, Callee, ValueId};
+use super::super::layouts::layouts;
+use super::super::{Block, BoundSymbol, Callee, StageName};
+use super::places::can_join;
 use super::verifier::{Check, Verifier, name};
 use crate::error::Result;
 use crate::executor::{ExecutorDef, JOIN, VIEW, find_executor, find_implementation};
+use crate::meta::Device;
 use crate::operator::{OperatorDef, OperatorKind};
 
 impl<'t> Verifier<'t> {
@@ -64,7 +64,7 @@ impl<'t> Verifier<'t> {
     /// A trace with a memory plan is compiled no further: each of its lines has an executor, and each value a place.
     pub(super) fn planned(&self) -> Result<()> {
         let block = &self.trace.block;
-        if !self.trace.history.iter().any(|past| past == "plan_memory") {
+        if !self.trace.has_been_through(StageName::PlanMemory) {
             return Ok(());
         }
         for symbol in block.symbols.iter().filter(|symbol| symbol.callee != Callee::Delete) {
@@ -75,37 +75,14 @@ impl<'t> Verifier<'t> {
                 Some(id) => format!("{} has no place in memory", name(block, *id)),
                 None => continue,
             };
-            let message = format!("was made by 'plan_memory', but {missing}");
+            let message = format!("was made by '{}', but {missing}", StageName::PlanMemory);
             return Err(self.broken_by(block, symbol, message));
         }
         Ok(())
     }
 
-    /// The operands of a line that joins are where they belong in the result, and the kernels of all lines write their
-    /// results in their layouts.
-    fn parts(&self, symbol: &'t BoundSymbol, layouts: &[Layout]) -> Result<()> {
-        let block = &self.trace.block;
-        if symbol.executor == Some(JOIN)
-            && let Some(message) = joined_elsewhere(block, symbol, layouts)
-        {
-            return Err(self.broken_by(block, symbol, message));
-        }
-        if matches!(symbol.executor, Some(VIEW)) || symbol.callee == Callee::Delete {
-            return Ok(());
-        }
-        for id in &symbol.results {
-            let (shape, layout) = (block.meta(*id).shape(), &layouts[id.index()]);
-            if layout.root != *id && !writes(symbol, shape, &layout.strides)? {
-                let whole = name(block, layout.root);
-                let message = format!("its kernel does not write {} at its place in {whole}", name(block, *id));
-                return Err(self.broken_by(block, symbol, message));
-            }
-        }
-        Ok(())
-    }
-
-    /// What is claimed as a view is one in the layouts at hand: nothing runs for it. And what a planned trace gives to
-    /// a kernel has the strides that the kernel takes.
+    /// What is claimed as a view or as a join is one in the layouts that a program of the trace has, and a planned
+    /// trace gives to each kernel the strides that it takes.
     pub(super) fn views(&self) -> Result<()> {
         let block = &self.trace.block;
         let planned = block.values.iter().any(|value| value.storage.is_some());
@@ -113,24 +90,8 @@ impl<'t> Verifier<'t> {
             return Ok(());
         }
         let layouts = layouts(self.trace);
-        for symbol in &block.symbols {
-            self.parts(symbol, &layouts)?;
-            let message = if symbol.executor == Some(VIEW) {
-                if symbol.results.iter().all(|id| layouts[id.index()].root != *id) {
-                    continue;
-                }
-                "is claimed by 'view', but its operand's memory cannot be looked at in that way".to_owned()
-            } else {
-                let strided = |id: &ValueId| !is_contiguous(block.meta(*id).shape(), &layouts[id.index()].strides);
-                let Some(operand) = symbol.operands().find(strided).filter(|_| planned) else { continue };
-                if symbol.callee == Callee::Delete || takes_any_strides(symbol)? {
-                    continue;
-                }
-                format!("its kernel takes contiguous operands, and {} is not contiguous", name(block, operand))
-            };
-            return Err(self.broken_by(block, symbol, message));
-        }
-        Ok(())
+        self.places(&layouts)?;
+        if planned { self.operand_strides(&layouts) } else { Ok(()) }
     }
 
     pub(super) fn claim(&self, block: &Block, symbol: &BoundSymbol, depth: usize) -> Check {
@@ -143,7 +104,10 @@ impl<'t> Verifier<'t> {
         }
         if let Callee::Region { executor } = symbol.callee {
             let found = self.executor(executor)?;
-            let runs = if found.device == "cpu" { found.prepare_region.is_some() } else { found.plan_region.is_some() };
+            let runs = match Device::is_host(found.device) {
+                true => found.prepare_region.is_some(),
+                false => found.plan_region.is_some(),
+            };
             if !runs {
                 return Err(format!("is a region of '{executor}', which runs no regions"));
             }
@@ -174,29 +138,4 @@ impl<'t> Verifier<'t> {
             Some(admits) => admits(body).map_err(|reason| format!("'{executor}' does not run this region: {reason}")),
         }
     }
-}
-
-/// Why the operands of a line that joins are not where they belong in its result, which may itself be a part of a
-/// larger one; `None` if they are.
-fn joined_elsewhere(block: &Block, symbol: &BoundSymbol, layouts: &[Layout]) -> Option<String> {
-    let twice = symbol.operands().enumerate().find(|(at, id)| symbol.operands().take(*at).any(|other| other == *id));
-    if let Some((_, id)) = twice {
-        return Some(format!("is claimed by 'join', and reads {} twice", name(block, id)));
-    }
-    let elsewhere =
-        |id: ValueId| Some(format!("is claimed by 'join', but {} cannot be written in its result", name(block, id)));
-    let whole = symbol.results.first().map(|id| &layouts[id.index()])?;
-    let writers = writers(block);
-    let Some(parts) = parts(block, symbol, &writers) else { return elsewhere(symbol.operands().next()?) };
-    if let Some((part, _)) = parts.iter().find(|(part, _)| !is_free(block, *part, &writers)) {
-        return elsewhere(*part);
-    }
-    let lies = |(part, laid): &(ValueId, Layout)| {
-        let own = &layouts[part.index()];
-        (own.root, own.offset, &own.strides) == (whole.root, whole.offset + laid.offset, &laid.strides)
-    };
-    // A value of which two lines would have a part is where the last of them has it.
-    let written = |(at, part): (usize, &(ValueId, Layout))| parts[..at].iter().any(|(own, _)| own == &part.0);
-    let wrong = parts.iter().enumerate().find(|(at, part)| !lies(part) || written((*at, part)));
-    wrong.and_then(|(_, (part, _))| elsewhere(*part))
 }

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fulgurite_kernels::view::is_contiguous;
 
-use super::super::in_place::{RegionReaders, may_lie_over_as_read};
 use super::super::layouts::{Layout, layouts};
-use super::super::order::{Order, is_run};
 use super::super::print::{print_input, print_return};
 use super::super::{Block, Callee, Storage, Value, ValueId};
+use super::ended::{Ended, runs};
+use super::kernels::Runner;
+use super::places::{extent, same_strides};
+use super::regions::Regions;
 use super::verifier::{Verifier, name};
 use crate::error::{Error, Result};
 
@@ -205,7 +207,7 @@ impl Verifier<'_> {
         let owners = owners(block, &layouts);
         let stays = self.stays(&roots, &owners)?;
         self.behind_each_other(&stays, &owners)?;
-        let mut readers = RegionReaders::default();
+        let mut regions = Regions::default();
         // In the order of their lives; what is alive never overlaps, so that only neighbours need to be asked.
         let mut alive: BTreeMap<(Space, u64), Stay> = BTreeMap::new();
         let mut ends: BTreeSet<(usize, Space, u64)> = BTreeSet::new();
@@ -222,7 +224,8 @@ impl Verifier<'_> {
             match before.or(after) {
                 // A kernel that reads an element before it writes it may take the place of an operand that dies there.
                 Some(other)
-                    if self.in_place(&mut readers, &layouts, stay, other) || self.overwrites(&owners, stay, other) =>
+                    if self.in_place(&mut regions, &layouts, &owners, stay, other)
+                        || self.overwrites(&owners, stay, other) =>
                 {
                     ends.remove(&(other.last, other.space, other.start));
                 }
@@ -239,26 +242,29 @@ impl Verifier<'_> {
     }
 
     /// What takes the place of another value is written after all that reads or writes that one has ended, whatever
-    /// streams they are on. On one stream that is the order of the lines.
+    /// streams they are on. On one stream that is the order of the lines. Several lines write a value that is joined.
     fn behind_each_other(&self, stays: &[Stay], owners: &[usize]) -> Result<()> {
         let block = &self.trace.block;
         if block.symbols.iter().all(|symbol| symbol.schedule.is_plain()) {
             return Ok(());
         }
-        let order = Order::of(block);
+        let ended = Ended::of(block);
         let mut users: Vec<Vec<usize>> = vec![Vec::new(); block.values.len()];
-        for (line, symbol) in block.symbols.iter().enumerate().filter(|(_, symbol)| is_run(symbol)) {
+        let mut writers: Vec<Vec<usize>> = vec![Vec::new(); block.values.len()];
+        for (line, symbol) in block.symbols.iter().enumerate().filter(|(_, symbol)| runs(symbol)) {
             symbol.operands().chain(symbol.results.iter().copied()).for_each(|id| users[owners[id.index()]].push(line));
+            symbol.results.iter().for_each(|id| writers[owners[id.index()]].push(line));
         }
         for (at, stay) in stays.iter().enumerate() {
-            let Some(writer) = stay.first.checked_sub(1) else { continue };
             for other in &stays[..at] {
                 let apart = other.space != stay.space || other.end <= stay.start || stay.end <= other.start;
                 if apart || other.first == stay.first {
                     continue;
                 }
-                let using = users[other.value].iter().find(|line| **line != writer && !order.before(**line, writer));
-                let Some(using) = using else { continue };
+                let running = writers[stay.value].iter().find_map(|writer| {
+                    users[other.value].iter().find(|line| *line != writer && !ended.before(**line, *writer))
+                });
+                let Some(using) = running else { continue };
                 let symbol = &block.symbols[*using];
                 let message = format!(
                     "{}, while {} on the {} stream may not have ended; wait with 'after'",
@@ -272,15 +278,44 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Whether the line that writes `stay` may write it over `other`.
-    fn in_place<'t>(&'t self, readers: &mut RegionReaders<'t>, layouts: &[Layout], stay: Stay, other: Stay) -> bool {
+    /// Whether the line that writes `stay` first may write it over `other`: whatever the line reads of the memory of
+    /// `other` is exactly what it writes, byte for byte in the same order, its kernel reads each element before it
+    /// writes that element, and nothing reads `other` later.
+    fn in_place<'t>(
+        &'t self,
+        regions: &mut Regions<'t>,
+        layouts: &[Layout],
+        owners: &[usize],
+        stay: Stay,
+        other: Stay,
+    ) -> bool {
         let block = &self.trace.block;
         let Some(symbol) = stay.first.checked_sub(1).and_then(|line| block.symbols.get(line)) else { return false };
-        let (result, over) = (ValueId(stay.value as u32), ValueId(other.value as u32));
-        stay.start == other.start
-            && stay.end <= other.end
-            && other.last == stay.first
-            && may_lie_over_as_read(readers, block, layouts, symbol, result, over)
+        let covered = stay.start == other.start && stay.end <= other.end;
+        if !covered || other.last != stay.first || other.first == stay.first {
+            return false;
+        }
+        let in_memory_of = |id: &ValueId, stay: Stay| owners[id.index()] == stay.value;
+        let read: Vec<ValueId> = symbol.operands().filter(|id| in_memory_of(id, other)).collect();
+        let written: Vec<ValueId> = symbol.results.iter().copied().filter(|id| in_memory_of(id, stay)).collect();
+        if read.is_empty() || written.is_empty() || symbol.results.iter().any(|id| in_memory_of(id, other)) {
+            return false;
+        }
+        let runner = Runner::of(symbol);
+        let mut reads_first = |result: ValueId, operand: ValueId| match runner {
+            Runner::Region(_) => regions.reads_first(symbol, result, operand),
+            _ => runner.reads_first(symbol, result, operand),
+        };
+        written.iter().all(|result| {
+            let place = Bytes::of(block, layouts, *result, stay);
+            // A whole is larger than the part that is written first: what it covers besides is dead.
+            read.iter().all(|operand| {
+                place.is_some()
+                    && place == Bytes::of(block, layouts, *operand, other)
+                    && same_elements(block, layouts, *result, *operand)
+                    && reads_first(*result, *operand)
+            })
+        })
     }
 
     /// Whether the operator declares that it changes the operand `other`, and that `stay` is what it becomes.
@@ -316,6 +351,30 @@ impl Verifier<'_> {
             ),
         }
     }
+}
+
+/// The first and the last byte that a value has of a stay's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bytes(i128, i128, i128);
+
+impl Bytes {
+    /// None if the value has no elements, or if it is not known where they are in that memory.
+    fn of(block: &Block, layouts: &[Layout], id: ValueId, stay: Stay) -> Option<Bytes> {
+        let (meta, layout) = (block.meta(id), &layouts[id.index()]);
+        let (first, last) = extent(meta.shape(), &layout.strides)?;
+        if layout.root.index() != stay.value {
+            return None;
+        }
+        let size = meta.dtype().size() as i128;
+        let begin = stay.start as i128 + layout.offset as i128 * size;
+        Some(Bytes(begin, begin + first * size, begin + (last + 1) * size))
+    }
+}
+
+/// Whether the elements of two values at the same begin are in the same order.
+fn same_elements(block: &Block, layouts: &[Layout], one: ValueId, other: ValueId) -> bool {
+    let (a, b) = (block.meta(one), block.meta(other));
+    a == b && same_strides(a.shape(), &layouts[one.index()].strides, &layouts[other.index()].strides)
 }
 
 /// For each value the one whose elements it shows: itself, unless it is a view or declared to be one.

@@ -7,13 +7,19 @@
 //! whatever streams they are on; the memory plan gives no byte to two values at once.
 //!
 //! `lives` follows values through a block, `claims` checks executors, `signatures` metas and bodies, `effects` for what
-//! is done besides computing, `devices` for where values are, `streams` the order of lines, `memory` the plan.
+//! is done besides computing, `devices` for where values are, `places` views and joins, `streams` the order of lines,
+//! `memory` the plan.
+//!
+//! What the verifier concludes it concludes from declarations of operators, kernels and executors, by rules of its own
+//! (`kernels`, `regions`, `ended`): it shares no predicate with the planner, so that it finds the planner's mistakes.
+//! It takes from it the layouts that programs are run with, as data to be checked.
 
 use std::cell::Cell;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::layouts::Layout;
 use super::print::{MAX_DEPTH, print_input, print_return};
 use super::{Block, BoundSymbol, Trace, ValueId};
 use crate::error::{Error, Result};
@@ -24,8 +30,12 @@ use verifier::{BlockEffects, Verifier, count, name};
 mod claims;
 mod devices;
 mod effects;
+mod ended;
+mod kernels;
 mod lives;
 mod memory;
+mod places;
+mod regions;
 mod signatures;
 mod streams;
 mod verifier;
@@ -52,7 +62,13 @@ pub fn verify_marked(trace: &Trace) -> (Result<()>, Option<&BoundSymbol>) {
     (checked, verifier.wrong.get())
 }
 
-pub use devices::one_device;
+/// Checks that values are where the lines of a claimed trace say: that these are its layouts, of all values in the
+/// order of their ids.
+pub fn verify_layouts(trace: &Trace, layouts: &[Layout]) -> Result<()> {
+    Verifier { trace, bodies: FxHashMap::default(), wrong: Cell::default() }.places(layouts)
+}
+
+pub use devices::on_the_mesh;
 pub use effects::{honoured, ordered};
 
 impl<'a> Verifier<'a> {

@@ -1,9 +1,8 @@
 //! Streams: every line runs on one that the device has, and begins after the lines that it depends on.
 
-use super::super::joins::all_parts;
 use super::super::layouts::layouts;
-use super::super::order::{Order, is_run};
-use super::super::{Block, BoundSymbol};
+use super::super::{Block, BoundSymbol, ValueId};
+use super::ended::{Ended, runs};
 use super::verifier::{Check, Verifier, name};
 use crate::device::find_kind;
 use crate::error::Result;
@@ -17,22 +16,25 @@ impl Verifier<'_> {
             return Ok(());
         }
         let layouts = layouts(self.trace);
-        let parts = all_parts(block);
-        let mut order = Order::default();
+        let ended = Ended::of(block);
+        // For each value whose memory is written, the values that are written there: a whole is written by the lines
+        // that compute its parts, and is complete with the one that joins them.
+        let mut written: Vec<Vec<ValueId>> = vec![Vec::new(); block.values.len()];
+        for symbol in block.symbols.iter().filter(|symbol| runs(symbol)) {
+            symbol.results.iter().for_each(|id| written[layouts[id.index()].root.index()].push(*id));
+        }
         for (line, symbol) in block.symbols.iter().enumerate() {
             let broken = |message: String| self.broken_by(block, symbol, message);
             self.stream(symbol).map_err(broken)?;
-            Self::waits(block, symbol, &order).map_err(broken)?;
-            order.push(symbol);
-            if !is_run(symbol) {
+            Self::waits(block, symbol, line, &ended).map_err(broken)?;
+            if !runs(symbol) {
                 continue;
             }
             for id in symbol.operands() {
                 let root = layouts[id.index()].root;
-                // A whole is written by the lines that compute its parts, and is complete with the one that joins them.
-                let of_root = parts.iter().filter(|(_, layout)| layout.root == root).map(|(part, _)| *part);
-                let mut writers = of_root.chain([root]).filter_map(|id| Some((id, order.writer(id)?)));
-                let late = writers.find(|(_, writer)| *writer != line && !order.before(*writer, line));
+                let mut writers =
+                    written[root.index()].iter().filter_map(|id| Some((*id, ended.writer_before(*id, line)?)));
+                let late = writers.find(|(_, writer)| !ended.before(*writer, line));
                 let Some((written, writer)) = late else { continue };
                 let message = format!(
                     "reads {} on the {} stream while {} may not have been written on the {} stream; wait with 'after'",
@@ -52,7 +54,7 @@ impl Verifier<'_> {
         if symbol.schedule.is_plain() {
             return Ok(());
         }
-        if !is_run(symbol) {
+        if !runs(symbol) {
             return Err("has a stream, or waits, though nothing runs for it".into());
         }
         let (stream, target) = (symbol.schedule.stream, self.trace.target.kind());
@@ -68,12 +70,12 @@ impl Verifier<'_> {
     }
 
     /// That what it waits for is defined by earlier lines that run.
-    fn waits(block: &Block, symbol: &BoundSymbol, order: &Order) -> Check {
+    fn waits(block: &Block, symbol: &BoundSymbol, line: usize, ended: &Ended) -> Check {
         for id in &symbol.schedule.after {
-            let Some(writer) = order.writer(*id) else {
+            let Some(writer) = ended.writer_before(*id, line) else {
                 return Err(format!("waits for {}, which no earlier line computes", name(block, *id)));
             };
-            if !is_run(&block.symbols[writer]) {
+            if !runs(&block.symbols[writer]) {
                 return Err(format!("waits for {}, for which nothing runs", name(block, *id)));
             }
         }

@@ -1,0 +1,192 @@
+//! What is asked of a compilation, and transforms of the user's own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite_kernels::DType;
+
+use crate::choices::{Choices, Ranking};
+use crate::error::{Error, Result};
+use crate::executor::{ExecutorDef, default_executors, executors_named};
+use crate::fuel::Fuel;
+use crate::meta::{Device, Target};
+use crate::trace::{StageName, Trace};
+use crate::transforms::recompute;
+
+/// How long a compilation measures at most by default.
+const CHOOSE_FOR: Duration = Duration::from_secs(10);
+
+/// Options of compilation.
+#[derive(Clone)]
+pub struct Options {
+    /// The device on which compiled functions run: arguments on the host are copied to it. `None` is the device of the
+    /// arguments.
+    pub device: Option<Device>,
+    /// Executors in the order of their priority; `None` is the default list of the target's device kind. A compilation
+    /// fails if one of them, or of the rewrites, was withdrawn ([`crate::registration`]), also if it was replaced.
+    pub executors: Option<Vec<&'static ExecutorDef>>,
+    /// Recorded winners of single calls, which are asked before the list ([`mod@crate::choices`]). `None` follows
+    /// [`Options::choose`].
+    pub choices: Option<Arc<dyn Choices>>,
+    /// Whether candidates of costly calls are measured where nothing is recorded.
+    pub choose: Choose,
+    /// After how long a compilation begins to measure nothing more, where [`Options::choose`] has it measure. Waiting
+    /// for others that measure counts, and what has begun is finished. What is left follows the list, and is measured
+    /// by the next process that compiles the program.
+    pub choose_for: Duration,
+    /// Rewrites in the order they are tried, early and late ones; `None` is every rewrite declared `default`, and those
+    /// of the executors in the list.
+    pub rewrites: Option<Vec<&'static crate::executor::RewriteDef>>,
+    /// Transforms of the user's own, each at its place, in this order; those that the program registered come first.
+    pub transforms: Vec<UserTransform>,
+    /// Mixed precision: products in this type, bf16 or f16, and the rest by the operators' classes
+    /// ([`crate::transforms::autocast`]). `None` computes in the types that the program is written in.
+    pub autocast: Option<DType>,
+    /// Minimum size, in bytes, of values that are recomputed for the backward pass instead of being saved, if that is
+    /// cheap ([`crate::transforms::recompute`]); `None` saves all values.
+    pub recompute: Option<u64>,
+    /// Maximum number of optimizations.
+    pub fuel: Fuel,
+    /// Whether small products and sums that are alike become one ([`mod@crate::transforms::batch`]).
+    pub batch: bool,
+    /// Whether kernels get the larger operands that they ask for ([`mod@crate::transforms::pad`]).
+    pub pad: bool,
+    /// Whether symbols are fused into regions.
+    pub fuse: bool,
+    /// Whether the verifier runs after every transform; on in debug builds.
+    pub verify: bool,
+    /// The largest peak that a plan may have, in bytes.
+    pub memory_limit: Option<u64>,
+    /// Whether runs on a device replay a graph from the second one on.
+    pub graph: bool,
+}
+
+/// Whether programs that are compiled to be run have candidates measured, and follow the records of this machine.
+/// Stages that are only shown do not, unless [`Options::choices`] are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Choose {
+    /// As the device's kind has it by default, unless executors are named: an explicit list is kept as it is.
+    #[default]
+    Auto,
+    /// Not at all: the list decides.
+    Never,
+    /// On every device that is here.
+    Always,
+}
+
+/// Where in a compilation a transform of the user's own runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Place {
+    /// On the program as it was written: after the early rewrites, before `autocast` and `autodiff`.
+    #[default]
+    Start,
+    /// On the differentiated program, of `jit` and `vjp` alike: after `autodiff` or `vjp`, before it is simplified.
+    AfterAutodiff,
+    /// On what executors are asked to run, of `vjp` on forward and backward program each: just before `claim`.
+    BeforeClaim,
+}
+
+/// A transform of the user's own: its name, what it does, and where. Its result is verified whatever the options say.
+#[derive(Clone)]
+pub struct UserTransform {
+    /// The name in the history of traces; none of [`StageName`].
+    pub name: String,
+    /// Trace in, trace out.
+    pub apply: Arc<TransformFn>,
+    /// The stage at which it runs.
+    pub place: Place,
+}
+
+impl UserTransform {
+    /// A transform that runs at [`Place::Start`].
+    pub fn new(
+        name: impl Into<String>,
+        apply: impl Fn(&Trace) -> Result<Trace> + Send + Sync + 'static,
+    ) -> UserTransform {
+        UserTransform { name: name.into(), apply: Arc::new(apply), place: Place::Start }
+    }
+
+    /// The same transform at another place.
+    pub fn at(self, place: Place) -> UserTransform {
+        UserTransform { place, ..self }
+    }
+}
+
+/// Trace in, trace out.
+pub type TransformFn = dyn Fn(&Trace) -> Result<Trace> + Send + Sync;
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let executors = self.executors.as_ref().map(|list| list.iter().map(|e| e.name).collect::<Vec<_>>());
+        let rewrites = self.rewrites.as_ref().map(|list| list.iter().map(|r| r.name).collect::<Vec<_>>());
+        f.debug_struct("Options")
+            .field("device", &self.device)
+            .field("executors", &executors)
+            .field("choices", &self.choices)
+            .field("choose", &self.choose)
+            .field("choose_for", &self.choose_for)
+            .field("rewrites", &rewrites)
+            .field("transforms", &self.transforms.iter().map(|t| &t.name).collect::<Vec<_>>())
+            .field("autocast", &self.autocast)
+            .field("recompute", &self.recompute)
+            .field("fuel", &self.fuel)
+            .field("batch", &self.batch)
+            .field("pad", &self.pad)
+            .field("fuse", &self.fuse)
+            .field("verify", &self.verify)
+            .field("memory_limit", &self.memory_limit)
+            .field("graph", &self.graph)
+            .finish()
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            device: None,
+            executors: None,
+            choices: None,
+            choose: Choose::default(),
+            choose_for: CHOOSE_FOR,
+            rewrites: None,
+            transforms: Vec::new(),
+            autocast: None,
+            recompute: Some(recompute::FROM_BYTES),
+            fuel: Fuel::UNLIMITED,
+            batch: true,
+            pad: true,
+            fuse: true,
+            verify: cfg!(debug_assertions),
+            memory_limit: None,
+            graph: true,
+        }
+    }
+}
+
+impl Options {
+    /// The executors of these names, in this order; `default` stands for the default ones of the options' device that
+    /// are not named.
+    pub fn with_executors(mut self, names: &[&str]) -> Result<Options> {
+        self.executors = Some(executors_named(names, self.device.unwrap_or(Device::CPU).kind())?);
+        Ok(self)
+    }
+
+    /// The executors that are asked for the calls of a program for `target`.
+    pub fn ranking<'a>(&'a self, executors: &'a [&'static ExecutorDef], target: &'a Target, of: &Trace) -> Ranking<'a> {
+        Ranking::new(executors, target, self.choices.as_deref()).of_program(of)
+    }
+
+    /// The list that a program for `device` is compiled with.
+    pub fn executor_list(&self, device: &str) -> Vec<&'static ExecutorDef> {
+        self.executors.clone().unwrap_or_else(|| default_executors(device))
+    }
+}
+
+/// Fails for a transform that has the name of a stage: what is done to a trace is known by these names.
+pub(crate) fn stage_name(name: &str) -> Result<()> {
+    if StageName::of(name).is_none() {
+        return Ok(());
+    }
+    let message = "is a stage of every compilation, expected another name".to_owned();
+    Err(Error::Path { what: "transform", path: name.to_owned(), message, stack: Box::default() })
+}
