@@ -384,6 +384,7 @@ pub fn infer(
     def: &'static OperatorDef,
     metas: &[Arg<TensorMeta>],
 ) -> Result<(Vec<TensorMeta>, Option<Arc<Block>>), InferError> {
+    crate::registry::declared_once(def.name).map_err(InferError::Failure)?;
     def.check_arguments(metas).map_err(InferError::Failure)?;
     let declared = TracingRules::of(def).declared_meta(metas).map_err(InferError::Failure)?;
     match (&declared, def.results.count()) {
