@@ -171,5 +171,15 @@ fn two_letters_in_the_other_order_are_one_mistake() {
     let complaint = run(&["ops", "samples", "--op", "gleu", "--out", out]).fails(1);
     assert!(complaint.contains("did you mean 'gelu'?"), "{complaint}");
     let complaint = run(&["trace", "show", "gelu", "--executors", "cpuu", "--stage", "claim"]).fails(1);
-    assert!(complaint.contains("no executor is called 'cpuu', did you mean 'cpu'?"), "{complaint}");
+    assert!(
+        complaint.contains("no executor is called 'cpuu', did you mean 'cpu'? Or is its crate linked?"),
+        "{complaint}"
+    );
+    // A name that is near another executor's by chance may be of a crate that is not linked.
+    let complaint = run(&["trace", "show", "prims::exp", "--executors", "fast"]).fails(1);
+    assert!(
+        complaint.contains("no executor is called 'fast': is its crate linked? (`use the_crate as _;`)"),
+        "{complaint}"
+    );
+    assert!(!complaint.contains("did you mean"), "{complaint}");
 }
