@@ -174,7 +174,7 @@ pub fn broadcast(tensor: Tensor, shape: &[usize]) -> Tensor {
 #[track_caller]
 pub fn constant(value: impl Into<Scalar>, meta: &TensorMeta) -> Tensor {
     let value = number(value.into(), meta.dtype());
-    broadcast(prims::full([], value, meta.dtype(), meta.device().to_string()), meta.shape())
+    broadcast(prims::full([], value, meta.dtype(), meta.device()), meta.shape())
 }
 
 /// A tensor like `like`, every element `value`.

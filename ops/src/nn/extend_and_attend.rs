@@ -93,7 +93,7 @@ pub mod extend_and_attend {
         cap: Option<f64>,
     ) -> (Tensor, Tensor, Tensor) {
         let (batch, length) = (query.size(0), query.size(2));
-        let steps = prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, query.device().to_string());
+        let steps = prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, query.device());
         let spread = |x: Tensor, dim: usize| prims::broadcast_in_dim(x, [batch, length], [dim]);
         let positions = prims::add(spread(cast(starts, DType::I64), 0), spread(steps, 1));
         let write = |cache: Tensor, new: Tensor| {

@@ -442,7 +442,12 @@ impl OperatorDef {
                     Some((first, on)) if on != meta.device() => {
                         return Err(Failure::new(
                             "ArgumentDevice",
-                            format!("{} is on {}, but {first} is on {on}", param.name, meta.device()),
+                            format!(
+                                "{} is on {}, but {first} is on {on}; what an operator makes of no tensor is on the \
+                                 device that it is given: `.device({first}.device())`",
+                                param.name,
+                                meta.device()
+                            ),
                         ));
                     }
                     Some(_) => {}

@@ -507,6 +507,13 @@ pub fn with_defaults<V>(def: &OperatorDef, mut leading: Vec<Arg<V>>) -> Vec<Arg<
     leading
 }
 
+/// Ends the rule that is being traced, which could not be written down for its arguments.
+pub fn end_rule(failure: Failure) -> ! {
+    let operator = with_top(|builder| builder.rule_of).unwrap_or_default();
+    fail(operator, failure);
+    resume_unwind(Box::new(Poisoned))
+}
+
 /// Ends the traced function with an error of the author's own: for code around operators (a model's configuration, a
 /// sequence that is too long). Outside of a trace the next one returns it.
 #[track_caller]
