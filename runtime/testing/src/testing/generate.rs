@@ -10,14 +10,14 @@ use super::subject::{REFERENCE, accepted_samples};
 use super::templates;
 use super::test::{GeneratedTest, PROGRAMS, Settings};
 use crate::executor::{ExecutorDef, executors, find_executor, find_implementation, rewrites};
-use crate::operator::{OperatorKind, RuleSet};
+use crate::operator::{OperatorDef, OperatorKind, RuleSet};
 use crate::precision::Precision;
 use crate::registry::{find_operator, operators};
 use crate::testing::rules::TestRules;
 use crate::testing::samples::ErrorSamples;
 use crate::tracer::rules::TracingRules;
 use crate::transforms::autodiff::rules::GradientRules;
-use body::{operator_test, program_test, programs_test, rewrite_test};
+use body::{operator_test, program_test, programs_test, rewrite_test, uncompiled_test};
 use choice::{DTYPES, dtypes_of, floating_input, may_claim, runners, tested_with, wanted, wanted_under_autocast};
 
 mod body;
@@ -92,6 +92,9 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
         let dtypes = dtypes_of(def);
         let first = dtypes.first().map(|(dtype, _)| *dtype);
         for template in Template::ALL {
+            if template == Template::Sources {
+                tests.extend(source_tests(def, filter, &settings, &golden));
+            }
             let mut add = |executor: Option<&'static ExecutorDef>, dtype: Option<DType>| {
                 if filter.takes(def.name, template, executor.map(|executor| executor.name)) {
                     tests.push(operator_test(def, template, executor, dtype, &settings, &golden));
@@ -99,13 +102,6 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
             };
             match template {
                 Template::Samples => add(None, None),
-                Template::Sources => {
-                    for executor in
-                        executors().into_iter().filter(|executor| templates::sources::applies(def, executor))
-                    {
-                        add(Some(executor), None);
-                    }
-                }
                 Template::Errors => {
                     if first.is_some() || TestRules::of(def).errors.is_some() {
                         add(None, None);
@@ -167,7 +163,7 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
                         add(None, Some(DType::F64));
                     }
                 }
-                Template::Rewrite | Template::Programs => {}
+                Template::Sources | Template::Rewrite | Template::Programs => {}
                 _ => {
                     for runner in &runners {
                         let executor = runner.first;
@@ -209,6 +205,29 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
     }
     if filter.package.is_none() && filter.takes(PROGRAMS, Template::Programs, None) {
         tests.push(programs_test(&settings));
+    }
+    tests
+}
+
+/// The tests of an operator's device sources: without a compiler those that need one are marked, and others check what
+/// needs none.
+fn source_tests(
+    def: &'static OperatorDef,
+    filter: &Filter,
+    settings: &Arc<Settings>,
+    golden: &Arc<Golden>,
+) -> Vec<GeneratedTest> {
+    let template = Template::Sources;
+    let takes = |executor: &&'static ExecutorDef| {
+        templates::sources::applies(def, executor) && filter.takes(def.name, template, Some(executor.name))
+    };
+    let mut tests = Vec::new();
+    for executor in executors().into_iter().filter(takes) {
+        let mut test = operator_test(def, template, Some(executor), None, settings, golden);
+        test.lacks = templates::sources::lacks(executor);
+        let uncompiled = test.lacks.is_some();
+        tests.push(test);
+        tests.extend(uncompiled.then(|| uncompiled_test(def, executor, settings)));
     }
     tests
 }
