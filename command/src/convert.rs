@@ -24,8 +24,12 @@ Formats:
   huggingface  safetensors under the names of transformers' models, with config.json and the files of the tokenizer
   litgpt       torch.save's format under LitGPT's names, lit_model.pth, with model_config.yaml beside it; a llama alone
 
-Read are also pytorch_model.bin and other files of torch.save under the names of huggingface or litgpt. Only weights are
-converted; a checkpoint's optimizer state and position in the data are dropped.
+What is read is told by its content, not by its name: a file of any of these formats; a file of torch.save (.pth, .pt,
+.bin) under the names of huggingface or litgpt, as a dictionary of tensors or with one as `model` or `state_dict`; an
+index of several files, model.safetensors.index.json or pytorch_model.bin.index.json; the folder of such files; the
+folder of a run, which stands for its newest checkpoint. `_orig_mod.`, `module.` and what other wrappers put into the
+names of a torch file or an index are left out. Only weights are converted; a checkpoint's optimizer state and position
+in the data are dropped.
 
 Examples:
   fulgurite convert runs/nano/checkpoint.safetensors nano.bin
@@ -48,8 +52,9 @@ pub struct Arguments {
     /// Attention heads, for a huggingface file without config.json whose metadata does not say them.
     #[arg(long, value_name = "COUNT")]
     heads: Option<usize>,
-    /// The tokenizer that a checkpoint gets: gpt2, bytes, or a tokenizer.json; the file's own, or the largest that the
-    /// vocabulary has room for, otherwise.
+    /// The tokenizer that a checkpoint gets: gpt2, bytes, or a file (tokenizer.json, SentencePiece's tokenizer.model,
+    /// vocab.json with merges.txt beside it) or its folder; the file's own, or the largest that the vocabulary has room
+    /// for, otherwise.
     #[arg(long)]
     tokenizer: Option<String>,
     /// Accepts weights that are not finite.

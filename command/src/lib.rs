@@ -228,7 +228,10 @@ pub fn main() -> ExitCode {
         let source = innermost.and_then(|of| of.try_contains_id(option).ok()?.then(|| of.value_source(option))?);
         source == Some(ValueSource::CommandLine)
     };
-    let outcome = log::start().and_then(|()| match cli.command {
+    // Names would mean either operator.
+    let clashes = fulgurite::registry::clashes();
+    let sound = if clashes.is_empty() { Ok(()) } else { Err(outcome::Failed(clashes.join("\n"))) };
+    let outcome = sound.and_then(|()| log::start()).and_then(|()| match cli.command {
         Command::Ops(Ops::List(arguments)) => ops_list::run(&arguments),
         Command::Ops(Ops::Show(arguments)) => ops_show::run(&arguments),
         Command::Ops(Ops::New(arguments)) => ops_new::run(&arguments),

@@ -1,6 +1,7 @@
 //! `ops show`.
 
 mod call;
+mod implementation;
 mod rewrite;
 
 use fulgurite::arithmetic::Arithmetic;
@@ -30,9 +31,13 @@ use crate::cases::resolve_operator;
 
 /// Arguments of `ops show`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  fulgurite ops show prims::exp\n  fulgurite ops show nn.functional.gelu --json")]
+#[command(
+    after_help = "Examples:\n  fulgurite ops show prims::exp\n  fulgurite ops show nn.functional.gelu --json\n  \
+                  fulgurite ops show merge_rope\n  fulgurite ops show softmax_by_llmc"
+)]
 pub struct Arguments {
-    /// The operator's name, or PyTorch's; or the name of a rewrite.
+    /// The operator's name, or PyTorch's; or the name of a rewrite; or that of an implementation: OPERATOR_by_EXECUTOR, or
+    /// its file without `.rs`.
     operator: String,
     /// As JSON.
     #[arg(long)]
@@ -61,6 +66,9 @@ struct Description {
     samples: usize,
     error_samples: usize,
     executors: Vec<Taking>,
+    implementations: Vec<implementation::Row>,
+    /// The rewrites that look for it or put it in.
+    rewrites: Vec<rewrite::Row>,
     tests: Vec<String>,
     directives: Vec<DirectiveRow>,
     file: &'static str,
@@ -128,7 +136,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if let Some(def) = rewrites().into_iter().find(|def| def.name == arguments.operator) {
         return rewrite::show(def, arguments.json);
     }
-    let description = describe(resolve_operator(&arguments.operator)?);
+    let operator = match (resolve_operator(&arguments.operator), implementation::named(&arguments.operator)) {
+        (Err(_), Some(own)) => return implementation::show(own, arguments.json),
+        (operator, _) => operator?,
+    };
+    let description = describe(operator);
     if arguments.json {
         say_json(&description)?;
     } else {
@@ -177,6 +189,8 @@ fn describe(def: &'static OperatorDef) -> Description {
         samples: count(&most),
         error_samples: ErrorSamples::of_operator(def, most).len(),
         executors: takings(def, &dtypes),
+        implementations: implementation::of_operator(def.name),
+        rewrites: rewrite::of_operator(def.name),
         tests: generated_tests(&Filter::operator(def.name), &Settings::default())
             .into_iter()
             .map(|test| test.name)
@@ -284,6 +298,16 @@ fn in_words(of: &Description) -> String {
     row("samples", format!("{}, and {} that must fail", of.samples, of.error_samples));
     for (i, line) in executors_in_words(of).into_iter().enumerate() {
         row(if i == 0 { "executors" } else { "" }, line);
+    }
+    for (i, own) in of.implementations.iter().enumerate() {
+        let place = format!("{}:{}", own.file, own.line);
+        row(
+            if i == 0 { "implemented" } else { "" },
+            format!("by {} ({}) at {place}", own.executor, own.rules.join(", ")),
+        );
+    }
+    for (i, own) in of.rewrites.iter().enumerate() {
+        row(if i == 0 { "rewrites" } else { "" }, format!("{}: {}, at {}:{}", own.name, own.side, own.file, own.line));
     }
     let golden =
         if of.torch.is_some() { "; and golden, against PyTorch's vectors, where a suite has them" } else { "" };

@@ -132,10 +132,12 @@ pub fn titled(text: &str) -> Vec<(String, Stored)> {
 /// What a program without a heading is called: its function and the transform that made it, `step after claim`. It is
 /// read from the first lines alone, so that a program with a fault further below has the same title.
 fn title_of(program: &str) -> String {
-    let mut stage = None;
+    let (mut stage, mut goes_on) = (None, false);
     for line in program.lines() {
-        if let Some(transforms) = line.strip_prefix("# made by ") {
-            stage = transforms.rsplit(", ").next().map(str::trim_end);
+        let transforms = line.strip_prefix("# made by ").or_else(|| line.strip_prefix('#').filter(|_| goes_on));
+        if let Some(transforms) = transforms {
+            goes_on = transforms.trim_end().ends_with(',');
+            stage = transforms.rsplit(", ").next().map(str::trim);
         } else if let Some(rest) = line.strip_prefix("trace ") {
             let function = Some(function_of(rest)).filter(|name| !name.is_empty()).unwrap_or("program");
             return stage.map_or_else(|| function.to_owned(), |stage| format!("{function} after {stage}"));
@@ -214,8 +216,9 @@ mod tests {
             one("f", "# made by acquire, claim\n"),
             one(r#""a \"b\" for c""#, "# made by acquire\n"),
             one("f", "# made by claim\n"),
+            one("g", "# made by acquire,\n#   fuse,\n#   claim\n# layout\n"),
         ];
-        let expected = ["f", "f after claim", r#"a \"b\" for c after acquire"#, "f after claim 2"];
+        let expected = ["f", "f after claim", r#"a \"b\" for c after acquire"#, "f after claim 2", "g after claim"];
         assert_eq!(headings(&text.concat()), expected);
     }
 

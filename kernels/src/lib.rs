@@ -22,6 +22,7 @@ mod integers;
 pub mod launch;
 pub mod machine;
 pub mod matmul;
+pub mod not_contiguous;
 pub mod order;
 mod parallel;
 pub mod philox;

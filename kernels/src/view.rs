@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use crate::dtype::{DType, Element};
 use crate::elements::{Elements, ElementsMut};
+use crate::not_contiguous::NotContiguous;
 
 /// Number of elements of a shape; a shape of more than fit a `usize` has no memory.
 #[track_caller]
@@ -225,6 +226,14 @@ impl<'a> TensorRef<'a> {
             .then(|| unsafe { std::slice::from_raw_parts(self.non_null().cast(), self.len()) })
     }
 
+    /// As [`TensorRef::as_slice`], of the operand that the kernel calls `name`.
+    ///
+    /// # Errors
+    /// What is asked for and what is given.
+    pub fn contiguous<T: Element>(&self, name: &str) -> Result<&'a [T], NotContiguous> {
+        self.as_slice().ok_or_else(|| refusal(name, T::DTYPE, self.dtype, (self.shape, self.strides)))
+    }
+
     fn non_null(&self) -> *const u8 {
         if self.is_empty() { std::ptr::without_provenance(64) } else { self.pointer }
     }
@@ -354,6 +363,20 @@ impl<'a> TensorMut<'a> {
         // SAFETY: `new`'s contract covers all `len()` elements, which are contiguous.
         Some(unsafe { std::slice::from_raw_parts_mut(pointer.cast(), self.len()) })
     }
+
+    /// As [`TensorMut::as_mut_slice`], of the result that the kernel calls `name`.
+    ///
+    /// # Errors
+    /// What is asked for and what is given.
+    pub fn contiguous_mut<T: Element>(&mut self, name: &str) -> Result<&mut [T], NotContiguous> {
+        let (dtype, layout) = (self.dtype, (self.shape, self.strides));
+        self.as_mut_slice().ok_or_else(|| refusal(name, T::DTYPE, dtype, layout))
+    }
+}
+
+fn refusal(name: &str, asked: DType, given: DType, (shape, strides): (&[usize], &[isize])) -> NotContiguous {
+    let contiguous = is_contiguous(shape, strides);
+    NotContiguous { name: name.to_owned(), asked, given, shape: shape.to_vec(), strides: strides.to_vec(), contiguous }
 }
 
 #[cfg(test)]
@@ -369,5 +392,25 @@ mod tests {
         assert!(!is_contiguous(&[2, 3], &[0, 1]));
         assert!(is_contiguous(&[0, 3], &[0, 0]));
         assert!(is_contiguous(&[], &[]));
+    }
+
+    #[test]
+    fn the_message_says_what_is_asked_for_and_what_is_given() {
+        let data = [1.0_f32; 6];
+        let strided = |strides: &[isize]| {
+            // SAFETY: six elements, of which the strides reach none beyond the last.
+            let view = unsafe { TensorRef::new(DType::F32, &[2, 3], strides, data.as_ptr().cast()) };
+            (view.contiguous::<f32>("x").map(<[f32]>::len), view.contiguous::<f64>("x").map(<[f64]>::len))
+        };
+        let (same, wider) = strided(&[3, 1]);
+        assert_eq!(same, Ok(6));
+        assert_eq!(wider.unwrap_err().to_string(), "the kernel asks for contiguous f64, 'x' is f32[2, 3]");
+        let (turned, _) = strided(&[1, 2]);
+        let expected = "the kernel asks for contiguous f32, 'x' is f32[2, 3] with strides [1, 2]";
+        assert_eq!(turned.unwrap_err().to_string(), expected);
+        // SAFETY: as above.
+        let shared = unsafe { TensorRef::overlapped(DType::F32, &[6], &[1], data.as_ptr().cast()) };
+        let message = shared.contiguous::<f32>("x").unwrap_err().to_string();
+        assert!(message.ends_with("share: `elements` reads it and `elements_mut` writes it"), "{message}");
     }
 }

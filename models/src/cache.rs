@@ -71,7 +71,7 @@ impl Cached {
         let (batch, length) = (tokens.size(0) as i64, tokens.size(1));
         let mut positions = reshape(starts, [batch, 1]);
         if length > 1 {
-            let steps = prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, tokens.device().to_string());
+            let steps = prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, tokens.device());
             positions = positions + reshape(steps, [1, length as i64]);
         }
         Cached { starts, positions, cache: RefCell::new(cache) }

@@ -36,8 +36,7 @@ impl Dropout {
         let Some(generator) = self.generator else { return x };
         let place = self.drawn.get();
         self.drawn.set(place + 1);
-        let shift =
-            prims::iota(2, Scalar::Int(0), Scalar::Int(place * DRAW_STRIDE), DType::I64, x.device().to_string());
+        let shift = prims::iota(2, Scalar::Int(0), Scalar::Int(place * DRAW_STRIDE), DType::I64, x.device());
         dropout::with(x).p(self.probability).training(true).generator(generator + shift).call()
     }
 }

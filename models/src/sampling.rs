@@ -144,7 +144,7 @@ pub fn occurrences(sequences: &[Vec<i64>], vocabulary: usize) -> Result<Array> {
 #[track_caller]
 pub fn count_tokens(occurrences: Tensor, tokens: Tensor) -> Tensor {
     let rows = tokens.size(0);
-    let ones = full::with([rows, 1], 1_i64).dtype(occurrences.dtype()).device(tokens.device().to_string()).call();
+    let ones = full::with([rows, 1], 1_i64).dtype(occurrences.dtype()).device(tokens.device()).call();
     scatter_add(occurrences, 1, reshape(tokens, [rows as i64, 1]), ones)
 }
 
@@ -193,7 +193,7 @@ pub fn probabilities(rules: Rules, settings: &Settings<Tensor>, logits: Tensor, 
 /// Zeros of the shape of `logits`, in f32.
 #[track_caller]
 fn zeros_like(logits: Tensor) -> Tensor {
-    full::with(logits.shape(), 0.0).device(logits.device().to_string()).call()
+    full::with(logits.shape(), 0.0).device(logits.device()).call()
 }
 
 /// Logits in f32, those of tokens that have occurred brought down. C. f. Keskar et al., "CTRL", 2019, section 4.1, with
@@ -249,7 +249,7 @@ fn candidates(rules: Rules, settings: &Settings<Tensor>, logits: Tensor) -> Cand
     };
     let mut weights = exp((logits - most) / settings.temperature);
     let count = logits.size(-1) as i64;
-    let places = || arange::with(0_i64, count).device(logits.device().to_string()).call();
+    let places = || arange::with(0_i64, count).device(logits.device()).call();
     if rules.top_k.is_some() {
         weights = masked_fill(weights, ge(places(), settings.top_k), 0.0);
     }

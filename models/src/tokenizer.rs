@@ -48,7 +48,7 @@ impl Tokenizer {
             .ok_or_else(|| TokenizerError::UnknownName(name.to_owned()))
     }
 
-    /// The tokenizer of this name, or of this file: a `tokenizer.json`, or the folder that has it.
+    /// The tokenizer of this name, or of this file or folder: see [`TokenizerFile::load`].
     pub fn open(name: &str) -> Result<Self, TokenizerError> {
         match Tokenizer::from_name(name) {
             Err(_) if Path::new(name).exists() => Ok(Tokenizer::File(Arc::new(TokenizerFile::load(Path::new(name))?))),

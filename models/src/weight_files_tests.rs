@@ -122,16 +122,21 @@ fn files_of_a_folder_are_told_by_what_they_are() {
     assert!(complain(&[("model.safetensors", &bytes), ("config.json", pointer)]).contains("\"wte.weight\" is missing"));
 }
 
+/// A small llama with random weights.
+fn nano_llama() -> Weights<ModelConfig> {
+    let config = crate::decoder::DecoderConfig::named("nano", 64).unwrap();
+    let made = |parameter: &crate::config::Parameter| {
+        let values = initial_values(parameter, 3);
+        (parameter.name.clone(), HostTensor::from_f32(&parameter.shape, &values).unwrap())
+    };
+    let tensors = crate::Model::parameters(&config).iter().map(made).collect();
+    Weights::new(ModelConfig::from(config), tensors).unwrap()
+}
+
 #[test]
 fn a_llama_is_written_as_several_files_and_their_faults_are_named() {
     let folder = tempfile::tempdir().unwrap();
-    let config = crate::decoder::DecoderConfig::named("nano", 64).unwrap();
-    let made = |parameter: &crate::config::Parameter| {
-        let values = crate::initialize::initial_values(parameter, 3);
-        (parameter.name.clone(), crate::HostTensor::from_f32(&parameter.shape, &values).unwrap())
-    };
-    let tensors = crate::Model::parameters(&config).iter().map(made).collect();
-    let weights = Weights::new(ModelConfig::from(config), tensors).unwrap();
+    let weights = nano_llama();
     let path = folder.path().join("model.safetensors");
     let Shards { index, files, .. } = save_sharded(weights.clone(), 60_000, &path).unwrap();
     assert!(index.ends_with("model.safetensors.index.json") && files > 3, "{files} files");
@@ -164,17 +169,49 @@ fn a_llama_is_written_as_several_files_and_their_faults_are_named() {
     assert!(fault().contains("index.json"), "{}", fault());
 }
 
+/// A llama of names that a wrapper has changed, in several files: those of `torch.save`, and safetensors.
+#[test]
+fn several_files_of_a_wrapped_llama_are_read() {
+    let (plain, wrapped) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let weights = nano_llama();
+    let path = plain.path().join("model.safetensors");
+    let Shards { files, .. } = save_sharded(weights.clone(), 60_000, &path).unwrap();
+    std::fs::copy(plain.path().join("config.json"), wrapped.path().join("config.json")).unwrap();
+    for prefix in ["_orig_mod.", "module._orig_mod."] {
+        for kind in ["bin", "safetensors"] {
+            let stem = if kind == "bin" { "pytorch_model" } else { "model" };
+            let mut map = serde_json::Map::new();
+            for number in 1..=files {
+                let shard = plain.path().join(format!("model-{number:05}-of-{files:05}.safetensors"));
+                let tensors = TensorFile::load(&shard).unwrap().tensors;
+                let tensors: BTreeMap<String, HostTensor> =
+                    tensors.into_iter().map(|(name, tensor)| (format!("{prefix}{name}"), tensor)).collect();
+                let name = format!("{stem}-{number:05}-of-{files:05}.{kind}");
+                map.extend(tensors.keys().map(|own| (own.clone(), name.clone().into())));
+                let mut file = std::fs::File::create(wrapped.path().join(&name)).unwrap();
+                match kind {
+                    "bin" => crate::torch::write(&tensors, "archive", &mut file).unwrap(),
+                    _ => TensorFile::write(&BTreeMap::new(), &tensors, &mut file).unwrap(),
+                }
+            }
+            let index = wrapped.path().join(format!("{stem}.{kind}.index.json"));
+            std::fs::write(&index, serde_json::json!({ "weight_map": map }).to_string()).unwrap();
+            let read = load(&index, None).unwrap();
+            assert!(read.weights.tensors().eq(weights.tensors()), "{prefix} in {}", index.display());
+            // The same name with the wrapper and without it.
+            map.insert("model.norm.weight".into(), map[&format!("{prefix}model.norm.weight")].clone());
+            std::fs::write(&index, serde_json::json!({ "weight_map": map }).to_string()).unwrap();
+            let message = load(&index, None).unwrap_err().to_string();
+            assert!(message.contains("model.norm.weight"), "{message}");
+        }
+    }
+}
+
 #[test]
 fn weights_in_bf16_stay_in_the_file_until_they_are_used() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
-    let config = crate::decoder::DecoderConfig::named("nano", 64).unwrap();
-    let made = |parameter: &crate::config::Parameter| {
-        let values = initial_values(parameter, 3);
-        (parameter.name.clone(), HostTensor::from_f32(&parameter.shape, &values).unwrap())
-    };
-    let tensors = crate::Model::parameters(&config).iter().map(made).collect();
-    let weights = Weights::new(ModelConfig::from(config), tensors).unwrap();
+    let weights = nano_llama();
     save(weights.clone(), Format::HuggingFace, &Tokenizer::bytes(), Names::Plain, &path).unwrap();
     let mut file = TensorFile::load(&path).unwrap();
     for (name, tensor) in &mut file.tensors {

@@ -308,6 +308,21 @@ pub mod gt {
     }
 }
 
+/// The exponential, of a dimension that there is.
+#[operator]
+pub mod checked_exp {
+    fn checked_exp(input: Tensor<Floating>, dim: i64) -> Tensor;
+
+    fn decomposition(input: Tensor, dim: i64) -> Result<Tensor> {
+        let dim = fulgurite_runtime::meta::normalize_dim(dim, input.rank())?;
+        Ok(if dim == 0 { exp(input) } else { exp(exp(input)) })
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 3]), 0));
+    }
+}
+
 /// `exp(x) * exp(y) = exp(x * y)`, which is wrong and therefore a good test.
 #[rewrite(default)]
 mod merge_exp {
@@ -372,6 +387,24 @@ fn trees() {
         leaf
     });
     assert_eq!(mapped, model);
+}
+
+#[test]
+fn a_decomposition_may_fail() {
+    use fulgurite_runtime::argument::Arg;
+    use fulgurite_runtime::{DType, Device, TensorMeta};
+    let lines = |dim: i64| {
+        let def = find_operator("checked_exp").unwrap();
+        let input = TensorMeta::new([4, 3], DType::F32, Device::CPU);
+        let inferred = fulgurite_runtime::tracer::infer(def, &[Arg::Tensor(input), Arg::value(dim)]);
+        let body = inferred.map_err(|error| error.of(def.name, None).to_string())?.1;
+        Ok::<_, String>(body.map_or(0, |body| body.symbols.len()))
+    };
+    assert_eq!((lines(0), lines(-1)), (Ok(1), Ok(2)));
+    let message = lines(2).unwrap_err();
+    assert!(message.starts_with("checked_exp: ") && message.contains("2"), "{message}");
+    // What was traced on this thread before is traced after it.
+    assert_eq!(lines(1), Ok(2));
 }
 
 #[test]

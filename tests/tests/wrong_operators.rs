@@ -26,6 +26,8 @@ mod kernels;
 mod rewrites;
 #[path = "../src/wrong/rules.rs"]
 mod rules;
+#[path = "../src/wrong/uncompiled.rs"]
+mod uncompiled;
 #[path = "../src/wrong/unsloth.rs"]
 mod unsloth;
 
@@ -95,6 +97,63 @@ fn a_term_dropped_from_a_gradient() {
     must_pass("wrong::dropped_term", Template::CotangentLinearity);
 }
 
+/// The others compare the gradient with that in f64, which is as wrong.
+#[test]
+fn a_term_dropped_from_a_gradient_is_seen_in_f64_alone() {
+    let tests = tests_of("wrong::dropped_term", Template::Gradient);
+    let (sharp, others): (Vec<_>, Vec<_>) = tests.iter().partition(|test| test.name.ends_with("::f64"));
+    assert!(!sharp.is_empty() && !others.is_empty());
+    assert!(sharp.iter().all(|test| (test.run)().is_err()));
+    for test in others {
+        assert_eq!((test.run)().map(drop), Ok(()), "{}", test.name);
+    }
+}
+
+/// Where nothing compiles sources, their tests do not pass: they are ignored, and fail if they are run all the same.
+#[test]
+fn sources_that_nothing_compiles() {
+    let tests = tests_of("wrong::uncompiled", Template::Sources);
+    let [compiled, plain] = &tests[..] else { panic!("two tests, got {tests:?}") };
+    assert_eq!(compiled.name, "wrong::uncompiled::sources::uncompiled_kernels");
+    let lacks = compiled.lacks.as_deref().expect("there is no compiler");
+    assert!(lacks.contains("devices of kind 'uncompiled' compile no sources"), "{lacks}");
+    assert!((compiled.run)().unwrap_err().contains(lacks));
+    // What needs no compiler is checked.
+    assert_eq!(plain.name, "wrong::uncompiled::sources::uncompiled_kernels::uncompiled");
+    assert_eq!(plain.lacks, None);
+    let message = (plain.run)().unwrap_err();
+    assert!(
+        message.contains("takes 'const double* input', which is a pointer to f64; it is given operand 0 of f32"),
+        "{message}"
+    );
+    assert!(message.contains("implemented for uncompiled_kernels at "), "{message}");
+}
+
+/// Neither of two operators of one name is found or called, and the message says where both are.
+#[test]
+fn two_operators_of_one_name() {
+    let name = "wrong::declared_twice";
+    let call = |def: fn(Tensor) -> Tensor| {
+        let f = jit(def);
+        f.call(Array::new([2], &[0.0_f32, 1.0]).unwrap()).map(drop)
+    };
+    let problems = [
+        fulgurite_runtime::registry::find_operator(name).map(drop),
+        call(rules::declared_first::declared_twice),
+        call(rules::declared_again::declared_twice),
+    ];
+    let lines =
+        [rules::declared_first::declared_twice::OPERATOR.line, rules::declared_again::declared_twice::OPERATOR.line];
+    for problem in problems {
+        let message = problem.unwrap_err().to_string();
+        assert!(message.contains("two operators are called 'wrong::declared_twice'"), "{message}");
+        for line in lines {
+            assert!(message.contains(&format!("wrong/rules.rs:{line}, in the package fulgurite-tests")), "{message}");
+        }
+    }
+    assert_eq!(fulgurite_runtime::registry::clashes().len(), 1);
+}
+
 #[test]
 fn a_result_of_the_gradients_rule_that_is_another() {
     must_catch("wrong::result_beside_gradient", Template::Gradient, "as the rule of the gradient has it");
@@ -120,6 +179,11 @@ fn contracts_of_unsloth_that_are_broken() {
     for (operator, template, what) in broken {
         let message = caught_by(operator, template, "careless_unsloth");
         assert!(message.contains(what), "{operator}: expected a message with '{what}', got\n{message}");
+        // It says where the implementation is, not only the operator.
+        let place = message.lines().find(|line| line.contains("implemented for careless_unsloth at "));
+        let place = place.unwrap_or_else(|| panic!("no place of the implementation in\n{message}"));
+        assert!(place.contains("wrong/unsloth.rs:"), "{place}");
+        assert_eq!(place.ends_with("with a `grad` of its own"), template == Template::Gradient, "{place}");
     }
 }
 

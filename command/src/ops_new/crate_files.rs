@@ -20,6 +20,8 @@ name = "CRATE"
 version = "0.1.0"
 edition = "2024"
 rust-version = "1.95"
+# What `cargo run` runs, also beside programs in src/bin/.
+default-run = "CRATE"
 
 [dependencies]
 fulgurite = { path = "FULGURITE/fulgurite" }

@@ -2,7 +2,9 @@
 
 use std::path::{Component, Path};
 
-use fulgurite::operator::{OperatorDef, ParamKind, ResultsDef};
+use fulgurite::DType;
+use fulgurite::operator::{OperatorDef, ParamDef, ParamKind, ResultsDef, RuleSet};
+use fulgurite::transforms::autodiff::rules::GradientRules;
 
 use super::known;
 use super::plan::other_plan;
@@ -127,6 +129,51 @@ fn plan(name: &str, of: &OperatorDef) -> String {
     )
 }
 
+/// The gradient, of an operator that has one and returns as many tensors as its signature says.
+fn grad(of: &OperatorDef, path: &str) -> String {
+    let names = outputs(of);
+    let differentiable = |param: &&ParamDef| match param.kind {
+        ParamKind::Tensor(class) | ParamKind::Optional(class) | ParamKind::List(class) | ParamKind::Operand(class) => {
+            class.accepts(DType::F32)
+        }
+        ParamKind::Attribute => false,
+    };
+    if GradientRules::of(of).no_grad.is_some()
+        || names.is_empty()
+        || !of.params.iter().any(|param| differentiable(&param))
+    {
+        return String::new();
+    }
+    let fields = of.params.iter().filter(|param| param.kind != ParamKind::Attribute);
+    let fields: Vec<&str> = fields.map(|param| param.name).collect();
+    let fields = fields.join(", ");
+    let all =
+        |one: &str| if names.len() == 1 { one.to_owned() } else { format!("({})", vec![one; names.len()].join(", ")) };
+    let results = all("Tensor");
+    let cotangents = if names.len() == 1 { "Tensor".to_owned() } else { all("Option<Tensor>") };
+    let called: Vec<String> = names.iter().map(|name| format!("d_{name}")).collect();
+    let (pattern, shown) = match &called[..] {
+        [one] => (one.clone(), format!("{{{one}:?}}")),
+        several => (
+            format!("({})", several.join(", ")),
+            several.iter().map(|one| format!("{{{one}:?}}")).collect::<Vec<_>>().join(", "),
+        ),
+    };
+    format!(
+        "
+    // PLACEHOLDER: the results by kernels of this executor, and the gradients of the operands from the cotangents of
+    // the results. Without the rule the gradient is the operator's own, or that of its decomposition: remove it if
+    // that calls what this executor runs.
+    fn grad(arguments: Arguments) -> ({results}, impl FnOnce({cotangents}) -> Grads) {{
+        let results = {path}::call(arguments);
+        (results, move |{pattern}: {cotangents}| -> Grads {{
+            todo!(\"{{}}: write `Grads {{{{ {fields} }}}}` from {shown} at PLACEHOLDER\", file!())
+        }})
+    }}
+"
+    )
+}
+
 /// The declaration.
 pub(super) fn text(name: &str, executor: &str, of: &OperatorDef, surroundings: Surroundings, device: &str) -> String {
     let (checked, check) = match tensors(of).first() {
@@ -145,6 +192,7 @@ pub(super) fn text(name: &str, executor: &str, of: &OperatorDef, surroundings: S
         known::CUDA => plan(name, of),
         other => other_plan(other, &parameters(of, PLANNED, |_| true)),
     };
+    let grad = grad(of, &path);
     format!(
         "\
 #[implementation(of = {path}, by = {executor})]
@@ -154,7 +202,7 @@ mod {name} {{
 {check}        Ok(())
     }}
 
-{kernel}}}
+{kernel}{grad}}}
 "
     )
 }

@@ -150,9 +150,8 @@ const SYMBOL: &str = "
 const CPU: &str = "
     // PLACEHOLDER: the kernel. Operands and results are contiguous; write every element of the result.
     fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
-        let layout = || Failure::new(\"KernelLayout\", \"operands and results are contiguous f32\");
-        let input: &[f32] = input.as_slice().ok_or_else(layout)?;
-        let out: &mut [f32] = out.as_mut_slice().ok_or_else(layout)?;
+        let input: &[f32] = input.contiguous(\"input\")?;
+        let out: &mut [f32] = out.contiguous_mut(\"out\")?;
         for (x, y) in input.iter().zip(out) {
             *y = x + x;
         }

@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 
 use fulgurite::argument::Arg;
-use fulgurite::executor::RewriteDef;
+use fulgurite::executor::{RewriteDef, rewrites};
 use fulgurite::jit::{Names, trace};
 use fulgurite::testing::samples::Samples;
+use fulgurite::trace::Trace;
 use fulgurite::trace::print::{PrintOptions, print};
 use fulgurite::tracer::rules::TracedRule;
 use fulgurite::{DType, Device, Target, Tensor, TensorMeta};
@@ -24,6 +25,8 @@ struct Description {
     keep_inner: bool,
     /// Whether the rewrite has a condition of its own on the matched tensors.
     condition: bool,
+    /// The element types in which it takes a sample.
+    dtypes: Vec<&'static str>,
     samples: usize,
     /// Why the condition refuses some of the samples.
     refused: Vec<String>,
@@ -44,6 +47,7 @@ pub(super) fn show(def: &'static RewriteDef, json: bool) -> Outcome {
         takes_part: takes_part(def),
         keep_inner: def.keep_inner,
         condition: def.condition.is_some(),
+        dtypes: dtypes(def),
         samples: samples.len(),
         refused: samples.iter().filter_map(|metas| def.condition?(metas).err()).collect(),
         pattern: side(def.pattern),
@@ -59,16 +63,46 @@ pub(super) fn show(def: &'static RewriteDef, json: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A rewrite in the description of an operator.
+#[derive(Serialize)]
+pub(super) struct Row {
+    pub name: &'static str,
+    /// Which side has the operator.
+    pub side: &'static str,
+    pub file: &'static str,
+    pub line: u32,
+}
+
+/// The rewrites one side of which calls an operator.
+pub(super) fn of_operator(operator: &str) -> Vec<Row> {
+    let row = |def: &'static RewriteDef| {
+        let first = samples(def).into_iter().next()?;
+        let calls = |rule| {
+            let trace = traced(def, &first, rule).ok()?;
+            let mut operators = trace.block.symbols.iter().filter_map(|symbol| symbol.operator());
+            operators.any(|own| own.name == operator).then_some(())
+        };
+        let side = match (calls(def.pattern), calls(def.replacement)) {
+            (Some(()), Some(())) => "looks for it and puts it in",
+            (Some(()), None) => "looks for it",
+            (None, Some(())) => "puts it in",
+            (None, None) => return None,
+        };
+        Some(Row { name: def.name, side, file: def.file, line: def.line })
+    };
+    rewrites().into_iter().filter_map(row).collect()
+}
+
 /// The tensors of each sample, in f32 if there are any in it.
 fn samples(def: &RewriteDef) -> Vec<Vec<TensorMeta>> {
-    let Some(declare) = def.samples else { return Vec::new() };
-    let declared = |dtype: DType| {
-        let mut samples = Samples::new(None, dtype);
-        declare(&mut samples);
-        samples.into_cases()
-    };
     let mut dtypes = [DType::F32].into_iter().chain(DType::ALL);
-    let cases = dtypes.find_map(|dtype| Some(declared(dtype)).filter(|cases| !cases.is_empty())).unwrap_or_default();
+    dtypes.find_map(|dtype| Some(samples_in(def, dtype)).filter(|samples| !samples.is_empty())).unwrap_or_default()
+}
+
+fn samples_in(def: &RewriteDef, dtype: DType) -> Vec<Vec<TensorMeta>> {
+    let Some(declare) = def.samples else { return Vec::new() };
+    let mut samples = Samples::new(None, dtype);
+    declare(&mut samples);
     let metas = |arguments: &[Arg<_>]| {
         arguments
             .iter()
@@ -76,18 +110,32 @@ fn samples(def: &RewriteDef) -> Vec<Vec<TensorMeta>> {
             .map(|tensor| fulgurite::testing::samples::SampleTensor::meta(tensor, Device::CPU))
             .collect()
     };
-    cases.iter().map(|sample| metas(&sample.arguments)).collect()
+    samples.into_cases().iter().map(|sample| metas(&sample.arguments)).collect()
 }
 
-/// One side as a trace.
-fn side(def: &RewriteDef, metas: &[TensorMeta], rule: TracedRule) -> String {
+/// The element types in which the pattern can be written and the condition takes a sample.
+fn dtypes(def: &'static RewriteDef) -> Vec<&'static str> {
+    let taken = |metas: &Vec<TensorMeta>| {
+        def.condition.is_none_or(|condition| condition(metas).is_ok()) && traced(def, metas, def.pattern).is_ok()
+    };
+    let all = DType::ALL.into_iter().filter(|dtype| samples_in(def, *dtype).iter().any(taken));
+    all.map(DType::name).collect()
+}
+
+/// One side as it is traced.
+fn traced(def: &RewriteDef, metas: &[TensorMeta], rule: TracedRule) -> fulgurite::Result<Trace> {
     let names = Names { arguments: def.params.iter().map(|name| (*name).to_owned()).collect(), results: Vec::new() };
     let called = |tensors: Vec<Tensor>| {
         let arguments: Vec<Arg<Tensor>> = tensors.into_iter().map(Arg::Tensor).collect();
         rule(&arguments)
     };
-    match trace(def.name, Target::cpu(), &names, metas.to_vec(), called) {
-        Ok((trace, _)) => print(&trace, PrintOptions::OUTLINE),
+    trace(def.name, Target::cpu(), &names, metas.to_vec(), called).map(|(trace, _)| trace)
+}
+
+/// One side as a text.
+fn side(def: &RewriteDef, metas: &[TensorMeta], rule: TracedRule) -> String {
+    match traced(def, metas, rule) {
+        Ok(trace) => print(&trace, PrintOptions::OUTLINE),
         Err(error) => error.to_string(),
     }
 }
@@ -105,6 +153,7 @@ fn in_words(of: &Description, params: &[&str]) -> String {
         ("takes part", of.takes_part.clone()),
         ("inner values", if of.keep_inner { "may be read elsewhere".to_owned() } else { String::new() }),
         ("condition", condition),
+        ("dtypes", of.dtypes.join(", ")),
         ("samples", of.samples.to_string()),
         ("tests", format!("1: {}::rewrite", of.name)),
         ("declared at", format!("{}:{}", of.file, of.line)),

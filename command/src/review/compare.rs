@@ -8,7 +8,7 @@ use fulgurite::cost::Totals;
 use fulgurite::trace::{Trace, parse};
 
 use super::findings::findings;
-use super::reviewed::{Change, Fault, Program, Review, Reviewed, WHOLE};
+use super::reviewed::{Change, Fault, Program, Review, Reviewed, WHOLE, subject_of};
 use super::side::Text;
 use super::sides::Pair;
 use crate::stored_programs::programs;
@@ -39,7 +39,7 @@ pub fn review(between: [String; 2], pairs: Vec<Pair>) -> Review {
             continue;
         }
         found.sort_by(|a, b| b.weight().cmp(&a.weight()).then_with(|| a.heading.cmp(&b.heading)));
-        files.push(Reviewed { subject: subject(&pair.path), pair, programs: found, same });
+        files.push(Reviewed { subject: subject_of(&pair.path), pair, programs: found, same });
     }
     // What nobody can compare comes last.
     let place = |file: &Reviewed| (!file.is_told() && !file.is_trivial(), std::cmp::Reverse(file.weight()));
@@ -55,13 +55,6 @@ fn faults(pair: &Pair) -> Vec<Fault> {
         Some(Fault { side, message })
     };
     sides.into_iter().filter_map(fault).collect()
-}
-
-/// The operator or model that a file is called after.
-fn subject(path: &str) -> String {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    let name = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
-    name.replace("__", "::")
 }
 
 fn by_title(text: Option<&Text>) -> BTreeMap<String, String> {

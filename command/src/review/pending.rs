@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::git::Repository;
 use super::header::parts;
+use super::reviewed::subject_of;
 use crate::cases::write_whole;
 use crate::outcome::Failed;
 use crate::stored_programs::{INLINE, PENDING};
@@ -25,12 +26,22 @@ impl Waiting {
         Ok((waiting.collect(), inline))
     }
 
-    /// Whether this is what a name names: its path, its file, or its subject (`gpt2_traces::gpt2_loss_acquired`).
+    /// What headings call it.
+    fn subject(&self) -> String {
+        subject_of(&self.snapshot)
+    }
+
+    /// Whether this is what a name names: its path, its file, or its subject (`my_operators::softcap`).
     fn is_called(&self, name: &str) -> bool {
         let name = name.strip_suffix(".new").unwrap_or(name);
         let file = self.snapshot.rsplit('/').next().unwrap_or(&self.snapshot);
         let stem = file.strip_suffix(".snap").unwrap_or(file);
-        [&self.snapshot, file, stem].contains(&name) || stem.replace("__", "::") == name
+        [&self.snapshot, file, stem].contains(&name) || self.subject() == name
+    }
+
+    /// Whether the last word of its subject is `name`: `softcap`, as operators are called in Rust.
+    fn ends_with(&self, name: &str) -> bool {
+        self.subject().rsplit("::").next() == Some(name)
     }
 
     /// Puts the new text in place of the snapshot's.
@@ -55,18 +66,37 @@ impl Waiting {
     }
 }
 
-/// Those of `all` that names name; all without names. A name that names none is an error.
+/// Those of `all` that names name; all without names. A name that names none is an error, and so is the last word of
+/// several.
 pub fn named(all: Vec<Waiting>, names: &[String]) -> Result<Vec<Waiting>, Failed> {
+    if names.is_empty() {
+        return Ok(all);
+    }
+    let mut chosen = vec![false; all.len()];
     for name in names {
-        if !all.iter().any(|waiting| waiting.is_called(name)) {
-            let known: Vec<&str> = all.iter().take(8).map(|waiting| &*waiting.snapshot).collect();
-            let more =
-                if all.len() > known.len() { format!(" and {} more", all.len() - known.len()) } else { String::new() };
-            let known = if known.is_empty() { "no snapshot".to_owned() } else { known.join(", ") };
-            return Err(Failed(format!("no snapshot called '{name}' waits to be accepted; there is {known}{more}")));
+        let by = |is: fn(&Waiting, &str) -> bool| {
+            all.iter().enumerate().filter(|(_, waiting)| is(waiting, name)).map(|(at, _)| at).collect::<Vec<usize>>()
+        };
+        let whole = by(Waiting::is_called);
+        let found = if whole.is_empty() { by(Waiting::ends_with) } else { whole.clone() };
+        let subjects = |of: &mut dyn Iterator<Item = &Waiting>| of.map(Waiting::subject).collect::<Vec<_>>().join(", ");
+        match &found[..] {
+            [] => {
+                let known = subjects(&mut all.iter().take(8));
+                let more = if all.len() > 8 { format!(" and {} more", all.len() - 8) } else { String::new() };
+                let known = if known.is_empty() { "no snapshot".to_owned() } else { known };
+                return Err(Failed(format!(
+                    "no snapshot called '{name}' waits to be accepted; there is {known}{more}"
+                )));
+            }
+            [_, _, ..] if whole.is_empty() => {
+                let known = subjects(&mut found.iter().map(|at| &all[*at]));
+                return Err(Failed(format!("'{name}' may be {known}: give the whole name")));
+            }
+            _ => found.iter().for_each(|at| chosen[*at] = true),
         }
     }
-    Ok(all.into_iter().filter(|waiting| names.is_empty() || names.iter().any(|name| waiting.is_called(name))).collect())
+    Ok(all.into_iter().zip(chosen).filter_map(|(waiting, chosen)| chosen.then_some(waiting)).collect())
 }
 
 fn remove(path: &Path) -> Result<(), Failed> {
@@ -118,7 +148,33 @@ mod tests {
             ["tests/snapshots/prims__exp.snap", "tests/snapshots/prims__exp.snap.new", "prims__exp", "prims::exp"];
         assert!(called.iter().all(|name| waiting.is_called(name)));
         assert!(!waiting.is_called("exp"));
-        let error = named(vec![waiting], &["exp".into()]).unwrap_err().0;
-        assert!(error.contains("'exp'") && error.contains("tests/snapshots/prims__exp.snap"), "{error}");
+        let error = named(vec![waiting], &["log".into()]).unwrap_err().0;
+        assert!(error.contains("'log'") && error.contains("there is prims::exp"), "{error}");
+    }
+
+    #[test]
+    fn the_last_word_of_a_name_is_enough_where_it_is_of_one_alone() {
+        let waiting = |path: &str| Waiting { snapshot: path.into() };
+        let all = || {
+            vec![
+                waiting("tests/snapshots/mine__softcap.snap"),
+                waiting("tests/snapshots/prims__exp.snap"),
+                waiting("tests/snapshots/exp.snap"),
+                waiting("tests/snapshots/a__norm.snap"),
+                waiting("tests/snapshots/b__norm.snap"),
+            ]
+        };
+        let chosen = |name: &str| {
+            let chosen = named(all(), &[name.to_owned()]).map_err(|error| error.0)?;
+            Ok::<_, String>(chosen.iter().map(Waiting::subject).collect::<Vec<_>>())
+        };
+        // What headings show names itself.
+        for one in all() {
+            assert_eq!(chosen(&one.subject()).unwrap(), [one.subject()]);
+        }
+        assert_eq!(chosen("softcap").unwrap(), ["mine::softcap"]);
+        assert_eq!(chosen("exp").unwrap(), ["exp"]);
+        assert_eq!(chosen("norm").unwrap_err(), "'norm' may be a::norm, b::norm: give the whole name");
+        assert_eq!(named(all(), &[]).map(|all| all.len()).ok(), Some(5));
     }
 }

@@ -17,6 +17,13 @@ pub struct Review {
     pub texts: Vec<Pair>,
 }
 
+/// The operator or model that a file is called after, as headings show it: the file's name.
+pub fn subject_of(path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let name = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    name.replace("__", "::")
+}
+
 /// A file with programs.
 pub struct Reviewed {
     /// The operator or model: the file's name.

@@ -219,3 +219,31 @@ fn what_is_converted_for_others_has_its_configuration_and_tokenizer() {
     assert_eq!(said.code, 0, "{}", said.err);
     assert!(said.err.contains("warning: ") && said.err.contains("no text ends at [128009]"), "{}", said.err);
 }
+
+/// What a `--tokenizer` may be and what `convert` reads is said where people look for it.
+#[test]
+fn help_names_the_files_that_are_read() {
+    let help = |words: &[&str]| {
+        let text = run(Path::new("."), &[words, &["--help"]].concat()).ok();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    for words in [
+        &["convert"][..],
+        &["generate"],
+        &["tokenize"],
+        &["train", "gpt2"],
+        &["train", "llama"],
+        &["debug-state", "write"],
+    ] {
+        let text = help(words);
+        for file in ["tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt"] {
+            assert!(text.contains(file), "{words:?} does not name {file}: {text}");
+        }
+    }
+    let text = help(&["convert"]);
+    for read in
+        [".pth", ".bin", "model.safetensors.index.json", "pytorch_model.bin.index.json", "_orig_mod.", "the folder"]
+    {
+        assert!(text.contains(read), "convert does not name {read}: {text}");
+    }
+}

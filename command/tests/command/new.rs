@@ -216,9 +216,27 @@ fn the_declarations_compile_and_their_tests_fail() {
         ("prims::placeholder_prim", "consistency::cpu::f32"),
         ("placeholder_fast::placeholder_symbol", "consistency::placeholder_fast::f32"),
         ("relu", "consistency::placeholder_fast::f32"),
+        ("relu", "gradient::placeholder_fast::f32"),
     ] {
         let message = failure(operator, name);
         assert!(message.contains("at PLACEHOLDER"), "{operator}::{name}: {message}");
+        // Of an implementation its own file is named beside that of the operator.
+        let own = "implemented for placeholder_fast at fulgurite/tests/command/written/placeholder_relu.rs:";
+        assert_eq!(message.contains(own), operator == "relu", "{message}");
+    }
+    // What is written for an operator of several results, and of one without a gradient.
+    let folder = tempfile::tempdir().unwrap();
+    for (of, expected) in [
+        ("topk", Some("-> ((Tensor, Tensor), impl FnOnce((Option<Tensor>, Option<Tensor>)) -> Grads)")),
+        ("layer_norm", Some("Grads {{ input, weight, bias }}")),
+        ("argmax", None),
+        ("split", None),
+    ] {
+        let name = format!("{of}_by_cpu");
+        run_in(folder.path(), &["ops", "new", &name, "--implementation", "cpu", "--of", of]).ok();
+        let text = std::fs::read_to_string(folder.path().join(format!("{name}.rs"))).unwrap();
+        assert_eq!(text.contains("fn grad("), expected.is_some(), "{text}");
+        assert!(text.contains(expected.unwrap_or_default()), "{text}");
     }
     let tests = generated_tests(&Filter::default(), &Settings::default());
     let rewrite = tests.iter().find(|test| test.name == "placeholder_rewrite::rewrite").unwrap();

@@ -27,6 +27,37 @@ fn operators_are_listed() {
 }
 
 #[test]
+fn implementations_and_rewrites_are_shown() {
+    let text = run(&["ops", "show", "softmax_by_liger"]).ok();
+    assert!(text.starts_with("softmax by liger\nkind           implementation\n"), "{text}");
+    for part in [
+        "softmax, declared at ops/src/nn/softmax.rs:",
+        "liger, on cuda",
+        "rules          checker, ",
+        "dtypes   ",
+        "declared at    executors/liger/src/",
+    ] {
+        assert!(text.contains(part), "no '{part}' in\n{text}");
+    }
+    let shown = json(&run(&["ops", "show", "softmax_by_liger", "--json"]).ok());
+    assert_eq!((&shown["operator"], &shown["executor"]), (&"softmax".into(), &"liger".into()));
+    assert!(
+        shown["taken"].as_u64() > Some(0) && shown["tests"].is_u64() && shown["line"].as_u64() > Some(0),
+        "{shown}"
+    );
+    // The operator and the rewrite tell where these are.
+    let rope = run(&["ops", "show", "rope"]).ok();
+    assert!(rope.contains("rewrites       merge_rope: puts it in, at ops/src/nn/merge_rope.rs:"), "{rope}");
+    assert!(rope.contains("implemented    by liger ("), "{rope}");
+    let rotation = run(&["ops", "show", "apply_rope"]).ok();
+    assert!(rotation.contains("merge_rope: looks for it, at ops/src/nn/merge_rope.rs:"), "{rotation}");
+    let merge = run(&["ops", "show", "merge_rope"]).ok();
+    assert!(merge.contains("dtypes         f16, bf16, f32, f64\n"), "{merge}");
+    assert!(merge.contains("declared at    ops/src/nn/merge_rope.rs:"), "{merge}");
+    run(&["ops", "show", "softmax_by_nobody"]).fails(1);
+}
+
+#[test]
 fn classes_of_autocast_are_listed() {
     let text = run(&["ops", "list", "--autocast"]).ok();
     let after = |class: &str| {
@@ -171,5 +202,15 @@ fn two_letters_in_the_other_order_are_one_mistake() {
     let complaint = run(&["ops", "samples", "--op", "gleu", "--out", out]).fails(1);
     assert!(complaint.contains("did you mean 'gelu'?"), "{complaint}");
     let complaint = run(&["trace", "show", "gelu", "--executors", "cpuu", "--stage", "claim"]).fails(1);
-    assert!(complaint.contains("no executor is called 'cpuu', did you mean 'cpu'?"), "{complaint}");
+    assert!(
+        complaint.contains("no executor is called 'cpuu', did you mean 'cpu'? Or is its crate linked?"),
+        "{complaint}"
+    );
+    // A name that is near another executor's by chance may be of a crate that is not linked.
+    let complaint = run(&["trace", "show", "prims::exp", "--executors", "fast"]).fails(1);
+    assert!(
+        complaint.contains("no executor is called 'fast': is its crate linked? (`use the_crate as _;`)"),
+        "{complaint}"
+    );
+    assert!(!complaint.contains("did you mean"), "{complaint}");
 }

@@ -147,14 +147,18 @@ fn of_index(index: &Path) -> Result<TensorFile, DecoderFilesError> {
     let map = json_of(index)?;
     let map = map.get("weight_map").and_then(Value::as_object);
     let map = map.ok_or_else(|| wrong("has no object weight_map".into()))?;
-    let names: BTreeSet<Option<&str>> = map.values().map(Value::as_str).collect();
+    // A model that was wrapped as it was saved has the wrapper's names in the index and in the files.
+    let twice = |name: String| wrong(format!("weight_map has two tensors named {name:?}"));
+    let map = torch::unwrapped(map).map_err(twice)?;
+    let names: BTreeSet<Option<&str>> = map.values().map(|name| name.as_str()).collect();
     let mut all = TensorFile::default();
     for name in names {
         // A file beside the index, and no other place.
         let beside = name.filter(|name| Path::new(name).file_name().is_some_and(|own| own == *name));
         let name = beside.ok_or_else(|| wrong("weight_map has a value that is no name of a file".into()))?;
-        let shard = of_file(&folder_of(index).join(name))?.tensors;
-        if let Some(own) = shard.keys().find(|own| map.get(*own).and_then(Value::as_str) != Some(name)) {
+        let shard = torch::unwrapped(of_file(&folder_of(index).join(name))?.tensors);
+        let shard = shard.map_err(|own| wrong(format!("'{name}' has two tensors named {own:?}")))?;
+        if let Some(own) = shard.keys().find(|own| map.get(*own).and_then(|file| file.as_str()) != Some(name)) {
             return Err(wrong(format!("'{name}' has the tensor {own:?}, which weight_map does not say")));
         }
         all.tensors.extend(shard);

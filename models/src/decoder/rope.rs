@@ -30,7 +30,7 @@ pub(super) fn table_at(config: &DecoderConfig, positions: Tensor) -> [Tensor; 2]
 /// `0, step, 2 step, ...`, f64.
 #[track_caller]
 fn count(length: usize, step: f64, device: Device) -> Tensor {
-    prims::iota(length, Scalar::Float(0.0), Scalar::Float(step), DType::F64, device.to_string())
+    prims::iota(length, Scalar::Float(0.0), Scalar::Float(step), DType::F64, device)
 }
 
 /// How far each rotation turns a position: rotation i by base^(-i / half).

@@ -15,6 +15,7 @@ mod start;
 mod write;
 
 pub use error::TorchError;
+pub(crate) use names::unwrapped;
 pub use read::{load, parse};
 pub(crate) use start::{is_archive, is_old};
 pub use write::write;

@@ -11,12 +11,15 @@ const OF_ALL: &str = "module.";
 ///
 /// # Errors
 /// A name that two tensors then have.
-pub(super) fn unwrapped<T>(tensors: Vec<(&str, T)>) -> Result<BTreeMap<String, T>, String> {
-    let plain = |name: &str| {
+pub(crate) fn unwrapped<T>(
+    tensors: impl IntoIterator<Item = (impl AsRef<str>, T)>,
+) -> Result<BTreeMap<String, T>, String> {
+    let without_wrappers = |name: &str| {
         let parts: Vec<&str> = name.split('.').filter(|part| !WRAPPERS.contains(part)).collect();
         parts.join(".")
     };
-    let mut tensors: Vec<(String, T)> = tensors.into_iter().map(|(name, tensor)| (plain(name), tensor)).collect();
+    let mut tensors: Vec<(String, T)> =
+        tensors.into_iter().map(|(name, tensor)| (without_wrappers(name.as_ref()), tensor)).collect();
     while !tensors.is_empty() && tensors.iter().all(|(name, _)| name.starts_with(OF_ALL)) {
         tensors.iter_mut().for_each(|(name, _)| drop(name.drain(..OF_ALL.len())));
     }
@@ -34,7 +37,7 @@ mod tests {
     use super::*;
 
     fn names(wrapped: &[&str]) -> Result<Vec<String>, String> {
-        let found = unwrapped(wrapped.iter().map(|name| (*name, ())).collect())?;
+        let found = unwrapped(wrapped.iter().map(|name| (*name, ())))?;
         Ok(found.into_keys().collect())
     }
 

@@ -122,7 +122,7 @@ fn inner<'a>(made: &'a Made, items: &'a [(Id, Id)]) -> Result<Option<&'a [(Id, I
             Object::Text(name) => Some((name.as_str(), ())),
             _ => None,
         });
-        unwrapped(texts.collect()).map_or_else(|name| vec![name], |names| names.into_keys().collect())
+        unwrapped(texts).map_or_else(|name| vec![name], |names| names.into_keys().collect())
     };
     let own = names(tensors);
     // Averages of the weights, for example.

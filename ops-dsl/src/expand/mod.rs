@@ -157,9 +157,9 @@ pub(crate) fn read(params: &[Param], rule: &Rule, param: &RuleParam) -> Option<T
     }
 }
 
-/// The symbol that a record is exported as, so that two of one kind and name do not link:
-/// `fulgurite.operator.prims.exp`. A `cdylib` lists its symbols in a script for the linker, which has no place for
-/// spaces and colons.
+/// The symbol that a record is exported as, so that two of one kind and name do not link: `fulgurite.executor.liger`.
+/// (Of operators the registry says where both are.) A `cdylib` lists its symbols in a script for the linker, which has
+/// no place for spaces and colons.
 pub(crate) fn guard(kind: &str, name: &str) -> String {
     format!("fulgurite.{kind}.{}", name.replace("::", "."))
 }

@@ -3,7 +3,7 @@
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 
-use super::{KernelResults, cpu, erased, function, grad_function, guard, made, plan, root, runs_on};
+use super::{KernelResults, cpu, erased, function, grad_function, made, plan, root, runs_on};
 use crate::declaration::Operator;
 use crate::model::{
     Class, Directive, DirectiveKind, Kind, Param, ParamKind, Results, generic_argument, is_word, list_index,
@@ -84,8 +84,7 @@ impl Library {
             let method = method_name(ident);
             quote!(method #method;)
         });
-        let guard = guard("operator", name);
-        let own = quote!(#ident #name #guard, #docs; #method record { #record });
+        let own = quote!(#ident #name, #docs; #method record { #record });
         Library { own, sets: rule_sets(operator) }
     }
 }

@@ -22,6 +22,11 @@ fn handed_on(input: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
     scaled(scaled::with(input).by(2.0))
 }
 
+fn added(input: fulgurite_runtime::Tensor) -> fulgurite_runtime::Tensor {
+    input + scaled::with(input).by(2.0)
+}
+
 fn main() {
-    let _ = (given_back, handed_on);
+    let _ = (given_back, handed_on, added);
+    let _ = fulgurite_runtime::jit(|input: fulgurite_runtime::Tensor| scaled::with(input).by(2.0));
 }

@@ -25,5 +25,5 @@ pub mod accumulate_rows {
 
 #[track_caller]
 fn zeros_like(tensor: Tensor) -> Tensor {
-    prims::full(&*tensor.shape(), 0.0, tensor.dtype(), tensor.device().to_string())
+    prims::full(&*tensor.shape(), 0.0, tensor.dtype(), tensor.device())
 }

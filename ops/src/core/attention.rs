@@ -113,7 +113,7 @@ pub fn seen_keys(
 ) -> Option<Tensor> {
     let positions = |dim: usize| {
         let (zero, one) = (Scalar::Int(0), Scalar::Int(1));
-        let positions = prims::iota(extents[dim], zero, one, DType::I64, device.to_string());
+        let positions = prims::iota(extents[dim], zero, one, DType::I64, device);
         prims::broadcast_in_dim(positions, extents, [dim])
     };
     let (own, other) = (positions(1), positions(2));

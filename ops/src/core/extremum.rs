@@ -3,7 +3,7 @@
 use fulgurite_ops_macros::{operator, operators};
 
 use super::arrays::{largest, reduce};
-use super::promotion::{cast, checked_dims, keep_dims, position, reduced_dims, reduced_shape};
+use super::promotion::{MOST_NAMED, cast, checked_dims, keep_dims, position, reduced_dims, reduced_shape};
 use crate::prims;
 operators! {
     #[operator(torch = $torch)]
@@ -56,6 +56,7 @@ operators! {
 
         fn errors(e: &mut ErrorSamples) {
             e.case(Dims, with(e.normal([2, 3])).dim([2]), "distinct dimensions of a tensor of rank 2");
+            e.case(Dims, with(e.normal([1; 65])).dim([0]), "expected at most 64 where some are named");
             e.case(EmptyReduction, with(e.normal([0, 3])).dim([0]), "an empty dimension");
         }
     }
@@ -83,6 +84,13 @@ pub mod argmax {
             dims.is_some(),
             Dim,
             "dim is {}, expected a dimension of a tensor of rank {}",
+            dim.unwrap_or_default(),
+            input.rank()
+        );
+        require!(
+            dim.is_none() || input.rank() <= MOST_NAMED,
+            Dim,
+            "dim is {} and input has {} dimensions, expected at most {MOST_NAMED} where one is named",
             dim.unwrap_or_default(),
             input.rank()
         );
@@ -131,6 +139,7 @@ pub mod argmax {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Dim, with(e.normal([2, 3])).dim(2), "a dimension of a tensor of rank 2");
+        e.case(Dim, with(e.normal([1; 65])).dim(0), "expected at most 64 where one is named");
         e.case(EmptyReduction, with(e.normal([0, 3])).dim(0), "an empty dimension");
     }
 }

@@ -39,5 +39,6 @@ pub mod flip {
     fn errors(e: &mut ErrorSamples) {
         e.case(Dims, with(e.normal([2, 3]), [2]), "dims is [2], expected distinct dimensions of a tensor of rank 2");
         e.case(Dims, with(e.normal([2, 3]), [1, -1]), "dims is [1, -1]");
+        e.case(Dims, with(e.normal([1; 65]), [0]), "expected at most 64 where some are named");
     }
 }

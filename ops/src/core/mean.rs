@@ -57,5 +57,6 @@ pub mod mean {
     fn errors(e: &mut ErrorSamples) {
         e.case(MeanType, with(e.of(DType::I64, [2])), "not i64");
         e.case(Dims, with(e.normal([2, 3])).dim(vec![2]), "distinct dimensions of a tensor of rank 2");
+        e.case(Dims, with(e.normal([1; 65])).dim(vec![0]), "expected at most 64 where some are named");
     }
 }

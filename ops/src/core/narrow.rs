@@ -111,7 +111,7 @@ fn positions(start: Tensor, extent: usize, length: usize) -> Tensor {
     let start = super::promotion::cast(start, fulgurite_runtime::DType::I64);
     let from_end = prims::add(start, extent as i64);
     let first = prims::select(prims::lt(start, 0), from_end, start);
-    let steps = prims::iota(length, 0i64, 1i64, fulgurite_runtime::DType::I64, start.device().to_string());
+    let steps = prims::iota(length, 0i64, 1i64, fulgurite_runtime::DType::I64, start.device());
     prims::add(super::promotion::broadcast(first, &[length]), steps)
 }
 

@@ -174,7 +174,7 @@ pub fn broadcast(tensor: Tensor, shape: &[usize]) -> Tensor {
 #[track_caller]
 pub fn constant(value: impl Into<Scalar>, meta: &TensorMeta) -> Tensor {
     let value = number(value.into(), meta.dtype());
-    broadcast(prims::full([], value, meta.dtype(), meta.device().to_string()), meta.shape())
+    broadcast(prims::full([], value, meta.dtype(), meta.device()), meta.shape())
 }
 
 /// A tensor like `like`, every element `value`.
@@ -322,8 +322,11 @@ pub fn reduced_dims(dims: Option<&[i64]>, rank: usize) -> Option<Vec<usize>> {
     }
 }
 
+/// The most dimensions of a tensor of which some are named; more are taken together alone. PyTorch's limit.
+pub const MOST_NAMED: usize = 64;
+
 /// For metas: the positions of the argument `name` in `input` (see [`reduced_dims`]); fails with the caller's code if
-/// one is out of range or named twice.
+/// one is out of range or named twice, or if `input` has more than [`MOST_NAMED`] dimensions and some are named.
 pub fn checked_dims(
     name: &str,
     dims: Option<&[i64]>,
@@ -331,6 +334,12 @@ pub fn checked_dims(
     code: Precondition,
 ) -> Result<Vec<usize>, Failure> {
     let (rank, text) = (input.rank(), dims_text(dims));
+    if rank > MOST_NAMED && dims.is_some_and(|dims| !dims.is_empty()) {
+        let message = format_args!(
+            "{name} is {text} and input has {rank} dimensions, expected at most {MOST_NAMED} where some are named"
+        );
+        return Err(code.unmet(message));
+    }
     let message = format_args!("{name} is {text}, expected distinct dimensions of a tensor of rank {rank}");
     reduced_dims(dims, rank).ok_or_else(|| code.unmet(message))
 }

@@ -54,6 +54,7 @@ pub mod sum {
     fn errors(e: &mut ErrorSamples) {
         e.case(Dims, with(e.normal([2, 3])).dim(vec![2]), "distinct dimensions of a tensor of rank 2");
         e.case(Dims, with(e.normal([2, 3])).dim(vec![1, -1]), "distinct dimensions of a tensor of rank 2");
+        e.case(Dims, with(e.normal([1; 65])).dim(vec![0]), "expected at most 64 where some are named");
         e.case(SumType, with(e.normal([2])).dtype(DType::Bool), "no dtype bool");
     }
 }

@@ -64,8 +64,7 @@ pub(crate) fn column_minus_row(meta: &fulgurite_runtime::TensorMeta) -> Tensor {
         [.., rows, columns] => (*rows, *columns),
         _ => (1, 1),
     };
-    let count =
-        |length: usize| prims::iota(length, 0i64, 1i64, fulgurite_runtime::DType::I64, meta.device().to_string());
+    let count = |length: usize| prims::iota(length, 0i64, 1i64, fulgurite_runtime::DType::I64, meta.device());
     let row = prims::broadcast_in_dim(count(rows), [rows, columns], [0]);
     let column = prims::broadcast_in_dim(count(columns), [rows, columns], [1]);
     prims::sub(column, row)

@@ -67,6 +67,7 @@ pub mod var {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Dims, with(e.normal([2, 3])).dim(vec![2]), "distinct dimensions of a tensor of rank 2");
+        e.case(Dims, with(e.normal([1; 65])).dim(vec![0]), "expected at most 64 where some are named");
         let both = with(e.normal([2, 3])).correction(0.0).unbiased(true);
         e.case(Correction, both, "correction and unbiased are both given");
     }

@@ -10,7 +10,7 @@ pub mod attention_by_hand {
     fn pattern(query: Tensor, key: Tensor, value: Tensor) -> Tensor {
         let scale = 1.0 / (query.size(-1) as f64).sqrt();
         let scores = matmul(query, transpose(key, -2, -1)) * scale;
-        let ones = ones::with([query.size(-2), key.size(-2)]).device(query.device().to_string()).call();
+        let ones = ones::with([query.size(-2), key.size(-2)]).device(query.device()).call();
         let hidden = eq(tril(ones), 0);
         matmul(softmax(masked_fill(scores, hidden, f64::NEG_INFINITY), -1), value)
     }

@@ -58,10 +58,10 @@ pub mod cached_attention {
     /// bool[B, L, S]: whether row t of sequence b attends to position j.
     #[track_caller]
     fn visible(starts: Tensor, [length, positions]: [usize; 2], window: Option<i64>) -> Tensor {
-        let (batch, device) = (starts.size(0), starts.device().to_string());
+        let (batch, device) = (starts.size(0), starts.device());
         let extents = [batch, length, positions];
         let numbers = |count: usize, first: i64, dim: usize| {
-            let numbers = prims::iota(count, Scalar::Int(first), Scalar::Int(1), DType::I64, device.clone());
+            let numbers = prims::iota(count, Scalar::Int(first), Scalar::Int(1), DType::I64, device);
             prims::broadcast_in_dim(numbers, extents, [dim])
         };
         let starts = prims::broadcast_in_dim(cast(starts, DType::I64), extents, [0]);
@@ -73,7 +73,7 @@ pub mod cached_attention {
     /// Which elements of values [B, G, S, V] are at a position that some row attends to, but for a window.
     #[track_caller]
     fn filled(starts: Tensor, length: usize, extents: &[usize]) -> Tensor {
-        let device = starts.device().to_string();
+        let device = starts.device();
         let positions = prims::iota(extents[2], Scalar::Int(0), Scalar::Int(1), DType::I64, device);
         let ends = prims::add(cast(starts, DType::I64), length as i64);
         let spread = |x: Tensor, dim: usize| prims::broadcast_in_dim(x, extents, [dim]);

@@ -171,7 +171,7 @@ pub mod cross_entropy {
                 let counted = differs_from(target, ignore_index);
                 // The numbers of the classes are read once a row: half as many bytes count.
                 let narrow = if classes < i32::MAX as usize { DType::I32 } else { target.dtype() };
-                let numbers = prims::iota(classes, 0i64, 1i64, narrow, target.device().to_string());
+                let numbers = prims::iota(classes, 0i64, 1i64, narrow, target.device());
                 let class = prims::eq(prims::broadcast_in_dim(numbers, &shape, [dim]), per_row(cast(target, narrow)));
                 (counted, class)
             });

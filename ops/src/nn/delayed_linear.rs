@@ -170,7 +170,7 @@ fn is_largest(largest: &fulgurite_runtime::TensorMeta) -> bool {
 #[track_caller]
 fn magnitude(tensor: Tensor) -> Tensor {
     if tensor.meta().is_empty() {
-        return prims::full([1_usize], 0.0, fulgurite_runtime::DType::F32, tensor.device().to_string());
+        return prims::full([1_usize], 0.0, fulgurite_runtime::DType::F32, tensor.device());
     }
     let dims: Vec<usize> = (0..tensor.rank()).collect();
     prims::reshape(cast(prims::amax(prims::abs(tensor), dims), fulgurite_runtime::DType::F32), [1])

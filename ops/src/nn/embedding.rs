@@ -48,7 +48,7 @@ pub mod embedding {
                 let kept = broadcast(prims::reshape(kept, [count, 1]), &[count, channels]);
                 d_rows = prims::select(kept, d_rows, 0.0);
             }
-            let zeros = prims::full([rows, channels], 0.0, weight.dtype(), weight.device().to_string());
+            let zeros = prims::full([rows, channels], 0.0, weight.dtype(), weight.device());
             Grads { weight: prims::index_add(zeros, 0, index, d_rows) }
         })
     }

@@ -74,7 +74,7 @@ pub mod extend_and_attend {
     fn decomposition(args: Args<Tensor>) -> (Tensor, Tensor, Tensor) {
         let Args { query, key, value, caches, starts, cos, sin, scale, window, cap } = args;
         let (batch, length) = (query.size(0), query.size(2));
-        let steps = prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, query.device().to_string());
+        let steps = prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, query.device());
         let spread = |x: Tensor, dim: usize| prims::broadcast_in_dim(x, [batch, length], [dim]);
         let positions = prims::add(spread(cast(starts, DType::I64), 0), spread(steps, 1));
         let write = |cache: Tensor, new: Tensor| {

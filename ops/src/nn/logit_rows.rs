@@ -131,7 +131,7 @@ impl LogitRows {
     fn hits(&self) -> Tensor {
         // The numbers of the classes are read once a row: half as many bytes count.
         let narrow = if self.classes() < i32::MAX as usize { DType::I32 } else { self.target.dtype() };
-        let numbers = prims::iota(self.classes(), 0i64, 1i64, narrow, self.x.device().to_string());
+        let numbers = prims::iota(self.classes(), 0i64, 1i64, narrow, self.x.device());
         prims::eq(self.per_class(numbers), self.per_row(cast(self.target, narrow)))
     }
 

@@ -75,5 +75,6 @@ pub mod logsumexp {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Dims, with(e.normal([2, 3]), [2]), "distinct dimensions of a tensor of rank 2");
+        e.case(Dims, with(e.normal([1; 65]), [0]), "expected at most 64 where some are named");
     }
 }

@@ -189,9 +189,8 @@ pub mod scaled_dot_product_attention {
     fn causal(scores: &TensorMeta) -> Tensor {
         let rank = scores.rank();
         let (rows, columns) = (scores.shape()[rank - 2], scores.shape()[rank - 1]);
-        let positions = |length: usize| {
-            prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, scores.device().to_string())
-        };
+        let positions =
+            |length: usize| prims::iota(length, Scalar::Int(0), Scalar::Int(1), DType::I64, scores.device());
         let i = prims::broadcast_in_dim(positions(rows), [rows, columns], [0]);
         let j = prims::broadcast_in_dim(positions(columns), [rows, columns], [1]);
         prims::le(j, i)

@@ -31,7 +31,7 @@ pub mod sparsemax {
         let along = dim as i64;
         let centred = prims::sub(x, restored(reduced(x, along, |x, dims| prims::amax(x, dims)), x, along));
         let (sorted, _) = prims::topk(centred, shape[dim], dim, true);
-        let ranks = prims::iota(shape[dim], 1.0, 1.0, x.dtype(), x.device().to_string());
+        let ranks = prims::iota(shape[dim], 1.0, 1.0, x.dtype(), x.device());
         let ranks = prims::broadcast_in_dim(ranks, &shape, [dim]);
         // The support is that of the largest elements of which the last one exceeds their mean less its share of one.
         let reached = prims::add(prims::mul(ranks, sorted), 1.0);

@@ -38,9 +38,9 @@ pub mod scatter {
 
     /// Which elements of the source are in the result: those whose number is found where they were written.
     fn is_kept(shape: &[usize], dim: usize, index: Tensor) -> Tensor {
-        let (extents, device) = (index.shape().to_vec(), index.device().to_string());
+        let (extents, device) = (index.shape().to_vec(), index.device());
         let count = extents.iter().product();
-        let numbers = prims::iota(count, Scalar::Int(0), Scalar::Int(1), DType::I64, device.clone());
+        let numbers = prims::iota(count, Scalar::Int(0), Scalar::Int(1), DType::I64, device);
         let numbers = prims::reshape(numbers, extents);
         let written = scatter(prims::full(shape, -1, DType::I64, device), dim, index, numbers);
         prims::eq(prims::gather(written, dim, index), numbers)

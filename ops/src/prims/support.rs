@@ -9,7 +9,7 @@ use crate::prims;
 /// A tensor like `like`, every element `value`. Only one number is stored; the rest is a view of it.
 #[track_caller]
 pub fn constant(like: Tensor, value: f64) -> Tensor {
-    let (shape, device) = (like.shape(), like.device().to_string());
+    let (shape, device) = (like.shape(), like.device());
     if shape.is_empty() {
         return super::full([], value, like.dtype(), device);
     }
@@ -19,7 +19,7 @@ pub fn constant(like: Tensor, value: f64) -> Tensor {
 /// As [`constant`], every element in memory of its own: something to add into.
 #[track_caller]
 pub fn zeros(meta: &TensorMeta) -> Tensor {
-    super::full(meta.shape(), 0.0, meta.dtype(), meta.device().to_string())
+    super::full(meta.shape(), 0.0, meta.dtype(), meta.device())
 }
 
 /// Another element type of the same class, for error samples.

@@ -206,7 +206,10 @@ pub enum Error {
         stack: CallStack,
     },
     /// A list names an executor that does not exist.
-    #[error("no executor is called '{name}'{hint}{} {known}", there_are(hint))]
+    #[error(
+        "no executor is called '{name}'{hint}{} is its crate linked? (`use the_crate as _;`) There are: {known}",
+        if hint.is_empty() { ":" } else { " Or" }
+    )]
     UnknownExecutor {
         /// The name given.
         name: String,

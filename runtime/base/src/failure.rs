@@ -35,6 +35,12 @@ impl fmt::Display for Failure {
     }
 }
 
+impl From<fulgurite_kernels::not_contiguous::NotContiguous> for Failure {
+    fn from(error: fulgurite_kernels::not_contiguous::NotContiguous) -> Failure {
+        Failure::new("KernelLayout", error.to_string())
+    }
+}
+
 impl From<fulgurite_kernels::buffer::OutOfMemory> for Failure {
     fn from(error: fulgurite_kernels::buffer::OutOfMemory) -> Failure {
         Failure::new("OutOfMemory", error.to_string())

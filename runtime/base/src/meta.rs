@@ -72,6 +72,13 @@ impl fmt::Display for Device {
     }
 }
 
+/// The text of the device, which operators that make tensors take: `arange::with(0, 4).device(x.device())`.
+impl From<Device> for String {
+    fn from(device: Device) -> String {
+        device.to_string()
+    }
+}
+
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

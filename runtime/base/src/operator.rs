@@ -443,7 +443,12 @@ impl OperatorDef {
                     Some((first, on)) if on != meta.device() => {
                         return Err(Failure::new(
                             "ArgumentDevice",
-                            format!("{} is on {}, but {first} is on {on}", param.name, meta.device()),
+                            format!(
+                                "{} is on {}, but {first} is on {on}; what an operator makes of no tensor is on the \
+                                 device that it is given: `.device({first}.device())`",
+                                param.name,
+                                meta.device()
+                            ),
                         ));
                     }
                     Some(_) => {}
@@ -482,14 +487,21 @@ pub fn did_you_mean<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -
     nearest(name, candidates).map(|near| format!(", did you mean '{near}'?")).unwrap_or_default()
 }
 
+/// As [`did_you_mean`], for a candidate that is one letter away from `name`.
+pub fn slip_of<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> String {
+    did_you_mean(name, candidates.filter(|candidate| strsim::osa_distance(name, candidate) == 1))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{did_you_mean, nearest};
+    use super::{did_you_mean, nearest, slip_of};
 
     #[test]
     fn two_letters_in_the_other_order_are_one_mistake() {
         assert_eq!(nearest("gleu", ["ge", "gelu", "glu2"].into_iter()), Some("gelu"));
         assert_eq!(did_you_mean("hots", ["host", "cpu"].into_iter()), ", did you mean 'host'?");
         assert_eq!(did_you_mean("zzz", ["host", "cpu"].into_iter()), "");
+        assert_eq!(slip_of("flahs", ["fast", "flash"].into_iter()), ", did you mean 'flash'?");
+        assert_eq!(slip_of("fast", ["flash", "cpu"].into_iter()), "");
     }
 }

@@ -1,6 +1,6 @@
 //! All operators: those that are linked into the program, and those that it registered.
 
-use crate::error::{Error, Result};
+use crate::error::{CallStack, Error, Failure, Result};
 use crate::operator::{OperatorDef, Role, did_you_mean};
 use crate::registered;
 
@@ -11,6 +11,8 @@ pub static OPERATORS: [&'static OperatorDef];
 struct Registry {
     by_name: rustc_hash::FxHashMap<&'static str, &'static OperatorDef>,
     sorted: Vec<&'static OperatorDef>,
+    /// Pairs of operators of one name.
+    clashes: Vec<[&'static OperatorDef; 2]>,
     roles: rustc_hash::FxHashMap<Role, &'static OperatorDef>,
 }
 
@@ -19,11 +21,40 @@ fn registry() -> &'static Registry {
     REGISTRY.get_or_init(|| {
         let mut sorted: Vec<_> = OPERATORS.iter().copied().collect();
         // Link order differs from build to build.
-        sorted.sort_by_key(|def| def.name);
+        sorted.sort_by_key(|def| (def.name, def.file, def.line));
+        let pairs = sorted.windows(2).filter_map(|pair| <[_; 2]>::try_from(pair).ok());
+        let clashes = pairs.filter(|[first, second]: &[&OperatorDef; 2]| first.name == second.name).collect();
         let by_name = sorted.iter().map(|def| (def.name, *def)).collect();
         let roles = sorted.iter().filter_map(|def| def.overload.map(|role| (role, *def))).collect();
-        Registry { by_name, sorted, roles }
+        Registry { by_name, sorted, clashes, roles }
     })
+}
+
+/// Declared operators of one name, each pair with both places, in words.
+pub fn clashes() -> Vec<String> {
+    registry().clashes.iter().map(|[first, second]| clash(first, second)).collect()
+}
+
+fn clash(first: &OperatorDef, second: &OperatorDef) -> String {
+    let place = |def: &OperatorDef| format!("{}:{}, in the package {}", def.file, def.line, def.package);
+    format!(
+        "two operators are called '{}': one is declared at {}, the other at {}; give one of them another name, \
+         #[operator(name = \"...\")]",
+        first.name,
+        place(first),
+        place(second)
+    )
+}
+
+/// Checks that no other declared operator has this name.
+///
+/// # Errors
+/// Where both are declared.
+pub fn declared_once(name: &str) -> Result<(), Failure> {
+    match registry().clashes.iter().find(|[first, _]| first.name == name) {
+        None => Ok(()),
+        Some([first, second]) => Err(Failure::new("DeclaredTwice", clash(first, second))),
+    }
 }
 
 /// All operators, sorted by name.
@@ -43,7 +74,15 @@ pub fn is_operator(name: &str) -> bool {
 }
 
 /// The operator of that name.
+///
+/// # Errors
+/// If there is none, or if two are called so.
 pub fn find_operator(name: &str) -> Result<&'static OperatorDef> {
+    declared_once(name).map_err(|failure| Error::Operator {
+        operator: name.to_owned(),
+        failure,
+        stack: CallStack::default(),
+    })?;
     let declared = registry().by_name.get(name).copied();
     declared.or_else(|| registered::find(|def: &OperatorDef| def.name == name)).ok_or_else(|| Error::UnknownOperator {
         name: name.to_owned(),

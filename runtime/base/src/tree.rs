@@ -8,6 +8,11 @@ use crate::meta::TensorMeta;
 pub trait Leaf: Tree<Leaf = Self> {}
 
 /// A structure of leaves. `#[derive(Tree)]` makes one of a struct that is generic over its leaf.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no tree of tensors",
+    label = "expected a tensor, or a tuple, a list, an option or a `#[derive(Tree)]` struct of trees",
+    note = "the arguments of an operator, `with(...)`, become a call by `.call()` behind them"
+)]
 pub trait Tree: Sized {
     /// The type of the leaves.
     type Leaf: Leaf;

@@ -12,7 +12,7 @@ use crate::gradient::GradRule;
 pub use crate::host_kernel::HostKernel;
 use crate::kernel::KernelRules;
 use crate::meta::{Device, Target, TensorMeta};
-use crate::operator::{OperatorDef, did_you_mean};
+use crate::operator::{OperatorDef, slip_of};
 use crate::precision::Precision;
 use crate::registered;
 use crate::strided::PaddedRule;
@@ -251,11 +251,10 @@ pub fn find_executor(name: &str) -> Result<&'static ExecutorDef> {
     let linked = EXECUTORS.iter().copied().find(|executor| executor.name == name);
     linked.or_else(|| registered::find(|executor: &ExecutorDef| executor.name == name)).ok_or_else(|| {
         let known: Vec<&str> = executors().iter().map(|executor| executor.name).collect();
-        Error::UnknownExecutor {
-            name: name.to_owned(),
-            hint: did_you_mean(name, known.iter().copied()),
-            known: known.join(", "),
-        }
+        // Another executor's name is a suggestion only for a slip of one letter: short names are near each other, and
+        // the one that is meant may be of a crate that is not linked.
+        let hint = slip_of(name, known.iter().copied());
+        Error::UnknownExecutor { name: name.to_owned(), hint, known: known.join(", ") }
     })
 }
 

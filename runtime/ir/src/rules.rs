@@ -217,6 +217,15 @@ impl<V> IntoResults<V> for Vec<V> {
         self
     }
 }
+/// A traced rule may end with `?`: the failure becomes the error of the call.
+impl<T: IntoResults<Tensor>> IntoResults<Tensor> for Result<T> {
+    fn into_results(self) -> Vec<Tensor> {
+        match self {
+            Ok(results) => results.into_results(),
+            Err(failure) => crate::tracer::end_rule(failure),
+        }
+    }
+}
 macro_rules! tuple_results {
     ($($name:ident)+) => {
         impl<V> IntoResults<V> for ($(tuple_results!(@ $name V),)+) {

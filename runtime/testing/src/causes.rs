@@ -6,38 +6,49 @@ use std::sync::{Mutex, PoisonError};
 
 use fulgurite_kernels::DType;
 
+use super::directives::Template;
+
 /// How many names of tests that fail for one cause are printed.
 const NAMED: usize = 5;
+
+/// What a test says, by its template and name: metas come first, since other templates compute with them.
+type Tests = BTreeMap<(bool, Template, String), String>;
 
 /// What failed so far.
 #[derive(Default)]
 pub(crate) struct Causes {
-    /// By cause: tests and what they say.
-    found: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
+    /// By operator and cause.
+    found: Mutex<BTreeMap<(String, String), Tests>>,
 }
 
 impl Causes {
     /// Keeps what a test of `operator` says.
-    pub fn add(&self, operator: &str, test: &str, message: String) {
-        let cause = format!("{operator}: {}", cause(&message));
+    pub fn add(&self, operator: &str, template: Template, test: &str, message: String) {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        found.entry(cause).or_default().insert(test.to_owned(), message);
+        let tests = found.entry((operator.to_owned(), cause(&message))).or_default();
+        tests.insert((template != Template::Meta, template, test.to_owned()), message);
     }
 
-    /// One message for each cause; nothing if nothing failed.
+    /// One message for each cause, wrong metas first; nothing if nothing failed.
     pub fn report(&self) -> String {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_meta = |tests: &Tests| tests.keys().any(|(_, template, _)| *template == Template::Meta);
+        let (metas, others): (Vec<_>, Vec<_>) = found.iter().partition(|(_, tests)| is_meta(tests));
+        let wrong: Vec<&str> = metas.iter().map(|((operator, _), _)| operator.as_str()).collect();
         let mut text = String::new();
-        for tests in found.values() {
-            let Some((first, message)) = tests.first_key_value() else { continue };
+        for ((operator, _), tests) in metas.iter().chain(&others) {
+            let Some(((_, _, first), message)) = tests.first_key_value() else { continue };
             let _ = match tests.len() {
                 1 => write!(text, "\n---- {first} ----\n"),
                 count => {
-                    let names: Vec<&str> = tests.keys().take(NAMED).map(String::as_str).collect();
+                    let names: Vec<&str> = tests.keys().take(NAMED).map(|(_, _, name)| name.as_str()).collect();
                     let more = if count > NAMED { ", ..." } else { "" };
                     write!(text, "\n---- {count} tests: {}{more} ----\n", names.join(", "))
                 }
             };
+            if !is_meta(tests) && wrong.contains(&operator.as_str()) {
+                let _ = writeln!(text, "  (perhaps because the meta of {operator} is wrong: see its message above)");
+            }
             text += message.trim_end();
             text.push('\n');
         }
@@ -53,7 +64,9 @@ fn cause(message: &str) -> String {
         Some((_, after)) => after.split_once(": ").map_or(after, |(_, rest)| rest),
         None => message,
     };
-    let lines = rest.lines().filter(|line| !line.trim_start().starts_with("repeat: "));
+    let places = ["repeat: ", "declared at ", "implemented for "];
+    let is_place = |line: &&str| places.iter().any(|word| line.trim_start().starts_with(word));
+    let lines = rest.lines().filter(|line| !is_place(line));
     // The first lines tell; what follows may be a whole trace.
     let text: Vec<&str> = lines.take(3).collect();
     let mut words = String::new();
@@ -98,10 +111,12 @@ mod tests {
             )
         };
         for (i, dtype) in ["f32", "bf16", "f64"].iter().enumerate() {
-            causes.add("norm", &format!("norm::consistency::cpu::{dtype}"), message(dtype, i, -0.5 * i as f64));
+            let name = format!("norm::consistency::cpu::{dtype}");
+            causes.add("norm", Template::Consistency, &name, message(dtype, i, -0.5 * i as f64));
         }
-        causes.add("norm", "norm::meta::cpu::f32", "norm(f32[2]), sample 0: meta says f32[2]".into());
-        causes.add("other", "other::consistency::cpu::f32", message("f32", 0, 7.0));
+        let meta = "norm(f32[2]), sample 0: meta says f32[2]";
+        causes.add("norm", Template::Meta, "norm::meta::cpu::f32", meta.into());
+        causes.add("other", Template::Consistency, "other::consistency::cpu::f32", message("f32", 0, 7.0));
         let report = causes.report();
         assert!(
             report.contains("---- 3 tests: norm::consistency::cpu::bf16, norm::consistency::cpu::f32, "),
@@ -110,5 +125,23 @@ mod tests {
         assert!(report.contains("---- norm::meta::cpu::f32 ----\n"), "{report}");
         assert_eq!(report.matches("----\n").count(), 3, "{report}");
         assert_eq!(Causes::default().report(), "");
+    }
+    #[test]
+    fn a_wrong_meta_comes_first_and_explains_the_rest() {
+        let causes = Causes::default();
+        for (operator, template, test, message) in [
+            ("block", Template::Consistency, "block::consistency", "block(f32[2]), sample 0: element [0]"),
+            ("norm", Template::Bounds, "norm::bounds", "norm(f32[2]), sample 0: left element 3 unwritten"),
+            ("norm", Template::Meta, "norm::meta", "norm(f32[2]), sample 0: result out: meta says f32[2]"),
+            ("norm", Template::Autocast, "norm::autocast", "norm(f32[2]), sample 0: result out: meta says f32[2]"),
+        ] {
+            causes.add(operator, template, test, message.to_owned());
+        }
+        let report = causes.report();
+        let at = |text: &str| report.find(text).unwrap_or_else(|| panic!("no '{text}' in\n{report}"));
+        assert!(at("---- 2 tests: norm::meta, norm::autocast ----") < at("---- block::consistency ----"), "{report}");
+        let explained = at("(perhaps because the meta of norm is wrong: see its message above)");
+        assert!(at("---- norm::bounds ----") < explained && explained < at("left element 3"), "{report}");
+        assert_eq!(report.matches("perhaps").count(), 1, "{report}");
     }
 }

@@ -1,5 +1,6 @@
 //! The list of generated tests: operators x templates x executors x element types.
 
+use std::iter;
 use std::sync::Arc;
 
 use super::directives::{Directive, Template};
@@ -8,13 +9,13 @@ use super::subject::accepted_samples;
 use super::templates;
 use super::test::{GeneratedTest, PROGRAMS, Settings};
 use crate::executor::{executors, find_executor, find_implementation, rewrites};
-use crate::operator::RuleSet;
+use crate::operator::{OperatorDef, RuleSet};
 use crate::precision::Precision;
 use crate::rules::TestRules;
-use body::{operator_test, program_test, programs_test, rewrite_test};
+use body::{operator_test, program_test, programs_test, rewrite_test, uncompiled_test};
 use choice::{DTYPES, runners};
 use fulgurite_ir::registry::{find_operator, operators};
-use places::Tested;
+use places::{Place, Tested};
 
 mod body;
 mod choice;
@@ -113,6 +114,22 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
         tests.push(programs_test(&settings));
     }
     tests
+}
+
+/// The test of a template at one place. Of device sources, without a compiler the test that needs one is marked, and
+/// another checks what needs none.
+fn of_place(
+    def: &'static OperatorDef,
+    template: Template,
+    (executor, dtype): Place,
+    settings: &Arc<Settings>,
+    golden: &Arc<Golden>,
+) -> Vec<GeneratedTest> {
+    let mut test = operator_test(def, template, executor, dtype, settings, golden);
+    let sources = executor.filter(|_| template == Template::Sources);
+    test.lacks = sources.and_then(templates::sources::lacks);
+    let uncompiled = sources.filter(|_| test.lacks.is_some());
+    iter::once(test).chain(uncompiled.map(|executor| uncompiled_test(def, executor, settings))).collect()
 }
 
 /// An executor's name with its precision.

@@ -1,9 +1,11 @@
 //! The `main` of a test target without a harness: one trial for each generated test.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use fulgurite_kernels::DType;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use super::causes::Causes;
@@ -30,13 +32,13 @@ pub fn main() -> ExitCode {
 pub fn check(name: &str) -> std::result::Result<usize, String> {
     let kept = |test: &GeneratedTest| !matches!(test.template, Template::Snapshot | Template::Golden);
     let mut tests = generated_tests(&Filter::operator(name), &Settings::default());
-    tests.retain(|test| kept(test) && test.skip.is_none());
+    tests.retain(|test| kept(test) && test.skip.is_none() && test.lacks.is_none());
     let causes = Causes::default();
     for test in &tests {
         if let Err(message) = (test.run)() {
             // No command repeats the test: it may be of what this program alone registers.
             let lines: Vec<&str> = message.lines().filter(|line| !line.starts_with("  repeat: ")).collect();
-            causes.add(&test.operator, &test.name, lines.join("\n"));
+            causes.add(&test.operator, test.template, &test.name, lines.join("\n"));
         }
     }
     match (causes.report(), tests.len()) {
@@ -124,6 +126,8 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
     let unlisted = registry::unlisted(&settings.sources);
     let all_listed = lines_of(unlisted.iter().map(registry::describe_unlisted));
     trials.push(Trial::test("registry::every_declaration_is_linked", move || all_listed));
+    let clashes = lines_of(crate::registry::clashes().into_iter());
+    trials.push(Trial::test("registry::every_name_is_declared_once", move || clashes));
     let stale = registry::stale_snapshots(&settings.snapshots);
     let stale =
         lines_of(stale.iter().map(|path| format!("{}: no operator has this snapshot; remove it", path.display())));
@@ -161,10 +165,10 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
     }));
     let causes = Arc::new(Causes::default());
     let on_request = settings.on_request.unwrap_or(|_| false);
-    trials.extend(tests.into_iter().map(|test| {
-        let ignored = test.skip.is_some() || on_request(&test);
-        trial(test, &causes).with_ignored_flag(ignored)
-    }));
+    let known: Vec<Known> = tests.iter().map(|test| Known::of(test, on_request(test))).collect();
+    trials.extend(
+        tests.into_iter().zip(&known).map(|(test, known)| trial(test, &causes).with_ignored_flag(known.ignored)),
+    );
     for (kind, reason) in absent_devices() {
         eprintln!("the tests of {kind} executors are skipped: {reason}");
         // Skipped, unless the environment says that this machine has to have one.
@@ -186,19 +190,92 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
         let hint = if hint.is_empty() { "." } else { hint.as_str() };
         eprintln!("no generated test is called '{wanted}'{hint} Tests are called operator::template::executor::dtype");
     }
-    if filters.len() > 1 {
-        trials.retain(|trial| {
-            let fits = |filter: &String| match arguments.exact {
-                true => trial.name() == filter,
-                false => trial.name().contains(filter.as_str()),
-            };
-            filters.iter().any(fits)
-        });
+    let selection = Selection { filters, skip: arguments.skip.clone(), exact: arguments.exact };
+    if selection.filters.len() > 1 {
+        trials.retain(|trial| selection.takes(trial.name()));
         arguments.filter = None;
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     print!("{}", causes.report());
+    if !arguments.list {
+        for note in ignored_for_lack(&known, &selection).into_iter().chain(unseen_gradients(&known, &selection)) {
+            eprintln!("note: {note}");
+        }
+    }
     conclusion.exit_code()
+}
+
+/// The tests that the arguments ask for.
+struct Selection {
+    filters: Vec<String>,
+    skip: Vec<String>,
+    exact: bool,
+}
+
+impl Selection {
+    fn takes(&self, name: &str) -> bool {
+        let fits = |filter: &String| if self.exact { name == filter } else { name.contains(filter.as_str()) };
+        (self.filters.is_empty() || self.filters.iter().any(fits)) && !self.skip.iter().any(fits)
+    }
+}
+
+/// What is known of a test when the run has ended.
+struct Known {
+    name: String,
+    operator: String,
+    /// Whether it checks a gradient, and whether in f64.
+    gradient: Option<bool>,
+    ignored: bool,
+    lacks: Option<String>,
+}
+
+impl Known {
+    fn of(test: &GeneratedTest, on_request: bool) -> Known {
+        Known {
+            name: test.name.clone(),
+            operator: test.operator.clone(),
+            gradient: (test.template == Template::Gradient).then_some(test.dtype == Some(DType::F64)),
+            ignored: test.skip.is_some() || test.lacks.is_some() || on_request,
+            lacks: test.lacks.clone(),
+        }
+    }
+}
+
+/// The tests that this machine cannot run, by what it lacks.
+fn ignored_for_lack(known: &[Known], selection: &Selection) -> Vec<String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for test in known.iter().filter(|test| selection.takes(&test.name)) {
+        if let Some(lacks) = &test.lacks {
+            *counts.entry(lacks).or_default() += 1;
+        }
+    }
+    let worded = |(lacks, count)| format!("{count} tests that compile device sources are ignored: {lacks}");
+    counts.into_iter().map(worded).collect()
+}
+
+/// The operators whose gradients were checked, but not in f64, because the tests of f64 are not selected.
+fn unseen_gradients(known: &[Known], selection: &Selection) -> Vec<String> {
+    // Whether one ran in f64, whether one ran in another type, how many of f64 were left out.
+    let mut counts: BTreeMap<&str, (bool, bool, usize)> = BTreeMap::new();
+    for test in known.iter().filter(|test| !test.ignored) {
+        let Some(in_f64) = test.gradient else { continue };
+        let (sharp, other, left_out) = counts.entry(&test.operator).or_default();
+        match (selection.takes(&test.name), in_f64) {
+            (true, true) => *sharp = true,
+            (true, false) => *other = true,
+            (false, true) => *left_out += 1,
+            (false, false) => {}
+        }
+    }
+    let unseen = counts.into_iter().filter(|(_, (sharp, other, left_out))| !sharp && *other && *left_out > 0);
+    let worded = |(operator, (_, _, count))| {
+        let (tests, were) = if count == 1 { ("test", "was") } else { ("tests", "were") };
+        format!(
+            "{count} {tests} of f64 of {operator} {were} left out by the filter; a gradient is checked most sharply \
+             there, by differences of results: `-- {operator}::gradient`"
+        )
+    };
+    unseen.map(worded).collect()
 }
 
 /// Options of test targets whose value is the next word.
@@ -249,7 +326,7 @@ fn trial(test: GeneratedTest, causes: &Arc<Causes>) -> Trial {
             Err(message) => {
                 // What differs from a snapshot is there to be read.
                 let message = if template == Template::Snapshot { message } else { excerpt(&message) };
-                causes.add(&operator, &own, message);
+                causes.add(&operator, template, &own, message);
                 Err(Failed::without_message())
             }
         }
@@ -269,6 +346,37 @@ mod tests {
         assert_eq!(of("tests"), (None, String::new(), String::new(), false));
         assert_eq!(of("tests a::"), (Some("a::".into()), "a::".into(), String::new(), false));
         assert_eq!(of("tests a:: --skip b c --list"), (Some("a::".into()), "a::,c".into(), "b".into(), true));
+    }
+
+    #[test]
+    fn gradients_that_f64_did_not_see_are_told() {
+        let test = |name: &str, in_f64, ignored| Known {
+            name: name.to_owned(),
+            operator: name.split("::").next().unwrap_or_default().to_owned(),
+            gradient: name.contains("::gradient::").then_some(in_f64),
+            ignored,
+            lacks: None,
+        };
+        let known = [
+            test("a::gradient::cpu::f32", false, false),
+            test("a::gradient::cpu::f64", true, false),
+            test("a::gradient::cuda::f64", true, true),
+            test("a::meta::cpu::f32", false, false),
+            test("b::gradient::cpu::bf16", false, false),
+        ];
+        let unseen = |filters: &[&str], skip: &[&str]| {
+            let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+            unseen_gradients(&known, &Selection { filters: owned(filters), skip: owned(skip), exact: false })
+        };
+        let told = [
+            "1 test of f64 of a was left out by the filter; a gradient is checked most sharply there, by differences of results: `-- a::gradient`",
+        ];
+        assert_eq!(unseen(&["f32"], &[]), told);
+        assert_eq!(unseen(&[], &["f64"]), told);
+        assert_eq!(unseen(&["a::gradient::cpu::f32"], &[]), told);
+        for all in [&[][..], &["a::"], &["f32", "f64"], &["meta"], &["b::"]] {
+            assert!(unseen(all, &[]).is_empty(), "{all:?}");
+        }
     }
 
     #[test]

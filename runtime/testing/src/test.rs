@@ -78,6 +78,8 @@ pub struct GeneratedTest {
     pub dtype: Option<DType>,
     /// Why a directive skips it.
     pub skip: Option<String>,
+    /// What this machine lacks for it.
+    pub lacks: Option<String>,
     /// The test.
     pub run: Body,
 }

@@ -34,7 +34,7 @@ fn is_plain(query: &fulgurite_runtime::TensorMeta, key: &fulgurite_runtime::Tens
 fn seen(scores: Tensor, is_causal: bool) -> Tensor {
     let (rows, columns) = (scores.size(-2), scores.size(-1));
     let device = scores.device();
-    let ones = ones::with([rows, columns]).dtype(DType::F32).device(device.to_string()).call();
+    let ones = ones::with([rows, columns]).dtype(DType::F32).device(device).call();
     let kept = if is_causal { tril(ones) } else { ones };
     gt(kept, 0.5)
 }

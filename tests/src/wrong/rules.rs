@@ -371,3 +371,32 @@ pub mod rounded_exactly {
         s.case(with(s.normal([70])));
     }
 }
+
+/// Declares an operator of one name.
+macro_rules! declared_twice {
+    ($module:ident) => {
+        pub mod $module {
+            use fulgurite_ops_macros::operator;
+
+            /// `-input`.
+            #[operator(name = "wrong::declared_twice", no_grad = "of no interest here")]
+            pub mod declared_twice {
+                fn declared_twice(input: Tensor<Floating>) -> Tensor;
+
+                fn decomposition(input: Tensor) -> Tensor {
+                    fulgurite_ops::prims::neg(input)
+                }
+
+                fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+                    -input
+                }
+
+                fn samples(s: &mut Samples) {
+                    s.case(with(s.normal([3])));
+                }
+            }
+        }
+    };
+}
+declared_twice!(declared_first);
+declared_twice!(declared_again);

@@ -52,7 +52,7 @@ mod ignored_rows_by_careless {
         (out, move |d_out: Tensor| {
             let shape = input.shape().to_vec();
             let class = prims::select(prims::eq(target, ignore_index), 0, target);
-            let numbers = prims::iota(shape[1], 0i64, 1i64, DType::I64, input.device().to_string());
+            let numbers = prims::iota(shape[1], 0i64, 1i64, DType::I64, input.device());
             let hits = prims::eq(broadcast(numbers, &shape), prims::broadcast_in_dim(class, &shape, [0]));
             let x = accumulating(input);
             let portion = prims::sub(softmax(x, -1), cast(hits, x.dtype()));

@@ -61,9 +61,8 @@ mod risky_by_fatal {
 
     fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
         super::end_if("running");
-        let layout = || Failure::new("KernelLayout", "operands and results are contiguous f32");
-        let input: &[f32] = input.as_slice().ok_or_else(layout)?;
-        let out: &mut [f32] = out.as_mut_slice().ok_or_else(layout)?;
+        let input: &[f32] = input.contiguous("input")?;
+        let out: &mut [f32] = out.contiguous_mut("out")?;
         input.iter().zip(out).for_each(|(x, y)| *y = x + 2.0);
         Ok(())
     }

@@ -67,9 +67,8 @@ macro_rules! implementations {
                 if $fails {
                     return Err(Failure::new("Broken", "is broken"));
                 }
-                let layout = || Failure::new("KernelLayout", "operands and results are contiguous f32");
-                let input: &[f32] = input.as_slice().ok_or_else(layout)?;
-                super::add_one(input, out.as_mut_slice().ok_or_else(layout)?, $wait);
+                let input: &[f32] = input.contiguous("input")?;
+                super::add_one(input, out.contiguous_mut("out")?, $wait);
                 Ok(())
             }
         }

@@ -294,6 +294,31 @@ fn pages_and_comments_keep_to_120_columns() {
     assert!(long.is_empty(), "lines of more than {MOST_COLUMNS} columns:\n{long}");
 }
 
+/// The stored text of programs, behind the header that insta writes.
+#[test]
+fn stored_programs_keep_to_120_columns() {
+    fn snapshots(folder: &Path, found: &mut Vec<PathBuf>) {
+        folders(folder).into_iter().for_each(|name| snapshots(&folder.join(name), found));
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        found.extend(entries.filter(|path| path.extension().is_some_and(|extension| extension == "snap")));
+    }
+    let (mut found, mut programs, mut long) = (Vec::new(), 0, String::new());
+    snapshots(root(), &mut found);
+    for path in found {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let Some(contents) = text.splitn(3, "---\n").nth(2).filter(|text| text.contains("# fulgurite trace ")) else {
+            continue;
+        };
+        programs += 1;
+        let first = text.lines().count() - contents.lines().count() + 1;
+        for (i, line) in contents.lines().enumerate().filter(|(_, line)| line.chars().count() > MOST_COLUMNS) {
+            long += &format!("{}:{}: {line}\n", path.display(), first + i);
+        }
+    }
+    assert!(programs > 200, "{programs} snapshots hold programs");
+    assert!(long.is_empty(), "lines of more than {MOST_COLUMNS} columns:\n{long}");
+}
+
 #[test]
 fn pages_name_files_that_exist() {
     let root = root();

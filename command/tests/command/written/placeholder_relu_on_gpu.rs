@@ -21,4 +21,14 @@ mod placeholder_relu_on_gpu {
         let shape = LaunchShape::linear(count.div_ceil(256) as u32, 256);
         plan.launch("placeholder_relu_on_gpu", shape, binds![input, out, count])
     }
+
+    // PLACEHOLDER: the results by kernels of this executor, and the gradients of the operands from the cotangents of
+    // the results. Without the rule the gradient is the operator's own, or that of its decomposition: remove it if
+    // that calls what this executor runs.
+    fn grad(arguments: Arguments) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let results = relu::call(arguments);
+        (results, move |d_out: Tensor| -> Grads {
+            todo!("{}: write `Grads {{ input }}` from {d_out:?} at PLACEHOLDER", file!())
+        })
+    }
 }

@@ -12,7 +12,7 @@ macro_rules! __operator {
         $(seen as $form:ident;)?
         $(gradients $gradients:tt)?
         codes { $($code:ident)* }
-        $ident:ident $name:literal $guard:literal, $docs:expr;
+        $ident:ident $name:literal, $docs:expr;
         $(method $method:ident;)?
         record { $($record:tt)* }
         $($set:ident {
@@ -41,7 +41,6 @@ macro_rules! __operator {
         $crate::__codes! { $($code)* }
 
         /// The record of this declaration.
-        #[unsafe(export_name = $guard)]
         #[allow(clippy::needless_update)]
         pub static OPERATOR: $crate::operator::OperatorDef = {
             use $crate::expansion as __f;

@@ -75,13 +75,30 @@ impl From<Tensor> for Operand<Tensor> {
     }
 }
 
+/// The second operand of arithmetic: a tensor or a number.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither a tensor nor a number",
+    label = "expected a tensor or a number",
+    note = "the arguments of an operator, `with(...)`, become a call by `.call()` behind them"
+)]
+pub trait SecondOperand {
+    /// The operand.
+    fn operand(self) -> Operand<Tensor>;
+}
+#[diagnostic::do_not_recommend]
+impl<T: Into<Operand<Tensor>>> SecondOperand for T {
+    fn operand(self) -> Operand<Tensor> {
+        self.into()
+    }
+}
+
 macro_rules! arithmetic {
     ($($trait:ident $method:ident;)*) => {$(
-        impl<T: Into<Operand<Tensor>>> $trait<T> for Tensor {
+        impl<T: SecondOperand> $trait<T> for Tensor {
             type Output = Tensor;
             #[track_caller]
             fn $method(self, other: T) -> Tensor {
-                call_role(Role::$trait, vec![Arg::Tensor(self), crate::expansion::from_operand(other.into())])
+                call_role(Role::$trait, vec![Arg::Tensor(self), crate::expansion::from_operand(other.operand())])
             }
         }
         impl $trait<Tensor> for f64 {

@@ -389,6 +389,7 @@ pub fn infer(
     def: &'static OperatorDef,
     metas: &[Arg<TensorMeta>],
 ) -> Result<(Vec<TensorMeta>, Option<Arc<Block>>), InferError> {
+    crate::registry::declared_once(def.name).map_err(InferError::Failure)?;
     def.check_arguments(metas).map_err(InferError::Failure)?;
     let declared = TracingRules::of(def).declared_meta(metas).map_err(InferError::Failure)?;
     match (&declared, def.results.count()) {
@@ -509,6 +510,13 @@ pub fn with_defaults<V>(def: &OperatorDef, mut leading: Vec<Arg<V>>) -> Vec<Arg<
     let rest = &def.params[leading.len().min(def.params.len())..];
     leading.extend(rest.iter().map(crate::operator::ParamDef::default_argument));
     leading
+}
+
+/// Ends the rule that is being traced, which could not be written down for its arguments.
+pub fn end_rule(failure: Failure) -> ! {
+    let operator = with_top(|builder| builder.rule_of).unwrap_or_default();
+    fail(operator, failure);
+    resume_unwind(Box::new(Poisoned))
 }
 
 /// Ends the traced function with an error of the author's own: for code around operators (a model's configuration, a

@@ -7,7 +7,7 @@ use fulgurite_kernels::DType;
 
 use crate::directives::{Directive, DirectiveKind, Template, Tolerance};
 use crate::error::Failure;
-use crate::executor::{ExecutorDef, RewriteDef, find_executor};
+use crate::executor::{ExecutorDef, RewriteDef, find_executor, find_implementation};
 use crate::golden::Golden;
 use crate::operator::{OperatorDef, RuleSet};
 use crate::problem::{Check, Problem};
@@ -76,10 +76,45 @@ pub(super) fn operator_test(
             (Err(_), Some(_)) => Ok(Outcome::Passed),
             (Ok(outcome), None) => Ok(outcome),
             (Err(Problem(message)), None) if message.contains("\n  repeat: ") => Err(message),
-            (Err(Problem(message)), None) => Err(format!("{}: {message}\n  repeat: {repeat}", def.name)),
+            (Err(Problem(message)), None) => {
+                Err(format!("{}: {message}{}\n  repeat: {repeat}", def.name, places(def, executor)))
+            }
         }
     });
-    GeneratedTest { name, operator: def.name.to_owned(), template, executor: executor_name, dtype, skip, run }
+    let (operator, lacks) = (def.name.to_owned(), None);
+    GeneratedTest { name, operator, template, executor: executor_name, dtype, skip, lacks, run }
+}
+
+/// What `sources` checks where there is no compiler.
+pub(super) fn uncompiled_test(
+    def: &'static OperatorDef,
+    executor: &'static ExecutorDef,
+    settings: &Arc<Settings>,
+) -> GeneratedTest {
+    let name = format!("{}::uncompiled", name_of(def.name, Template::Sources, Some(executor.name), None));
+    let repeat = format!("{} {name}", settings.command);
+    let run: Body = Box::new(move || {
+        guarded(|| templates::sources::check_uncompiled(def, executor))
+            .map_err(|problem| format!("{}: {problem}{}\n  repeat: {repeat}", def.name, places(def, Some(executor))))
+    });
+    GeneratedTest {
+        name,
+        operator: def.name.to_owned(),
+        template: Template::Sources,
+        executor: Some(executor.name),
+        dtype: None,
+        skip: None,
+        lacks: None,
+        run,
+    }
+}
+
+/// Where what failed is declared: the operator, and its implementation by the executor, if there is one.
+fn places(def: &OperatorDef, executor: Option<&ExecutorDef>) -> String {
+    let declared = format!("\n  declared at {}:{}", def.file, def.line);
+    let Some(own) = executor.and_then(|executor| find_implementation(def.name, executor.name)) else { return declared };
+    let grad = if own.grad.is_some() { ", with a `grad` of its own" } else { "" };
+    format!("{declared}\n  implemented for {} at {}:{}{grad}", own.by, own.file, own.line)
 }
 
 /// Turns a panic of a rule into a failure of its test.
@@ -144,13 +179,12 @@ fn failure(subject: &Subject, context: &Context, problem: &Problem, repeat: &str
     let def = subject.def;
     let executor = context.executor.map(|executor| format!(", executor {}", executor.name)).unwrap_or_default();
     Problem(format!(
-        "{}({}), sample {}{executor}: {}\n  declared at {}:{}\n  repeat: FULGURITE_SAMPLE={} {repeat}",
+        "{}({}), sample {}{executor}: {}{}\n  repeat: FULGURITE_SAMPLE={} {repeat}",
         def.name,
         subject.describe(),
         subject.index,
         problem.0,
-        def.file,
-        def.line,
+        places(def, context.executor),
         subject.index,
     ))
 }
@@ -167,7 +201,16 @@ pub(super) fn rewrite_test(rewrite: &'static RewriteDef, settings: &Arc<Settings
         })
     });
     let operator = rewrite.name.to_owned();
-    GeneratedTest { name, operator, template: Template::Rewrite, executor: None, dtype: None, skip: None, run }
+    GeneratedTest {
+        name,
+        operator,
+        template: Template::Rewrite,
+        executor: None,
+        dtype: None,
+        skip: None,
+        lacks: None,
+        run,
+    }
 }
 
 pub(super) fn program_test(
@@ -193,6 +236,7 @@ pub(super) fn program_test(
         executor: Some(executor.name),
         dtype: None,
         skip: None,
+        lacks: None,
         run,
     }
 }
@@ -205,5 +249,14 @@ pub(super) fn programs_test(settings: &Settings) -> GeneratedTest {
         guarded(templates::programs::check_all).map_err(|problem| format!("{problem}\n  repeat: {repeat}"))
     });
     let operator = PROGRAMS.to_owned();
-    GeneratedTest { name, operator, template: Template::Programs, executor: None, dtype: None, skip: None, run }
+    GeneratedTest {
+        name,
+        operator,
+        template: Template::Programs,
+        executor: None,
+        dtype: None,
+        skip: None,
+        lacks: None,
+        run,
+    }
 }

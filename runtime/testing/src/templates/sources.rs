@@ -84,15 +84,48 @@ impl Compiled {
     }
 }
 
+/// What this machine lacks to compile the sources of `executor`. Where the environment requires NVRTC, the tests that
+/// need it run and fail.
+pub(crate) fn lacks(executor: &ExecutorDef) -> Option<String> {
+    let required = Device::new(executor.device, 0).is_cuda() && std::env::var(REQUIRED).is_ok_and(|value| value == "1");
+    let absent = find_kind(executor.device).ok()?.compiler().err()?;
+    (!required).then(|| absent.to_string())
+}
+
 /// See the module.
 pub(crate) fn check(context: &Context) -> Check<Outcome> {
     let Some(executor) = context.executor else { return nothing("no executor was named") };
     let kind = find_kind(executor.device)?;
-    let absent = kind.compiler().err();
+    // It is ignored there, unless it is asked for.
+    kind.compiler().map_err(|absent| Problem(absent.to_string()))?;
     let mut compiled = Compiled { kind, sources: FxHashMap::default() };
+    let mut compile = |command: &Command, plan: &Plan| launch(command, plan, &mut compiled);
+    match each_launch(context.def, executor, &mut compile)? {
+        0 => nothing("no sample launches a kernel"),
+        _ => PASSED,
+    }
+}
+
+/// What needs no compiler: the samples' calls can be planned, and the kernels' pointers have the types of their
+/// tensors.
+pub(crate) fn check_uncompiled(def: &'static OperatorDef, executor: &'static ExecutorDef) -> Check<Outcome> {
+    match each_launch(def, executor, &mut |_, _| Ok(()))? {
+        0 => nothing("no sample launches a kernel"),
+        _ => PASSED,
+    }
+}
+
+/// Plans every sample, compares the pointers of each launch with its tensors and calls `f` with it: how many there
+/// were.
+fn each_launch(
+    def: &'static OperatorDef,
+    executor: &'static ExecutorDef,
+    f: &mut dyn FnMut(&Command, &Plan) -> Check,
+) -> Check<usize> {
+    let kind = find_kind(executor.device)?;
     let mut launches = 0;
-    for dtype in sampled_dtypes(context.def) {
-        for (index, sample) in accepted_samples(context.def, dtype) {
+    for dtype in sampled_dtypes(def) {
+        for (index, sample) in accepted_samples(def, dtype) {
             if selected_sample().is_some_and(|selected| selected != index) {
                 continue;
             }
@@ -100,24 +133,16 @@ pub(crate) fn check(context: &Context) -> Check<Outcome> {
             // Where every tensor begins at a multiple of many bytes, and where it is aligned for one element.
             for aligned in [true, false] {
                 let within = |problem: Problem| problem.within(format!("({}), sample {index}", describe(&metas)));
-                let plan = planned(context.def, (executor, kind), &metas, aligned).map_err(within)?;
+                let plan = planned(def, (executor, kind), &metas, aligned).map_err(within)?;
                 let Some((plan, types)) = plan else { continue };
                 for command in all_launches(plan.commands()) {
                     launches += 1;
-                    pointers(command, &types).map_err(within)?;
-                    if absent.is_none() {
-                        launch(command, &plan, &mut compiled).map_err(within)?;
-                    }
+                    pointers(command, &types).and_then(|()| f(command, &plan)).map_err(within)?;
                 }
             }
         }
     }
-    match absent {
-        Some(error) if std::env::var(REQUIRED).is_ok_and(|value| value == "1") => Err(Problem(error.to_string())),
-        Some(error) => nothing(&error.to_string()),
-        None if launches == 0 => nothing("no sample launches a kernel"),
-        None => PASSED,
-    }
+    Ok(launches)
 }
 
 /// The element types of a call's tensors.

@@ -127,16 +127,17 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `# made by acquire, dce` on the line after the version.
+    /// `# made by acquire, dce` on the line after the version. After a comma the list may go on in the next line, which
+    /// is a comment too.
     pub(super) fn history(&mut self) -> Result<Vec<String>> {
         let rest = self.rest();
         let trimmed = rest.trim_start();
         let Some(list) = trimmed.strip_prefix("# made by ") else { return Ok(Vec::new()) };
         self.at = self.text.len() - list.len();
-        let end = self.at + list.find('\n').unwrap_or(list.len());
-        // The line is read as if it were the whole text.
+        // Each line is read as if it were the end of the text.
         let whole = self.text;
-        self.text = &whole[..end];
+        let end_of_line = |at: usize| at + whole[at..].find('\n').unwrap_or(whole.len() - at);
+        self.text = &whole[..end_of_line(self.at)];
         let mut history = Vec::new();
         let read = loop {
             match self.label("the name of a transform") {
@@ -145,6 +146,11 @@ impl Parser<'_> {
             }
             if !self.eat(',') {
                 break if self.peek().is_none() { Ok(()) } else { self.expected("',' or the end of the line") };
+            }
+            let next = whole[self.text.len()..].strip_prefix("\n#");
+            if let (None, Some(next)) = (self.peek(), next) {
+                self.at = whole.len() - next.len();
+                self.text = &whole[..end_of_line(self.at)];
             }
         };
         self.text = whole;

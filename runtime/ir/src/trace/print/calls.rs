@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use super::super::nested::Nested;
 use super::super::{Block, BoundSymbol, Callee, Schedule, ValueId, implied};
 use super::each::Each;
-use super::fold::{SOFT, comma};
+use super::fold::{SOFT, comma, soft_at_type};
 use super::words::{Called, Names, label, operator_name};
 use crate::argument::Arg;
 use crate::meta::{Device, TensorMeta};
@@ -266,7 +266,8 @@ impl<'a> Style<'a> {
 
     /// The line of a symbol behind what is written of its results, without its stream.
     pub(super) fn line_after(&self, results: &[String], symbol: &BoundSymbol) -> String {
-        let mut line = comma(results);
+        let results: Vec<String> = results.iter().map(|result| soft_at_type(result)).collect();
+        let mut line = comma(&results);
         if !line.is_empty() {
             line += &format!(" ={SOFT}");
         }

@@ -31,6 +31,35 @@ pub(super) fn prose(text: &str) -> String {
     soft
 }
 
+/// How much narrower than a line a result is whose type stays on the line of its name: more than lines are indented.
+const INDENTED: usize = 20;
+
+/// A result, `name: f32[4]`, whose line may end behind its name if it has no room for both.
+pub(super) fn soft_at_type(result: &str) -> String {
+    // Quoted names may hold anything.
+    match result.chars().count() < WIDTH - INDENTED || result.contains('"') {
+        true => result.to_owned(),
+        false => result.replacen(": ", &format!(":{SOFT}"), 1),
+    }
+}
+
+/// A comment of these words, in as many lines as it needs.
+pub(super) fn comment<'a>(out: &mut String, words: impl Iterator<Item = &'a str>) {
+    let mut column = 1;
+    out.push('#');
+    for word in words {
+        let width = word.chars().count();
+        if column + 1 + width > WIDTH {
+            out.push_str("\n#  ");
+            column = 3;
+        }
+        out.push(' ');
+        out.push_str(word);
+        column += 1 + width;
+    }
+    out.push('\n');
+}
+
 /// The text on one line.
 pub(super) fn unfolded(text: &str) -> String {
     text.replace([SOFT, SOFT_IN_STRING], " ")

@@ -8,7 +8,7 @@ use super::super::trees::Trees;
 use super::super::{Input, InputRole, Trace, ValueId};
 use super::calls::Style;
 use super::each::around_rests;
-use super::fold::{HANG, SOFT, WIDTH, fold};
+use super::fold::{HANG, SOFT, WIDTH, comment, fold};
 use super::printer::first_line;
 use super::printer::{Printer, value_name};
 use super::words::{below, label};
@@ -140,7 +140,10 @@ impl Printer<'_> {
         self.out += &format!("{}\n", first_line());
         if !trace.history.is_empty() {
             let history: Vec<String> = trace.history.iter().map(|transform| label(transform)).collect();
-            self.out += &format!("# made by {}\n", history.join(", "));
+            let last = history.len() - 1;
+            let item = |(i, name): (usize, &String)| if i == last { name.clone() } else { format!("{name},") };
+            let items: Vec<String> = history.iter().enumerate().map(item).collect();
+            comment(&mut self.out, ["made", "by"].into_iter().chain(items.iter().map(String::as_str)));
         }
         self.predictions(trace);
         let inputs = by_scope(inputs(trace, &style));
@@ -180,20 +183,20 @@ impl Printer<'_> {
             return;
         }
         let memory = memory_use(trace);
-        self.out += &format!(
-            "# memory: {} resident ({} in inputs, {} in outputs) + {} transient = {} bytes\n",
+        let predicted = format!(
+            "memory: {} resident ({} in inputs, {} in outputs) + {} transient = {} bytes",
             memory.inputs.saturating_add(memory.outputs),
             memory.inputs,
             memory.outputs,
             memory.transient,
             memory.peak()
         );
+        comment(&mut self.out, predicted.split(' '));
         for Donation { input, outcome } in donations(trace) {
             if let Err(reason) = outcome {
-                let line = format!("# '{input}' is donated and not updated in place: {reason}");
-                // Names may hold anything; a comment is one line.
-                self.out += &line.replace(char::is_control, " ");
-                self.out.push('\n');
+                let text = format!("'{input}' is donated and not updated in place: {reason}");
+                // Names may hold anything, such as ends of lines, which end a comment.
+                comment(&mut self.out, text.replace(char::is_control, " ").split(' '));
             }
         }
     }

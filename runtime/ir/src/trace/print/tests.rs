@@ -114,6 +114,30 @@ fn outputs_of_long_names_fold_between_their_names() {
 }
 
 #[test]
+fn lists_of_transforms_and_types_behind_long_names_fold() {
+    let transforms: Vec<String> = (0..20).map(|i| format!("transform_{i}")).collect();
+    let long = ["attention"; 11].join(".");
+    let text = format!(
+        "# fulgurite trace 2\n# made by {}\ntrace f for cpu (x: f32[100, 200]) {{\n{long}: f32[100, 200] = \
+         tt::exp(x)\nreturn {long}\n}}\n",
+        transforms.join(", ")
+    );
+    let trace = parse(&text).unwrap();
+    assert_eq!(trace.history, transforms);
+    for options in [PrintOptions::COMPACT, PrintOptions::FULL] {
+        let printed = print(&trace, options);
+        assert!(printed.lines().all(|line| line.chars().count() <= WIDTH), "{printed}");
+        assert!(printed.contains("transform_7,\n#   transform_8, "), "{printed}");
+        assert_eq!(parse(&printed).unwrap(), trace);
+    }
+    // The comma alone says that the list goes on: another comment behind it is none of its lines.
+    let other = text.replace("transform_19\n", "transform_19\n# transform_20\n");
+    assert_eq!(parse(&other).unwrap().history, transforms);
+    let cut = text.replace("transform_19\n", "transform_19,\n");
+    assert!(parse(&cut).unwrap_err().to_string().contains("the name of a transform"));
+}
+
+#[test]
 fn lists_are_grouped_by_scope_and_named_below_it() {
     let names = ["h.0.ln.weight", "h.0.ln.bias", "h.0.fc.weight", "x", "y", "x.0", "h.0.fc.bias"];
     let inputs: Vec<String> = names.iter().map(|name| format!("{name}: f32[1000, 1000, 1000] parameter")).collect();
