@@ -14,6 +14,8 @@ mod book;
 mod browser;
 #[path = "command/cases.rs"]
 mod cases;
+#[path = "command/changed.rs"]
+mod changed;
 #[path = "command/config.rs"]
 mod config;
 #[path = "command/doctor.rs"]
@@ -170,6 +172,7 @@ fn help_has_examples() {
         &["tokenize", "--help"],
         &["doctor", "--help"],
         &["review", "--help"],
+        &["test", "--help"],
         &["fuzz", "--help"],
     ] {
         let help = run(arguments).ok();

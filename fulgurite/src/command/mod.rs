@@ -20,6 +20,7 @@ mod files;
 mod fuzz;
 mod fuzz_watch;
 mod generate;
+mod git;
 mod idle_executors;
 mod interruption;
 mod log;
@@ -47,6 +48,7 @@ mod stored_subject;
 mod subject;
 mod system;
 mod target;
+mod test_changed;
 mod tokenize;
 mod trace_diff;
 mod trace_files;
@@ -78,6 +80,7 @@ Examples:
   fulgurite trace run softmax.trace --inputs inputs.safetensors
   fulgurite view softmax --backward -o softmax.html
   fulgurite review main --html review.html
+  fulgurite test --changed main --list
   fulgurite train gpt2 --size nano --steps 300 --out runs/nano
   fulgurite generate runs/nano/checkpoint.safetensors --prompt 'ROMEO:'
   fulgurite convert runs/nano/checkpoint.safetensors nano.bin
@@ -112,6 +115,8 @@ enum Command {
     Review(review::Arguments),
     /// Answers an editor's questions about the text of traces: a language server.
     Lsp(lsp::Arguments),
+    /// Runs the tests that a change can affect.
+    Test(test_changed::Arguments),
     /// Trains a model.
     #[command(subcommand)]
     Train(train::Model),
@@ -195,6 +200,7 @@ pub fn main() -> ExitCode {
         Command::Lsp(arguments) => lsp::run(&arguments),
         Command::View(arguments) => view::run(&arguments, &given),
         Command::Review(arguments) => review::run(&arguments),
+        Command::Test(arguments) => test_changed::run(&arguments),
         Command::Train(model) => train::run(model, &given),
         Command::Generate(arguments) => generate::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),

@@ -5,7 +5,6 @@ mod compare;
 mod counts;
 mod finding;
 mod findings;
-mod git;
 mod header;
 mod html;
 mod interface;
@@ -27,10 +26,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::git::Repository;
 use super::outcome::{Failed, Outcome};
 use super::output::{note, say, write};
 use crate::cases::write_whole;
-use git::Repository;
 use pending::Waiting;
 use sides::{Pair, Sides};
 use terminal::Layout;
@@ -90,7 +89,7 @@ const LIMIT: usize = 24 << 20;
 
 /// Compares, and says what changed.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let repository = Repository::open()?;
+    let repository = Repository::open("review compares commits of a git repository")?;
     if let Some(names) = arguments.accept.as_ref().or(arguments.reject.as_ref()) {
         return settle(&repository, names, arguments.accept.is_some());
     }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::git::Repository;
 use super::header::parts;
 use crate::cases::write_whole;
+use crate::command::git::Repository;
 use crate::command::outcome::Failed;
 use crate::command::stored_programs::{INLINE, PENDING};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::git::{Commit, Files, Repository};
 use super::side::{Content, Text, read};
+use crate::command::git::{Commit, Files, Repository};
 use crate::command::outcome::Failed;
 use crate::command::output::{note, printable};
 use crate::command::stored_programs::{ENDINGS, PENDING};
