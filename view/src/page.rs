@@ -1,6 +1,7 @@
 //! The frame around data, scripts and styles.
 
 use fulgurite_plots::{escape_json, escape_text};
+use fulgurite_runtime::executor::{JOIN, VIEW};
 use serde_json::{Value, json};
 
 use crate::comparison;
@@ -87,7 +88,14 @@ pub(crate) fn data(subjects: &[Subject]) -> String {
     let mut pool = Pool::default();
     let subjects_data: Vec<Value> = subjects.iter().map(|subject| subject_to_json(&mut pool, subject)).collect();
     let compared = comparison::to_json(subjects);
-    format!("{{{},\"subjects\":{},\"comparisons\":{}}}", pool.members(), json!(subjects_data), json!(compared))
+    // The executors whose lines run nothing.
+    let idle = json!([VIEW, JOIN]);
+    format!(
+        "{{{},\"subjects\":{},\"comparisons\":{},\"idle\":{idle}}}",
+        pool.members(),
+        json!(subjects_data),
+        json!(compared)
+    )
 }
 
 fn subject_to_json(pool: &mut Pool, subject: &Subject) -> Value {
