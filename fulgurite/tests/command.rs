@@ -28,6 +28,8 @@ mod files;
 mod fuzz;
 #[path = "command/generate.rs"]
 mod generate;
+#[path = "command/golden.rs"]
+mod golden;
 #[path = "command/logits.rs"]
 mod logits;
 #[path = "command/lsp.rs"]
@@ -173,6 +175,7 @@ fn help_has_examples() {
         &["doctor", "--help"],
         &["review", "--help"],
         &["test", "--help"],
+        &["ops", "golden", "--help"],
         &["fuzz", "--help"],
     ] {
         let help = run(arguments).ok();

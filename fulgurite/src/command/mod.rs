@@ -17,6 +17,7 @@ mod debug_state;
 mod description;
 mod doctor;
 mod files;
+mod functions;
 mod fuzz;
 mod fuzz_watch;
 mod generate;
@@ -27,6 +28,7 @@ mod log;
 mod loss_chart;
 mod lsp;
 mod measured_inputs;
+mod ops_golden;
 mod ops_list;
 mod ops_new;
 mod ops_run;
@@ -68,6 +70,7 @@ use std::process::ExitCode;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+pub use functions::Function;
 use output::complain;
 
 const EXAMPLES: &str = "\
@@ -155,6 +158,8 @@ enum Ops {
     Run(ops_run::Arguments),
     /// Exports samples as a folder of cases.
     Samples(ops_samples::Arguments),
+    /// Writes PyTorch's results for the samples of a crate's operators.
+    Golden(ops_golden::Arguments),
 }
 
 #[derive(Subcommand)]
@@ -177,6 +182,27 @@ fn with_negative_numbers(command: clap::Command) -> clap::Command {
         .mut_subcommands(with_negative_numbers)
 }
 
+/// As [`main`], with functions of the caller's own, which `trace show`, `view` and `profile` take by their names as
+/// they take operators and models. A function gives its trace, for example by
+/// [`Jit::trace`](fulgurite::jit::Jit::trace).
+///
+/// ```no_run
+/// use fulgurite::prelude::*;
+///
+/// fn step() -> Result<fulgurite::trace::Trace, Error> {
+///     jit(|x: Tensor| relu(x) * 2.0).named("step").trace(&Array::zeros([4], DType::F32)?)
+/// }
+///
+/// fn main() -> std::process::ExitCode {
+///     // cargo run -- trace show step --stage fuse
+///     fulgurite::command::main_with(&[("step", step)])
+/// }
+/// ```
+pub fn main_with(functions: &[Function]) -> ExitCode {
+    functions::set(functions);
+    main()
+}
+
 /// Runs the command that the process was started with, on every operator and executor that is linked into it.
 pub fn main() -> ExitCode {
     let matches = with_negative_numbers(Cli::command()).get_matches();
@@ -193,6 +219,7 @@ pub fn main() -> ExitCode {
         Command::Ops(Ops::New(arguments)) => ops_new::run(&arguments),
         Command::Ops(Ops::Run(arguments)) => ops_run::run(&arguments),
         Command::Ops(Ops::Samples(arguments)) => ops_samples::run(&arguments),
+        Command::Ops(Ops::Golden(arguments)) => ops_golden::run(&arguments),
         Command::Trace(Trace::Show(arguments)) => trace_show::run(&arguments),
         Command::Trace(Trace::Run(arguments)) => trace_run::run(&arguments),
         Command::Trace(Trace::Verify(arguments)) => trace_files::verify(&arguments),
