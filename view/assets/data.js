@@ -1,9 +1,6 @@
 // The data of the page: strings, types, lines and blocks are shared, and named by their numbers.
 
-// A page of many comparisons has a list of them; its fragment names the one that is open: `#3/compare`.
-const Review = jsonOf("review");
-const Opened = Review && /^#\d+(\/|$)/.test(location.hash) ? parseInt(location.hash.slice(1), 10) : null;
-const Data = jsonOf(Review ? `data-${Opened}` : "data");
+const Data = jsonOf("data");
 const PASSES = ["forward", "backward", "recomputed"];
 const lineCache = new Map();
 const blockCache = new Map();

@@ -78,7 +78,7 @@ class App {
         document
             .getElementById("app")
             .append(
-                el("header", {}, toReview(), el("h1", {}, names.join(between)), bar),
+                el("header", {}, el("h1", {}, names.join(between)), bar),
                 ...this.about(),
                 el("main", {}, this.banners(), this.host),
                 el(
@@ -91,7 +91,7 @@ class App {
                 el("p", { id: "status", class: "unseen", role: "status" }),
             );
         document.addEventListener("keydown", (event) => this.key(event));
-        const [wanted, stage] = location.hash.slice(1 + fragmentPrefix().length).split("/").map(decoded);
+        const [wanted, stage] = location.hash.slice(1).split("/").map(decoded);
         const view = this.viewOf(wanted, this.placeOf(stage));
         if (!this.settled) this.stages = Data.subjects.map((subject) => firstStage(subject, view));
         this.open(view);
@@ -179,7 +179,7 @@ class App {
         // A frame of a notebook has no address of its own.
         if (this.stage() && location.protocol !== "about:") {
             const stage = encodeURIComponent(this.stage().name);
-            history.replaceState(null, "", `#${fragmentPrefix()}${this.current}/${stage}`);
+            history.replaceState(null, "", `#${this.current}/${stage}`);
         }
     }
 
@@ -354,5 +354,5 @@ function passOf(stage) {
     return pass;
 }
 
-const app = Data ? new App() : new ReviewList();
+const app = new App();
 app.start();

@@ -82,7 +82,7 @@ Examples:
   fulgurite trace show softmax --backward --stage all
   fulgurite trace run softmax.trace --inputs inputs.safetensors
   fulgurite view softmax --backward -o softmax.html
-  fulgurite review main --html review.html
+  fulgurite review main --markdown -
   fulgurite test --changed main --list
   fulgurite train gpt2 --size nano --steps 300 --out runs/nano
   fulgurite generate runs/nano/checkpoint.safetensors --prompt 'ROMEO:'
