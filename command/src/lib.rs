@@ -24,10 +24,12 @@ mod debug_state;
 mod description;
 mod doctor;
 mod files;
+mod functions;
 mod fuzz;
 mod fuzz_watch;
 #[cfg(feature = "models")]
 mod generate;
+mod git;
 mod idle_executors;
 #[cfg(feature = "models")]
 mod interruption;
@@ -42,6 +44,7 @@ mod model_options;
 mod model_programs;
 #[cfg(not(feature = "models"))]
 mod no_models;
+mod ops_golden;
 mod ops_list;
 mod ops_new;
 mod ops_run;
@@ -66,6 +69,7 @@ mod stored_subject;
 mod subject;
 mod system;
 mod target;
+mod test_changed;
 #[cfg(feature = "models")]
 mod tokenize;
 mod trace_diff;
@@ -87,6 +91,7 @@ use std::process::ExitCode;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+pub use functions::Function;
 use output::complain;
 
 const EXAMPLES: &str = "\
@@ -98,7 +103,8 @@ Examples:
   fulgurite trace show softmax --backward --stage all
   fulgurite trace run softmax.trace --inputs inputs.safetensors
   fulgurite view softmax --backward -o softmax.html
-  fulgurite review main --html review.html
+  fulgurite review main --markdown -
+  fulgurite test --changed main --list
   fulgurite train gpt2 --size nano --steps 300 --out runs/nano
   fulgurite generate runs/nano/checkpoint.safetensors --prompt 'ROMEO:'
   fulgurite convert runs/nano/checkpoint.safetensors nano.bin
@@ -133,6 +139,8 @@ enum Command {
     Review(review::Arguments),
     /// Answers an editor's questions about the text of traces: a language server.
     Lsp(lsp::Arguments),
+    /// Runs the tests that a change can affect.
+    Test(test_changed::Arguments),
     #[cfg(feature = "models")]
     /// Trains a model.
     #[command(subcommand)]
@@ -178,6 +186,8 @@ enum Ops {
     Run(ops_run::Arguments),
     /// Exports samples as a folder of cases.
     Samples(ops_samples::Arguments),
+    /// Writes PyTorch's results for the samples of a crate's operators.
+    Golden(ops_golden::Arguments),
 }
 
 #[derive(Subcommand)]
@@ -218,6 +228,27 @@ fn with_own_examples(command: clap::Command) -> clap::Command {
     }
 }
 
+/// As [`main`], with functions of the caller's own, which `trace show`, `view` and `profile` take by their names as
+/// they take operators and models. A function gives its trace, for example by
+/// [`Jit::trace`](fulgurite::jit::Jit::trace).
+///
+/// ```no_run
+/// use fulgurite::prelude::*;
+///
+/// fn step() -> Result<fulgurite::trace::Trace, Error> {
+///     jit(|x: Tensor| relu(x) * 2.0).named("step").trace(&Array::zeros([4], DType::F32)?)
+/// }
+///
+/// fn main() -> std::process::ExitCode {
+///     // cargo run -- trace show step --stage fuse
+///     fulgurite_command::main_with(&[("step", step)])
+/// }
+/// ```
+pub fn main_with(functions: &[Function]) -> ExitCode {
+    functions::set(functions);
+    main()
+}
+
 /// Runs the command that the process was started with, on every operator and executor that is linked into it.
 pub fn main() -> ExitCode {
     let matches = with_own_examples(with_negative_numbers(Cli::command())).get_matches();
@@ -237,6 +268,7 @@ pub fn main() -> ExitCode {
         Command::Ops(Ops::New(arguments)) => ops_new::run(&arguments),
         Command::Ops(Ops::Run(arguments)) => ops_run::run(&arguments),
         Command::Ops(Ops::Samples(arguments)) => ops_samples::run(&arguments),
+        Command::Ops(Ops::Golden(arguments)) => ops_golden::run(&arguments),
         Command::Trace(Trace::Show(arguments)) => trace_show::run(&arguments),
         Command::Trace(Trace::Run(arguments)) => trace_run::run(&arguments),
         Command::Trace(Trace::Verify(arguments)) => trace_files::verify(&arguments),
@@ -244,6 +276,7 @@ pub fn main() -> ExitCode {
         Command::Lsp(arguments) => lsp::run(&arguments),
         Command::View(arguments) => view::run(&arguments, &given),
         Command::Review(arguments) => review::run(&arguments),
+        Command::Test(arguments) => test_changed::run(&arguments),
         #[cfg(feature = "models")]
         Command::Train(model) => train::run(model, &given),
         #[cfg(feature = "models")]

@@ -1,6 +1,6 @@
 //! `ops samples`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -61,9 +61,15 @@ pub fn run(arguments: &Arguments) -> Outcome {
         // Kernel symbols are run by the operators that they implement.
         None => operators().into_iter().filter(|def| !matches!(def.kind, OperatorKind::Symbol(_))).collect(),
     };
+    say!("{} cases", export(&chosen, arguments.dtype, &arguments.out)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the samples of operators to a folder: how many there are.
+pub fn export(chosen: &[&'static OperatorDef], dtype: Option<DType>, out: &Path) -> Result<usize, Failed> {
     let mut export = Export::default();
     for def in chosen {
-        for dtype in arguments.dtype.map_or_else(|| sampled_dtypes(def), |wanted| vec![wanted]) {
+        for dtype in dtype.map_or_else(|| sampled_dtypes(def), |wanted| vec![wanted]) {
             if subject::takes(def, dtype) {
                 for (number, sample, trace) in subject::accepted(def, dtype, &Target::cpu()) {
                     export.add(def, dtype, number, &sample, &trace)?;
@@ -71,17 +77,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
             }
         }
     }
-    std::fs::create_dir_all(&arguments.out).map_err(|error| Failed::file(&arguments.out, error))?;
-    let path = arguments.out.join(TENSORS);
+    std::fs::create_dir_all(out).map_err(|error| Failed::file(out, error))?;
+    let path = out.join(TENSORS);
     let bytes = tensor_bytes(&export.arrays).map_err(|message| Failed::file(&path, message))?;
     write_whole(&path, &bytes)?;
-    let path = arguments.out.join(CASES);
+    let path = out.join(CASES);
     let count = export.cases.len();
     let file = File { version: VERSION, cases: export.cases };
     let text = serde_json::to_vec_pretty(&file).map_err(|error| Failed::file(&path, error))?;
     write_whole(&path, &text)?;
-    say!("{count} cases")?;
-    Ok(ExitCode::SUCCESS)
+    Ok(count)
 }
 
 impl Export {

@@ -11,6 +11,7 @@ use fulgurite::transforms::autodiff::rules::GradientRules;
 use fulgurite::transforms::retarget::retarget;
 use fulgurite::{DType, Target};
 
+use super::functions::{self, Function};
 #[cfg(feature = "models")]
 use super::model_programs as models;
 #[cfg(not(feature = "models"))]
@@ -26,15 +27,27 @@ pub enum Named {
     Operator(&'static OperatorDef),
     /// A part of a model.
     Model(models::Family, Part),
+    /// A function of the crate whose command this is.
+    Function(&'static Function),
 }
 
-/// The operator, by its name or PyTorch's, or the part of a model that is called `name`.
+/// The function of the command's crate, the operator, by its name or PyTorch's, or the part of a model that is called
+/// `name`.
 pub fn named(name: &str) -> Result<Named, Failed> {
+    if let Some(function) = functions::find(name) {
+        return Ok(Named::Function(function));
+    }
     if let Some((_, family, part)) = models::PARTS.iter().find(|(known, ..)| *known == name) {
         return Ok(Named::Model(*family, *part));
     }
     let models = models::PARTS.map(|(name, ..)| name).join(", ");
-    let hint = if models.is_empty() { String::new() } else { format!(" (models: {models})") };
+    let own = functions::all().iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let others: Vec<String> = [("models", models), ("functions", own)]
+        .into_iter()
+        .filter(|(_, names)| !names.is_empty())
+        .map(|(kind, names)| format!("{kind}: {names}"))
+        .collect();
+    let hint = if others.is_empty() { String::new() } else { format!(" ({})", others.join("; ")) };
     let def = resolve_operator(name).map_err(|error| Failed(format!("{}{hint}", error.message)))?;
     Ok(Named::Operator(def))
 }
@@ -162,6 +175,7 @@ impl Program {
     /// As [`Program::trace`], with the sources of the gradient rules of an operator's joint trace.
     pub fn begun(&self, name: &str, options: &Options) -> Result<(Stage, Option<Part>), Failed> {
         let (family, part) = match named(name)? {
+            Named::Function(function) => return Ok((self.function_stage(function)?, None)),
             Named::Model(..) if !self.argument.is_empty() => {
                 return Err(Failed(format!("--argument is one of an operator, and {name} is a part of a model")));
             }
@@ -181,6 +195,28 @@ impl Program {
             Part::Decode if self.backward => Err(Failed(format!("{name} has no backward pass"))),
             _ => Ok((first_stage(trace), Some(part))),
         }
+    }
+}
+
+impl Program {
+    /// The trace of a function of the command's crate. It says itself what it computes: options of operators and models
+    /// change nothing of it.
+    fn function_stage(&self, (name, trace): &Function) -> Result<Stage, Failed> {
+        for (given, option) in [
+            (!self.argument.is_empty(), "--argument"),
+            (!self.set.is_empty(), "--set"),
+            (self.backward, "--backward"),
+            (self.dtype.is_some(), "--dtype"),
+        ] {
+            if given {
+                let crate_name = super::output::program();
+                return Err(Failed(format!(
+                    "{option}: is of operators and models, and {name} is a function of {crate_name}, traced as it is"
+                )));
+            }
+        }
+        let trace = trace().map_err(of_case)?;
+        Ok(first_stage(if self.target == Target::cpu() { trace } else { retarget(&trace, &self.target) }))
     }
 }
 

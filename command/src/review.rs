@@ -5,9 +5,7 @@ mod compare;
 mod counts;
 mod finding;
 mod findings;
-mod git;
 mod header;
-mod html;
 mod interface;
 mod json;
 mod lines;
@@ -27,10 +25,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::git::Repository;
 use super::outcome::{Failed, Outcome};
 use super::output::{note, say, write};
 use crate::cases::write_whole;
-use git::Repository;
 use pending::Waiting;
 use sides::{Pair, Sides};
 use terminal::Layout;
@@ -49,7 +47,7 @@ The exit code is 0 whether anything differs or not; with --exit-code it is 1 if 
 
 Examples:
   fulgurite review
-  fulgurite review main --html review.html
+  fulgurite view main:tests/snapshots/rms_norm.snap tests/snapshots/rms_norm.snap -o both.html
   fulgurite review main --to my-branch --markdown -
   fulgurite review --only rms_norm
   fulgurite review --accept rms_norm")]
@@ -68,33 +66,27 @@ pub struct Arguments {
     /// Writes JSON: the files, their programs, what was found, and the lines that differ; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Writes a page for a browser: a list of what changed, and both sides of each file in the explorer.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
     /// Exits with 1 if anything differs.
     #[arg(long)]
     exit_code: bool,
     /// Accepts what failed tests left beside these snapshots (`my_operators::softcap` as headings show it, `softcap`, or
     /// a path), as `cargo insta accept` does; all without a name.
     #[arg(long, value_name = "NAME", num_args = 0.., conflicts_with_all = ["base", "to", "only", "markdown", "json",
-        "html", "exit_code"])]
+        "exit_code"])]
     accept: Option<Vec<String>>,
     /// Drops what failed tests left beside these snapshots, as `cargo insta reject` does; all without a name.
     #[arg(long, value_name = "NAME", num_args = 0.., conflicts_with_all = ["accept", "base", "to", "only", "markdown",
-        "json", "html", "exit_code"])]
+        "json", "exit_code"])]
     reject: Option<Vec<String>>,
 }
 
-/// Bytes of programs that a page holds; what is beyond is listed without its lines.
-const LIMIT: usize = 24 << 20;
-
 /// Compares, and says what changed.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let repository = Repository::open()?;
+    let repository = Repository::open("review compares commits of a git repository")?;
     if let Some(names) = arguments.accept.as_ref().or(arguments.reject.as_ref()) {
         return settle(&repository, names, arguments.accept.is_some());
     }
-    let options = [("--html", &arguments.html), ("--markdown", &arguments.markdown), ("--json", &arguments.json)];
+    let options = [("--markdown", &arguments.markdown), ("--json", &arguments.json)];
     targets::expect_sound(&options.map(|(option, path)| (option, path.as_deref())))?;
     let sides = Sides::of(&repository, arguments.base.as_deref(), arguments.to.as_deref())?;
     let mut pairs = sides.pairs(&repository)?;
@@ -113,12 +105,6 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     if !to_output {
         write(format_args!("{}", terminal::to_text(&review, &Layout::of_output())))?;
-    }
-    if let Some(path) = &arguments.html {
-        let page = html::to_html(&review, LIMIT);
-        write_whole(path, page.as_bytes())?;
-        let written = html::written(path, page.len(), review.files.len());
-        if to_output { note(&written) } else { say!("\n{written}")? }
     }
     Ok(if arguments.exit_code && differs { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -39,6 +39,7 @@ pub struct Arguments {
         doc = "; `gpt2` or `llama`, a training step; `gpt2-loss` or `llama-loss`; `gpt2-decode` or `llama-decode`, a token \
                more of each sequence"
     )]
+    /// ; or a function that the command's crate names (`fulgurite_command::main_with`).
     name: String,
     /// The stage of compilation, or `all`, or `sources` for the CUDA sources of the program's kernels; the trace as
     /// acquired, or with --backward the joint trace (`vjp`), otherwise.

@@ -7,6 +7,7 @@ use clap::Args;
 use fulgurite_view::{Subject, page};
 
 use super::files;
+use super::git::Repository;
 use super::outcome::{Failed, Outcome};
 use super::output::{note, printable, say, warn};
 use super::programs::{Program, named};
@@ -42,10 +43,13 @@ Examples:
 pub struct Arguments {
     #[cfg_attr(
         feature = "models",
-        doc = "An operator, a model (`gpt2`, `gpt2-loss`, `gpt2-decode`, `llama`, ...) or a file; two of them are \
-               compared."
+        doc = "An operator, a model (`gpt2`, `gpt2-loss`, `gpt2-decode`, `llama`, ...), a file, or a file of a commit \
+               (`main:tests/snapshots/gelu.snap`); two of them are compared."
     )]
-    #[cfg_attr(not(feature = "models"), doc = "An operator or a file; two of them are compared.")]
+    #[cfg_attr(
+        not(feature = "models"),
+        doc = "An operator, a file, or a file of a commit (`main:tests/snapshots/gelu.snap`); two of them are compared."
+    )]
     #[arg(required = true, num_args = 1..=2)]
     what: Vec<String>,
     /// The file of the page.
@@ -77,6 +81,8 @@ enum What<'a> {
     Program(&'a str),
     /// A file.
     File(&'a Path),
+    /// A file of a commit, `main:tests/snapshots/gelu.snap`: its name and its text.
+    Committed(&'a str, String),
 }
 
 /// Writes the page. `given` says whether an option was written.
@@ -90,6 +96,7 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let subject = |of: &What| match of {
         What::Program(name) => compiled(name, &arguments.program, with),
         What::File(path) => stored(path),
+        What::Committed(name, text) => Ok(stored_subject((*name).to_owned(), text)),
     };
     let make = || {
         let timing = arguments.profile.read(what.len() + usize::from(arguments.against.is_some()))?;
@@ -119,13 +126,13 @@ impl<'a> What<'a> {
     fn program(&self) -> Option<&'a str> {
         match self {
             What::Program(name) => Some(name),
-            What::File(_) => None,
+            What::File(_) | What::Committed(..) => None,
         }
     }
 
     fn file(&self) -> Option<&Path> {
         match self {
-            What::Program(_) => None,
+            What::Program(_) | What::Committed(..) => None,
             What::File(path) => Some(path),
         }
     }
@@ -163,8 +170,25 @@ fn found(name: &str) -> Result<What<'_>, Failed> {
     match named(name) {
         Ok(_) => Ok(What::Program(name)),
         Err(_) if path.exists() => Ok(What::File(path)),
-        Err(Failed(message)) => Err(Failed(format!("{message}, and there is no such file"))),
+        Err(Failed(message)) => match committed(name)? {
+            Some(text) => Ok(What::Committed(name, text)),
+            None => Err(Failed(format!("{message}, and there is no such file"))),
+        },
     }
+}
+
+/// The text of `COMMIT:PATH`, a path from the top of the repository; none if the part before the colon is no commit.
+fn committed(name: &str) -> Result<Option<String>, Failed> {
+    let Some((revision, path)) = name.split_once(':').filter(|(revision, _)| !revision.is_empty()) else {
+        return Ok(None);
+    };
+    // Outside of a repository there are no commits to look at.
+    let Ok(repository) = Repository::open("view reads files of commits") else { return Ok(None) };
+    let Ok(commit) = repository.commit(revision) else { return Ok(None) };
+    let bytes = repository.file_of(&commit, path)?;
+    String::from_utf8(bytes)
+        .map(Some)
+        .map_err(|_| Failed(format!("{name}: is not UTF-8, expected the text of a trace")))
 }
 
 /// The programs of a file, up to the first that cannot be read.

@@ -14,6 +14,8 @@ mod book;
 mod browser;
 #[path = "command/cases.rs"]
 mod cases;
+#[path = "command/changed.rs"]
+mod changed;
 #[path = "command/config.rs"]
 mod config;
 #[path = "command/doctor.rs"]
@@ -26,6 +28,8 @@ mod files;
 mod fuzz;
 #[path = "command/generate.rs"]
 mod generate;
+#[path = "command/golden.rs"]
+mod golden;
 #[path = "command/logits.rs"]
 mod logits;
 #[path = "command/lsp.rs"]
@@ -170,6 +174,8 @@ fn help_has_examples() {
         &["tokenize", "--help"],
         &["doctor", "--help"],
         &["review", "--help"],
+        &["test", "--help"],
+        &["ops", "golden", "--help"],
         &["fuzz", "--help"],
     ] {
         let help = run(arguments).ok();

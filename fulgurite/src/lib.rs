@@ -62,6 +62,8 @@ mod book {
     struct OneCall;
     #[doc = include_str!("../../docs/src/concepts.md")]
     struct Concepts;
+    #[doc = include_str!("../../docs/src/own-model.md")]
+    struct OwnModel;
     #[doc = include_str!("../../docs/src/prim.md")]
     struct Prim;
     #[doc = include_str!("../../docs/src/composite.md")]

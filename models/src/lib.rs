@@ -40,7 +40,6 @@ pub mod nonfinite;
 pub mod parameter_list;
 mod parameters;
 pub mod precision;
-pub mod random;
 pub mod report;
 pub mod run_file;
 pub mod sampling;
@@ -61,10 +60,13 @@ pub mod torch;
 pub mod traces;
 pub mod train;
 pub mod training_data;
+pub mod tree_file;
 mod weight_file_error;
 pub mod weight_files;
 mod weight_format;
 pub mod weights;
+
+pub use fulgurite_runtime::random;
 
 pub use batches::{Batch, BatchPosition, Batches};
 pub use blocks::ActivationCheckpointing;
@@ -83,4 +85,5 @@ pub use parameters::{placed, rounded_copies};
 pub use schedule::Schedule;
 pub use tokenizer::Tokenizer;
 pub use tokens::Tokens;
+pub use tree_file::{load_tree, save_tree};
 pub use weights::Weights;

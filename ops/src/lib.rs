@@ -12,6 +12,6 @@ pub mod prelude {
     pub use crate::core::*;
     pub use crate::nn::*;
     pub use crate::optim::*;
-    pub use fulgurite_runtime::tracer::{checkpoint, scope, value_and_grad, value_and_grad_aux};
+    pub use fulgurite_runtime::tracer::{checkpoint, map_trees, scope, value_and_grad, value_and_grad_aux};
     pub use fulgurite_runtime::{DType, Device, Tensor, TensorMeta};
 }

@@ -1,9 +1,6 @@
 // The data of the page: strings, types, lines and blocks are shared, and named by their numbers.
 
-// A page of many comparisons has a list of them; its fragment names the one that is open: `#3/compare`.
-const Review = jsonOf("review");
-const Opened = Review && /^#\d+(\/|$)/.test(location.hash) ? parseInt(location.hash.slice(1), 10) : null;
-const Data = jsonOf(Review ? `data-${Opened}` : "data");
+const Data = jsonOf("data");
 const PASSES = ["forward", "backward", "recomputed"];
 const lineCache = new Map();
 const blockCache = new Map();
@@ -42,6 +39,25 @@ function lineOf(number) {
 /** A name as a text has it. */
 function written(name) {
     return /^[A-Za-z0-9_][A-Za-z0-9_.:-]*$/.test(name) ? name : JSON.stringify(name);
+}
+
+/** The names that lines of the program's later stages define which run nothing. */
+const idleNames = new Map();
+
+/** What is idle in the last stage of a subject, whose plan says which lines only look at memory. */
+function idleNamesOf(subject) {
+    if (!idleNames.has(subject)) {
+        const last = subject.stages[subject.stages.length - 1];
+        const idle = last ? blockOf(last.block).lines.filter((line) => Data.idle.includes(line.executor)) : [];
+        idleNames.set(subject, new Set(idle.flatMap((line) => line.results)));
+    }
+    return idleNames.get(subject);
+}
+
+/** Whether a line that an executor has taken runs nothing: it is a view, or a whole that its parts are written to, or it
+ *  is one in the last stage of the program. */
+function isIdle(line, subject) {
+    return Boolean(line.executor) && (Data.idle.includes(line.executor) || idleNamesOf(subject).has(line.results[0]));
 }
 
 /** The text of a line. */

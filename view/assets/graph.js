@@ -238,6 +238,7 @@ class GraphView {
             parts = found.parts(this.options);
         }
         this.focused = found && found.key;
+        this.app.settled = true;
         this.app.open("graph");
         const node = this.picture.nodes.find((of) => of.key === this.focused);
         if (node) this.canvas.focus(node);

@@ -5,7 +5,9 @@ class App {
         this.subjectAt = 0;
         this.marked = true;
         this.selection = null;
-        this.stages = Data.subjects.map((subject) => Math.max(subject.stages.length - 1, 0));
+        this.stages = Data.subjects.map(lastStage);
+        // Whether a stage was chosen, in this page or by its address.
+        this.settled = false;
         this.cached = null;
         this.aside = el("section", { class: "details", "aria-label": "details", tabindex: -1 });
         for (const subject of Data.subjects) {
@@ -57,7 +59,7 @@ class App {
 
     start() {
         const tabs = this.views.map(([id, label], i) =>
-            button(label, () => this.open(id), {
+            button(label, () => this.choose(id), {
                 role: "tab",
                 id: `tab-${id}`,
                 "aria-controls": "view",
@@ -76,20 +78,23 @@ class App {
         document
             .getElementById("app")
             .append(
-                el("header", {}, toReview(), el("h1", {}, names.join(between)), bar),
+                el("header", {}, el("h1", {}, names.join(between)), bar),
                 ...this.about(),
                 el("main", {}, this.banners(), this.host),
                 el(
                     "footer",
                     {},
-                    "Keys: / search, n and N next and previous hit, [ and ] stage, arrows in the program, ",
+                    "Keys: / search, n and N next and previous hit, [ and ] stage, v lines that run nothing, ",
+                    "arrows in the program, ",
                     "Enter to the details.",
                 ),
                 el("p", { id: "status", class: "unseen", role: "status" }),
             );
         document.addEventListener("keydown", (event) => this.key(event));
-        const [wanted, stage] = location.hash.slice(1 + fragmentPrefix().length).split("/").map(decoded);
-        this.open(this.viewOf(wanted, this.placeOf(stage)));
+        const [wanted, stage] = location.hash.slice(1).split("/").map(decoded);
+        const view = this.viewOf(wanted, this.placeOf(stage));
+        if (!this.settled) this.stages = Data.subjects.map((subject) => firstStage(subject, view));
+        this.open(view);
     }
 
     /** Goes to a stage, on the first side that has it, and to its comparison; says whether it is known and compared. */
@@ -99,6 +104,7 @@ class App {
             if (place >= 0) this.stages[side] = place;
         });
         const known = at.findIndex((place) => place >= 0);
+        this.settled = known >= 0;
         // Without a stage, a program that there is: of a file that is new the side before has none.
         const first = Data.subjects.findIndex((subject) => subject.stages.length);
         this.subjectAt = Math.max(known >= 0 ? known : first, 0);
@@ -141,6 +147,17 @@ class App {
             .filter(Boolean);
     }
 
+    /** Opens a view, at the stage that says most there unless one was chosen. */
+    choose(id) {
+        if (!this.settled) {
+            const at = firstStage(this.subject(), id);
+            if (at !== this.stages[this.subjectAt]) this.selection = null;
+            this.stages = Data.subjects.map((subject) => firstStage(subject, id));
+        }
+        this.open(id);
+    }
+
+    /** Opens a view at the stage that is shown. */
     open(id) {
         this.current = id;
         for (const [other] of this.views) {
@@ -162,7 +179,7 @@ class App {
         // A frame of a notebook has no address of its own.
         if (this.stage() && location.protocol !== "about:") {
             const stage = encodeURIComponent(this.stage().name);
-            history.replaceState(null, "", `#${fragmentPrefix()}${this.current}/${stage}`);
+            history.replaceState(null, "", `#${this.current}/${stage}`);
         }
     }
 
@@ -206,6 +223,7 @@ class App {
         const focused = document.activeElement && document.activeElement.id === "stage";
         const inDetails = this.aside.contains(document.activeElement);
         this.stages[this.subjectAt] = at;
+        this.settled = true;
         const chosen = this.selection;
         if (chosen && chosen.kind === "value") chosen.block = this.block();
         else if (chosen && chosen.kind === "line") {
@@ -235,6 +253,7 @@ class App {
 
     /** Shows a line: in its program, or, of a body, in the details. */
     goToLine(block, at) {
+        this.settled = true;
         if (block !== this.block()) return this.select({ kind: "line", block, at });
         if (this.current !== "program") this.open("program");
         this.program.goTo(at);
@@ -244,6 +263,7 @@ class App {
 
     /** Shows a line in the program; of a body, `way` leads through the lines that it is in. */
     goToWay([at, ...within]) {
+        this.settled = true;
         if (this.current !== "program") this.open("program");
         this.program.goTo(at, within);
         this.program.list.grid.focus({ preventScroll: true });
@@ -253,6 +273,7 @@ class App {
     goToName(subject, stage, name) {
         this.subjectAt = subject;
         this.stages[subject] = stage;
+        this.settled = true;
         this.open("program");
         const value = this.block().values.get(name);
         if (value && value.at >= 0) this.program.goTo(value.at);
@@ -284,7 +305,7 @@ class App {
         const at = ids.indexOf(this.current);
         const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: ids.length - 1 }[event.key];
         if (to === undefined) return;
-        this.open(ids[(to + ids.length) % ids.length]);
+        this.choose(ids[(to + ids.length) % ids.length]);
         document.getElementById(`tab-${this.current}`).focus();
         event.preventDefault();
     }
@@ -298,6 +319,7 @@ class App {
             document.getElementById("search").focus();
         } else if (event.key === "[") step(-1);
         else if (event.key === "]") step(1);
+        else if (event.key === "v" && this.current === "program" && this.stage()) this.program.hideIdle(!idleHidden);
         else if (event.key === "n" && this.current === "program") this.program.next(1);
         else if (event.key === "N" && this.current === "program") this.program.next(-1);
         else return;
@@ -314,11 +336,23 @@ function decoded(part) {
     }
 }
 
+/** The last stage of a program. */
+function lastStage(subject) {
+    return Math.max(subject.stages.length - 1, 0);
+}
+
+/** The stage that a view begins with: `fuse` has every kernel and no line of the later ones yet; the memory plan and the
+ *  times are of the last one. */
+function firstStage(subject, view) {
+    const fused = subject.stages.findLastIndex((stage) => /(^|[:,] )fuse$/.test(stage.name));
+    return fused >= 0 && ["program", "why", "graph"].includes(view) ? fused : lastStage(subject);
+}
+
 /** Of a function and its derivative as two programs, which of them a stage is of: `forward: claim`. */
 function passOf(stage) {
     const [, pass] = /^(forward|backward)[:,] /.exec(stage.name) || [];
     return pass;
 }
 
-const app = Data ? new App() : new ReviewList();
+const app = new App();
 app.start();

@@ -37,6 +37,13 @@ class ProgramView {
                 this.refresh();
             },
         });
+        this.idle = el("input", {
+            type: "checkbox",
+            id: "hide-idle",
+            checked: idleHidden,
+            onchange: () => this.hideIdle(this.idle.checked),
+        });
+        this.idleLabel = el("span", {});
         const tools = el(
             "div",
             { class: "tools" },
@@ -48,6 +55,7 @@ class ProgramView {
             button("fold all", () => this.foldAll(false)),
             button("unfold scopes", () => this.foldAll(true)),
             el("label", { class: "field" }, marks, "mark what the stage changed"),
+            el("label", { class: "field" }, this.idle, this.idleLabel),
         );
         host.replaceChildren(
             this.app.stageTools(),
@@ -69,12 +77,19 @@ class ProgramView {
         if (!stage) return;
         const block = this.app.block();
         const marks = this.app.changes();
-        this.list.set(rowsOf(block, stage, marks));
+        this.list.set(rowsOf(block, stage, marks, this.app.subject()));
+        const idle = this.idleLines();
+        this.idleLabel.textContent = `hide ${counted(idle, "line")} that ${idle === 1 ? "runs" : "run"} nothing`;
+        this.idle.disabled = idle === 0;
+        // As wide as the longest name; nothing before lines are taken.
+        const widths = block.lines.map((line) => (line.executor || "").length);
+        const widest = widths.reduce((most, width) => Math.max(most, width), 0);
+        this.list.grid.style.setProperty("--by", widest ? `${Math.min(widest, 14) + 1}ch` : "0px");
         const { totals } = stage;
         const facts = [
             `${stage.function} for ${stage.target}`,
             counted(totals.symbols, "line"),
-            `${grouped(totals.launches)} that run`,
+            `${grouped(block.lines.filter((line) => line.executor).length - idle)} that run`,
             `${bytesText(totals.bytes)} read and written`,
             `${grouped(totals.flops)} FLOPs`,
         ];
@@ -96,7 +111,9 @@ class ProgramView {
         const sign = el("span", { class: "sign" }, row.sign || "");
         const text = el("span", { role: "gridcell", class: "text" }, sign, fold, this.content(row));
         text.style.paddingLeft = `${row.depth * 1.5}ch`;
-        return text;
+        // The executor stays in sight where the line is cut off.
+        const executor = row.line && row.kind === "line" ? row.line.executor : null;
+        return [el("span", { role: "gridcell", class: "by", title: executor && `run by ${executor}` }, executor || ""), text];
     }
 
     content(row) {
@@ -148,7 +165,7 @@ class ProgramView {
             default: {
                 const ends = row.block.ends.get(row.at);
                 return [
-                    linked(row.line, value, MOST_NAMES),
+                    linked(withoutExecutor(row.line), value, MOST_NAMES),
                     row.foldable ? " {…}" : "",
                     row.line.refusals.length
                         ? el(
@@ -157,7 +174,7 @@ class ProgramView {
                               ` refused by ${row.line.refusals.map(([name]) => name).join(", ")}`,
                           )
                         : "",
-                    ends ? ["; del ", ends.length > MOST_ENDS ? `${ends.length} values` : commas(ends.map(value))] : "",
+                    ends && !idleHidden ? ["; del ", ends.length > MOST_ENDS ? `${ends.length} values` : commas(ends.map(value))] : "",
                 ];
             }
         }
@@ -181,7 +198,9 @@ class ProgramView {
 
     /** Opens what hides line `at` of the program, or a line of a body in it that `within` leads to, and goes there. */
     goTo(at, within) {
-        const rows = () => rowsOf(this.app.block(), this.app.stage(), this.app.changes());
+        // A line that a link leads to is shown.
+        if (isHidden(this.app.block().lines[at], this.app.subject())) this.hideIdle(false);
+        const rows = () => rowsOf(this.app.block(), this.app.stage(), this.app.changes(), this.app.subject());
         let [found, hidden] = [this.list.rows, false];
         while (reveal(at, found)) [found, hidden] = [rows(), true];
         if (hidden) this.list.set(found);
@@ -199,6 +218,19 @@ class ProgramView {
             row = this.list.rows.find((of) => of.kind === "line" && of.outer === outer && of.at === inner);
         }
         this.list.goTo(this.list.rows.indexOf(row), true);
+    }
+
+    /** How many lines of the stage run nothing. */
+    idleLines() {
+        return this.app.block().lines.filter((line) => isIdle(line, this.app.subject())).length;
+    }
+
+    /** Leaves out the lines that run nothing, and the ends of values, or shows them. */
+    hideIdle(hide) {
+        idleHidden = hide;
+        if (this.idle) this.idle.checked = hide;
+        this.refresh();
+        announce(`${counted(this.idleLines(), "line")} that run nothing ${hide ? "hidden" : "shown"}`);
     }
 
     /** Closes everything, or opens all scopes; bodies are opened one by one. */
@@ -229,6 +261,13 @@ class ProgramView {
         const [at, ...within] = this.hits[this.hit];
         this.goTo(at, within);
     }
+}
+
+/** A line whose text leaves out its executor, which has a column. */
+function withoutExecutor(line) {
+    const by = line.executor ? ` by ${written(line.executor)}` : "";
+    const at = by ? line.template.lastIndexOf(by) : -1;
+    return at < 0 ? line : { ...line, template: line.template.slice(0, at) + line.template.slice(at + by.length) };
 }
 
 /** The most names that a row writes, so that rows of thousands of names are drawn at once; the details have all. */

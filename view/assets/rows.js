@@ -6,12 +6,20 @@ const folds = new Map();
 /** Whether scopes are open that nobody opened or closed; null if that depends on the length of the program. */
 let scopesOpen = null;
 
+/** Whether lines that run nothing are left out. */
+let idleHidden = false;
+
+/** Whether a line is left out. */
+function isHidden(line, subject) {
+    return idleHidden && isIdle(line, subject);
+}
+
 function isOpen(key, unless) {
     return folds.has(key) ? folds.get(key) : unless;
 }
 
-/** The rows of a block. `marks` are its changes against the stage before, or null. */
-function rowsOf(block, stage, marks) {
+/** The rows of a block of a subject. `marks` are its changes against the stage before, or null. */
+function rowsOf(block, stage, marks, subject) {
     const rows = [];
     // A long program begins as a table of contents.
     const many = block.lines.length > 250;
@@ -30,7 +38,7 @@ function rowsOf(block, stage, marks) {
             });
         });
     }
-    const context = { rows, block, marks, many, seen: new Map(), pass: stage.firstPass, stage };
+    const context = { rows, block, marks, many, seen: new Map(), pass: stage.firstPass, stage, subject };
     gone(context, -1, 0);
     groups(
         context,
@@ -93,6 +101,11 @@ function groups(context, scopes, from, to, part, depth, prefix) {
             continue;
         }
         passRow(context, at, depth);
+        const count = context.block.lines.slice(at, end).filter((line) => !isHidden(line, context.subject)).length;
+        if (count === 0 && goneIn(context.marks, at, end) === 0) {
+            at = end;
+            continue;
+        }
         const times = (context.seen.get(name) || 0) + 1;
         context.seen.set(name, times);
         const key = `scope ${name} ${times}`;
@@ -105,7 +118,7 @@ function groups(context, scopes, from, to, part, depth, prefix) {
             open,
             foldable: true,
             name,
-            count: end - at,
+            count,
             block: context.block,
             at,
             end,
@@ -150,6 +163,7 @@ function gone(context, at, depth) {
  */
 function lineRows(context, block, at, depth, outer, scope, way = []) {
     const line = block.lines[at];
+    if (isHidden(line, context.subject)) return;
     const name = line.results[0] || `line ${at}`;
     const key = `line ${outer}${name}`;
     const foldable = line.body >= 0;

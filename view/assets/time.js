@@ -132,6 +132,7 @@ class TimeView {
         const place = this.placeOf(span);
         if (!place) return;
         this.app.stages[this.app.subjectAt] = place.stage;
+        this.app.settled = true;
         this.app.goToLine(this.app.block(), place.at);
     }
 

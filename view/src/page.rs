@@ -1,6 +1,7 @@
 //! The frame around data, scripts and styles.
 
 use fulgurite_plots::{escape_json, escape_text};
+use fulgurite_runtime::executor::{JOIN, VIEW};
 use serde_json::{Value, json};
 
 use crate::comparison;
@@ -17,7 +18,6 @@ const STYLES: &[&str] = &[
     include_str!("../assets/views.css"),
     include_str!("../assets/graph.css"),
     include_str!("../assets/kernels.css"),
-    include_str!("../assets/review.css"),
     include_str!("../assets/time.css"),
 ];
 
@@ -50,7 +50,6 @@ const SCRIPTS: &[&str] = &[
     include_str!("../assets/moves.js"),
     include_str!("../assets/compare.js"),
     include_str!("../assets/texts.js"),
-    include_str!("../assets/review.js"),
     include_str!("../assets/main.js"),
 ];
 
@@ -61,7 +60,7 @@ pub fn page(subjects: &[Subject]) -> String {
 }
 
 /// A page with these data: names of elements, and the JSON in each.
-pub(crate) fn document(title: &str, data: &[(String, String)]) -> String {
+fn document(title: &str, data: &[(String, String)]) -> String {
     let element = |(id, json): &(String, String)| {
         format!("<script type=\"application/json\" id=\"{id}\">{}</script>\n", escape_json(json))
     };
@@ -83,11 +82,18 @@ pub(crate) fn document(title: &str, data: &[(String, String)]) -> String {
 }
 
 /// The data of a page as JSON.
-pub(crate) fn data(subjects: &[Subject]) -> String {
+fn data(subjects: &[Subject]) -> String {
     let mut pool = Pool::default();
     let subjects_data: Vec<Value> = subjects.iter().map(|subject| subject_to_json(&mut pool, subject)).collect();
     let compared = comparison::to_json(subjects);
-    format!("{{{},\"subjects\":{},\"comparisons\":{}}}", pool.members(), json!(subjects_data), json!(compared))
+    // The executors whose lines run nothing.
+    let idle = json!([VIEW, JOIN]);
+    format!(
+        "{{{},\"subjects\":{},\"comparisons\":{},\"idle\":{idle}}}",
+        pool.members(),
+        json!(subjects_data),
+        json!(compared)
+    )
 }
 
 fn subject_to_json(pool: &mut Pool, subject: &Subject) -> Value {

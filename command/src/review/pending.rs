@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use super::git::Repository;
 use super::header::parts;
 use super::reviewed::subject_of;
 use crate::cases::write_whole;
+use crate::git::Repository;
 use crate::outcome::Failed;
 use crate::stored_programs::{INLINE, PENDING};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::git::{Commit, Files, Repository};
 use super::side::{Content, Text, read};
+use crate::git::{Commit, Files, Repository};
 use crate::outcome::Failed;
 use crate::output::{note, printable};
 use crate::stored_programs::{ENDINGS, PENDING};

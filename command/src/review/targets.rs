@@ -5,15 +5,12 @@ use std::path::{Path, PathBuf};
 use crate::files::expect_no_program;
 use crate::outcome::Failed;
 
-/// Fails if a file would take the place of a stored program, two options name one file or both standard output, or a
-/// page would go there. Each option is given with its file.
+/// Fails if a file would take the place of a stored program, or two options name one file or both standard output. Each
+/// option is given with its file.
 pub fn expect_sound(options: &[(&str, Option<&Path>)]) -> Result<(), Failed> {
     let given: Vec<(&str, &Path)> = options.iter().filter_map(|(option, path)| Some((*option, (*path)?))).collect();
     for (i, (option, path)) in given.iter().enumerate() {
         expect_no_program(path)?;
-        if *option == "--html" && *path == Path::new("-") {
-            return Err(Failed("--html -: a page is written to a file, expected its name".into()));
-        }
         if let Some((other, _)) = given[..i].iter().find(|(_, other)| place(other) == place(path)) {
             return Err(Failed(format!("{other} and {option} both name {}, expected two files", path.display())));
         }

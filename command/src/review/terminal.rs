@@ -69,7 +69,7 @@ pub fn to_text(review: &Review, layout: &Layout) -> String {
     if told.len() > FILES {
         out.push('\n');
         let rest: Vec<String> = told[FILES..].iter().map(|file| printable(&file.subject)).collect();
-        let text = format!("{}; --html and --only show them", rest.join(", "));
+        let text = format!("{}; --only and --markdown show them", rest.join(", "));
         out += &layout.paragraph(0, &format!("{} more", rest.len()), Style::new().bold(), &text);
     }
     let trivial = review.files.iter().filter(|file| file.is_trivial());

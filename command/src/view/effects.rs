@@ -29,9 +29,10 @@ pub fn expect_effects(names: &[&str], program: &Program, written: &[String], wit
         };
     }
     let is_model = |(_, of): &(&str, Named)| matches!(of, Named::Model(..));
+    let is_operator = |(_, of): &(&str, Named)| matches!(of, Named::Operator(_));
     for (others, are, what) in [
         (&OF_MODELS[..], named.iter().any(is_model), "models"),
-        (&OF_OPERATORS, !named.iter().all(is_model), "operators"),
+        (&OF_OPERATORS, named.iter().any(is_operator), "operators"),
     ] {
         let idle: Vec<&str> = written.iter().map(String::as_str).filter(|name| others.contains(name)).collect();
         if !are && !idle.is_empty() {

@@ -72,20 +72,6 @@ fn nothing_serious_is_found_in_the_pages_of_a_run() {
 }
 
 #[test]
-fn nothing_serious_is_found_in_the_list_of_a_review() {
-    let Some(script) = script() else { return };
-    let repository = crate::review::with_changes();
-    let Some(mut browser) = Browser::start() else { return };
-    for scheme in ["light", "dark"] {
-        open(&mut browser, &repository.page(), scheme, &script);
-        let (found, passes) = findings(&mut browser);
-        assert!(found.is_empty(), "{scheme}: {found:#?}");
-        assert!(passes > 10, "{scheme}: {passes} checks passed");
-    }
-    browser.check();
-}
-
-#[test]
 fn nothing_serious_is_found_in_any_tab() {
     let Some(script) = script() else { return };
     let folder = tempfile::tempdir().unwrap();

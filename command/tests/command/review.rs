@@ -1,9 +1,8 @@
-//! `review`: planted changes are named in the summary, in the Markdown, and found on the page in three clicks.
+//! `review`: planted changes are named in the summary and in the Markdown.
 
 use std::path::Path;
 use std::process::Command;
 
-use crate::browser::Browser;
 use crate::{Ran, run_in};
 
 const STEP: &str = "tests/tests/models/snapshots/models__gpt2_traces__gpt2_train_step_cuda_planned.snap";
@@ -69,15 +68,11 @@ impl Repository {
         run_in(self.path(), &[&["review"], arguments].concat())
     }
 
-    /// Reviews in all three forms: the summary and the Markdown; the page is `review.html`.
+    /// Reviews for the terminal and as Markdown.
     pub fn reviewed(&self) -> (String, String) {
-        let summary = self.review(&["--markdown", "review.md", "--html", "review.html"]).ok();
+        // Markdown in a file leaves standard output to the summary.
+        let summary = self.review(&["--markdown", "review.md"]).ok();
         (unwrapped(&summary), self.read("review.md"))
-    }
-
-    /// The page of the last review.
-    pub fn page(&self) -> std::path::PathBuf {
-        self.path().join("review.html")
     }
 }
 
@@ -95,9 +90,6 @@ pub fn assert_named((summary, markdown): &(String, String), expected: &[&str]) {
     }
 }
 
-/// The texts of the comparison that is open.
-const CHANGES: &str = ".changes";
-
 #[test]
 fn another_activation_is_found() {
     let repository = Repository::with(&[STEP, NORM]);
@@ -106,18 +98,6 @@ fn another_activation_is_found() {
         &repository.reviewed(),
         &["gpt2_train_step_cuda_planned", "prims::tanh → prims::erf: h.0.mlp.gelu.tanh"],
     );
-    let Some(mut browser) = Browser::start() else { return };
-    browser.open(&repository.page());
-    assert!(browser.text(".findings").contains("prims::tanh → prims::erf"));
-    browser.follow(".entry a", "gpt2_train_step");
-    let differ = "[...document.querySelectorAll('.changes del, .changes ins')].map((of) => of.textContent).join(' ')";
-    assert_eq!(browser.eval(differ), "tanh erf");
-    browser.click(".change .side:last-child > a", "in the program");
-    assert!(browser.text(".row.active").contains("gelu"), "{}", browser.text(".row.active"));
-    // And back to the list.
-    browser.follow(".review-path a", "all changes");
-    assert!(browser.text(".summary").contains("1 program of 1 file changed"));
-    browser.check();
 }
 
 #[test]
@@ -128,13 +108,6 @@ fn an_executor_that_refuses_is_found_with_its_reason() {
     repository.plant(STEP, line, refused);
     let expected = ["cublaslt refuses linear: needs rows of 16 bytes", "linear moved from cublaslt to cuda"];
     assert_named(&repository.reviewed(), &expected);
-    let Some(mut browser) = Browser::start() else { return };
-    browser.open(&repository.page());
-    browser.follow(".entry a", "train_step");
-    assert!(browser.text(CHANGES).contains("executor, refusals"), "{}", browser.text(CHANGES));
-    browser.click(".change .side:last-child > a", "in the program");
-    assert!(browser.text(".details").contains("needs rows of 16 bytes"), "{}", browser.text(".details"));
-    browser.check();
 }
 
 #[test]
@@ -151,21 +124,6 @@ fn a_lost_donation_is_found() {
     repository.write("step.trace", &swapped.replace("w in state.w", "w at output"));
     let expected = ["lost for state.w: result 'state.w' is written before 'm' reads the input", "peak memory"];
     assert_named(&repository.reviewed(), &expected);
-    let Some(mut browser) = Browser::start() else { return };
-    browser.open(&repository.page());
-    browser.follow(".entry a", "step");
-    assert!(browser.text(CHANGES).contains("memory"), "{}", browser.text(CHANGES));
-    browser.click("[role=tab]", "Memory");
-    browser.eval(
-        "(() => { const s = document.querySelector('#view select'); s.value = 1; s.onchange; \
-        s.dispatchEvent(new Event('change')); })()",
-    );
-    assert!(
-        browser.text("#donations").contains("is written before 'm' reads the input"),
-        "{}",
-        browser.text("#donations")
-    );
-    browser.check();
 }
 
 #[test]
@@ -187,13 +145,6 @@ fn a_split_fusion_is_found() {
         &["region h.0.mlp.gelu (9 lines) is split: 3 lines in h.0.mlp.gelu, 6 lines in h.0.mlp.gelu.mul"],
     );
     assert_named(&found, &["launches"]);
-    let Some(mut browser) = Browser::start() else { return };
-    browser.open(&repository.page());
-    assert!(browser.text(".findings").contains("is split"));
-    browser.follow(".entry a", "train_step");
-    let changes = browser.text(CHANGES);
-    assert!(changes.contains("added") && changes.contains("h.0.mlp.gelu.mul"), "{changes}");
-    browser.check();
 }
 
 #[test]
@@ -202,13 +153,6 @@ fn a_kernel_that_moved_is_found() {
     repository.plant(HOST_STEP, "dims=[1, 0])) by cpu", "dims=[1, 0])) by reference");
     let expected = "prims::matmul moved from cpu to reference: h.0.attn.c_attn.linear.matmul";
     assert_named(&repository.reviewed(), &[expected]);
-    let Some(mut browser) = Browser::start() else { return };
-    browser.open(&repository.page());
-    assert!(browser.text(".findings").contains(expected), "{}", browser.text(".findings"));
-    browser.follow(".entry a", "train_step");
-    let changes = browser.text(CHANGES);
-    assert!(changes.contains("changed: executor") && changes.contains("by reference"), "{changes}");
-    browser.check();
 }
 
 #[test]
@@ -278,22 +222,10 @@ fn files_that_are_new_and_gone_are_named() {
     let found = repository.reviewed();
     assert_named(&found, &["rms_norm", "gone", "silu", "new"]);
     assert!(!found.0.contains("gelu"), "{}", found.0);
-    let Some(mut browser) = Browser::start() else { return };
-    browser.open(&repository.page());
-    browser.follow(".entry a", "rms_norm");
-    assert!(browser.text(".banner").contains("the file is not there"), "{}", browser.text(".banner"));
-    // A new file has programs on the other side, wherever a link leads.
-    for link in [".entry h2 a[href='#1']", ".entry h3 a[href^='#1/']"] {
-        browser.open(&repository.page());
-        browser.follow(link, "");
-        assert!(browser.text("h1").contains("silu"), "{}", browser.text("h1"));
-        assert!(browser.text(".row.line").contains("neg("), "{link}: {}", browser.text("#view"));
-    }
-    browser.check();
 }
 
 #[test]
-fn a_program_that_one_side_lacks_is_opened() {
+fn a_program_that_one_side_lacks_is_named() {
     let repository = Repository::with(&[NORM]);
     let program = |heading: &str, call: &str| {
         format!("== {heading}\n# fulgurite trace 2\ntrace f for cpu (x: f32[4]) {{\n  y = {call}(x)\n  return y\n}}\n")
@@ -304,21 +236,10 @@ fn a_program_that_one_side_lacks_is_opened() {
     repository.write(path, &[program("first", "log"), program("third", "cos")].concat());
     let found = repository.reviewed();
     assert_named(&found, &["third", "gone"]);
-    let Some(mut browser) = Browser::start() else { return };
-    for (heading, line) in [("third", "cos("), ("gone", "sin(")] {
-        browser.open(&repository.page());
-        browser.follow(".entry h3 a", heading);
-        assert_eq!(browser.text(".stage-name"), format!("{heading} (2 of 2)"));
-        assert!(browser.text(".row.line").contains(line), "{heading}: {}", browser.text("#view"));
-    }
-    browser.open(&repository.page());
-    browser.follow(".entry h3 a", "first");
-    assert!(browser.text(CHANGES).contains("log("), "{}", browser.text("#view"));
-    browser.check();
 }
 
 #[test]
-fn a_corrupt_snapshot_is_shown_up_to_its_error() {
+fn a_corrupt_snapshot_is_named_with_its_error() {
     let repository = Repository::with(&[NORM]);
     repository.plant(NORM, "== forward, claimed\n", "== forward, claimed\nno such line\n");
     repository.plant(
@@ -327,13 +248,6 @@ fn a_corrupt_snapshot_is_shown_up_to_its_error() {
         "rms_norm.sum: f32[4] = no_such_call(.mul)",
     );
     assert_named(&repository.reviewed(), &["the text after cannot be read", "no_such_call"]);
-    let Some(mut browser) = Browser::start() else { return };
-    browser.open(&repository.page());
-    browser.follow(".entry a", "rms_norm");
-    assert!(browser.text(".banner").contains("no_such_call"), "{}", browser.text(".banner"));
-    browser.click(".banner a", "show");
-    assert!(browser.text(".unread pre").contains("no_such_call"));
-    browser.check();
 }
 
 #[test]
@@ -381,12 +295,6 @@ fn markup_in_names_is_shown() {
     let outside = tags.iter().fold(outside_of_code(&markdown), |text, tag| text.replace(tag, ""));
     assert!(!outside.contains(['<', '@']), "{outside}");
     assert!(markdown.contains("<script>"), "{markdown}");
-    let Some(mut browser) = Browser::start() else { return };
-    browser.open(&repository.page());
-    assert!(browser.text(".entry").contains("<img src=x onerror="));
-    browser.follow(".entry a", "<img");
-    assert_eq!(browser.eval("[window.ran === undefined, document.images.length]"), serde_json::json!([true, 0]));
-    browser.check();
 }
 
 #[test]
@@ -419,11 +327,9 @@ fn bad_input_is_refused() {
     let complaint = repository.review(&[]).fails(1);
     assert!(complaint.contains("there is no commit before HEAD: it is the first commit"), "{complaint}");
     for name in ["step.trace", "step.snap.new", ".a.rs.pending-snap"] {
-        let complaint = repository.review(&["HEAD", "--html", name]).fails(1);
+        let complaint = repository.review(&["HEAD", "--markdown", name]).fails(1);
         assert!(complaint.contains(&format!("{name}: is the name of a stored program")), "{complaint}");
     }
-    let complaint = repository.review(&["HEAD", "--html", "-"]).fails(1);
-    assert!(complaint.contains("--html -: "), "{complaint}");
     for names in [["-", "-"], ["x", "./x"]] {
         let complaint = repository.review(&["HEAD", "--markdown", names[0], "--json", names[1]]).fails(1);
         assert!(complaint.contains("--markdown and --json both name "), "{complaint}");
@@ -461,32 +367,4 @@ fn pending_snapshots_are_compared_accepted_and_rejected() {
     assert_eq!(repository.read(gelu), before);
     assert!(repository.path().join("src/.a.rs.pending-snap").exists());
     assert_eq!(repository.review(&["--accept"]).out, "no snapshot waits to be accepted\n");
-}
-
-/// A reviewed repository with several changes.
-pub fn with_changes() -> Repository {
-    let repository =
-        Repository::with(&[STEP, NORM, "tests/snapshots/gelu.snap", "ops-dsl/tests/dsl/snapshots/prim.snap"]);
-    repository.plant(STEP, "    .tanh = tanh(", "    .tanh = erf(");
-    repository.plant(NORM, "mul(sum, 0.125)", "mul(sum, 0.25)");
-    repository.plant("ops-dsl/tests/dsl/snapshots/prim.snap", "pub mod exp", "pub mod exponential");
-    std::fs::remove_file(repository.path().join("tests/snapshots/gelu.snap")).unwrap();
-    repository.reviewed();
-    repository
-}
-
-#[test]
-fn the_list_fits_a_phone_and_a_zoom_of_400_percent() {
-    let repository = with_changes();
-    let Some(mut browser) = Browser::start() else { return };
-    for (width, height) in [(360, 800), (320, 256)] {
-        browser.resize(width, height);
-        browser.open(&repository.page());
-        let wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth";
-        assert_eq!(browser.eval(wide), 0, "{width} pixels");
-        browser.press("/");
-        browser.write("erf");
-        assert_eq!(browser.eval("document.querySelectorAll('.entry').length"), 1);
-    }
-    browser.check();
 }

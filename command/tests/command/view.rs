@@ -292,3 +292,80 @@ fn another_order_of_the_executors_is_compiled() {
     assert!(changed.contains("by cublaslt") && changed.contains("by cuda"), "{changed}");
     browser.check();
 }
+
+/// Views and wholes run nothing: they can be left out, by a click and by a key. The executor of a line is a column.
+#[test]
+fn lines_that_run_nothing_are_hidden_and_executors_have_a_column() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = view(folder.path(), &["gpt2", "--layers", "1", "--target", "cuda:sm_90a"]);
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&page);
+    // The page opens with the kernels.
+    assert!(browser.text(".stage-name").starts_with("fuse ("), "{}", browser.text(".stage-name"));
+    browser.click(".tools button", "unfold scopes");
+    let rows = "app.program.list.rows.filter((row) => row.kind === 'line').length";
+    let idle = browser.eval("app.program.idleLines()").as_u64().unwrap();
+    let all = browser.eval(rows).as_u64().unwrap();
+    let runs = all - idle;
+    assert!(idle > 10, "{all} rows, {idle} run nothing");
+    assert!(browser.text(".summary").contains(&format!("{runs} that run")), "{}", browser.text(".summary"));
+    // The last stage has executors for them, and the same count of what runs as the totals.
+    let last =
+        "[app.program.idleLines(), app.block().lines.filter((of) => ['view', 'join'].includes(of.executor)).length]";
+    browser.eval("app.setStage(app.subject().stages.length - 1)");
+    let counted = browser.eval(last);
+    assert!(counted[0] == counted[1] && counted[0].as_u64().unwrap() > 10, "{counted}");
+    let launches = browser.eval("app.stage().totals.launches").as_u64().unwrap();
+    assert!(browser.text(".summary").contains(&format!("{launches} that run")), "{}", browser.text(".summary"));
+    browser.eval("(() => { app.settled = false; app.choose('program'); })()");
+    assert!(browser.text(".stage-name").starts_with("fuse ("), "{}", browser.text(".stage-name"));
+    assert!(browser.text(".tools").contains(&format!("hide {idle} lines that run nothing")));
+    browser.click("label", "that run nothing");
+    assert_eq!(browser.eval(rows), runs);
+    assert!(browser.text("#status").contains("hidden"), "{}", browser.text("#status"));
+    // A row of a scope counts what is shown, and no scope is empty.
+    let scopes = "app.program.list.rows.filter((row) => row.kind === 'scope' && row.count === 0).length";
+    assert_eq!(browser.eval(scopes), 0);
+    browser.eval("document.querySelector('[role=treegrid]').focus()");
+    browser.press("v");
+    assert_eq!(browser.eval(rows), all);
+    assert_eq!(browser.eval("document.querySelector('#hide-idle').checked"), false);
+    browser.press("v");
+    assert_eq!(browser.eval(rows), runs);
+    // A line that is searched for is shown.
+    browser.eval("app.program.goTo(app.block().lines.findIndex((line) => isIdle(line, app.subject())))");
+    assert_eq!(browser.eval(rows), all);
+    // The column stays where it is while the line scrolls, and the line does not say it again.
+    let column =
+        "[...document.querySelectorAll('.row.line')].map((row) => row.querySelector('.by').textContent).join(' ')";
+    let column = browser.eval(column);
+    assert!(column.as_str().unwrap().contains("cublaslt"), "{column}");
+    let texts = "[...document.querySelectorAll('.row.line .text')].some((of) => / by (cublaslt|cuda|fusion)$/.test(of.textContent))";
+    assert_eq!(browser.eval(texts), false);
+    let left = "document.querySelector('.row.line .by').getBoundingClientRect().left";
+    let before = browser.eval(left);
+    browser.eval("(() => { document.querySelector('.rows').scrollLeft = 200; })()");
+    assert_eq!(browser.eval(left), before);
+    // Views that show the plan begin with the stage that has it, until a stage is chosen.
+    browser.click("[role=tab]", "Memory");
+    assert!(browser.text("#view").contains("donations") || browser.text(".stage-name").starts_with("delete_last_used"));
+    browser.click("[role=tab]", "Program");
+    assert!(browser.text(".stage-name").starts_with("fuse ("));
+    browser.press("[");
+    let chosen = browser.text(".stage-name");
+    browser.click("[role=tab]", "Memory");
+    assert_eq!(browser.text(".stage-name"), chosen);
+    browser.check();
+}
+
+#[test]
+fn before_lines_are_taken_there_is_no_column() {
+    let folder = tempfile::tempdir().unwrap();
+    show(folder.path(), "acquired.trace", &["softmax"]);
+    let page = view(folder.path(), &["acquired.trace"]);
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&page);
+    assert_eq!(browser.eval("document.querySelector('.row.line .by').getBoundingClientRect().width"), 0);
+    assert_eq!(browser.eval("document.querySelector('#hide-idle').disabled"), true);
+    browser.check();
+}

@@ -36,7 +36,7 @@ fn a_split_fusion_is_found_in_three_clicks() {
     // One click to the line that left the region.
     browser.click("#fusions li a", "mul(");
     let row = browser.text(".row.active");
-    assert!(row.contains("= prims::mul(") && row.contains("by cuda"), "{row}");
+    assert!(row.contains("= prims::mul(") && row.starts_with("cuda"), "{row}");
     browser.check();
 }
 
@@ -151,5 +151,25 @@ fn an_inserted_line_that_shifts_all_names_is_one_change() {
     let summary = browser.eval("[...document.querySelectorAll('.summary')].map((of) => of.textContent).join(' ')");
     assert!(summary.as_str().unwrap().contains("lines: 2 renamed"), "{summary}");
     assert_eq!(browser.eval("document.querySelectorAll('.change').length"), 0);
+    browser.check();
+}
+
+#[test]
+fn a_file_of_a_commit_is_compared_with_the_working_tree() {
+    use crate::review::{NORM, Repository};
+
+    let repository = Repository::with(&[NORM]);
+    repository.plant(NORM, "mul(sum, 0.125)", "mul(sum, 0.25)");
+    let before = format!("HEAD:{NORM}");
+    let page = view(repository.path(), &[&before, NORM]);
+    let missing = crate::run_in(repository.path(), &["view", "HEAD:none.snap", "-o", "none.html"]).fails(1);
+    assert!(missing.contains("HEAD (") && missing.contains("has no file 'none.snap'"), "{missing}");
+    let unknown = crate::run_in(repository.path(), &["view", "nowhere:none.snap", "-o", "none.html"]).fails(1);
+    assert!(unknown.contains("there is no such file"), "{unknown}");
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&page);
+    assert!(browser.text("h1").contains(&before), "{}", browser.text("h1"));
+    let differ = "[...document.querySelectorAll('.changes del, .changes ins')].map((of) => of.textContent).join(' ')";
+    assert_eq!(browser.eval(differ), "0.125 0.25");
     browser.check();
 }

@@ -55,6 +55,47 @@ fn help_and_messages_name_models_where_there_are_some() {
 }
 
 #[test]
+fn a_function_of_this_crate_is_traced_like_a_model() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let acquired = run(folder.path(), &["trace", "show", "step"]);
+    assert!(acquired.contains("trace step for cpu") && acquired.contains("state.0.first"), "{acquired}");
+    assert!(acquired.contains("donated") && acquired.contains("optim.second"), "{acquired}");
+    let claimed = run(folder.path(), &["trace", "show", "step", "--stage", "claim", "--plain"]);
+    assert!(claimed.contains("by handmade"), "{claimed}");
+    let device =
+        run(folder.path(), &["trace", "show", "step", "--target", "cuda:sm_90a", "--stage", "fuse", "--plain"]);
+    assert!(device.contains("for cuda:sm_90a") && device.contains("region"), "{device}");
+    let wrong = Command::new(env!("CARGO_BIN_EXE_outside")).args(["trace", "show", "step", "--backward"]).output();
+    let message = String::from_utf8_lossy(&wrong.expect("it starts").stderr).into_owned();
+    assert!(message.contains("--backward") && message.contains("step is a function of outside"), "{message}");
+    let unknown = Command::new(env!("CARGO_BIN_EXE_outside")).args(["trace", "show", "stepp"]).output();
+    let message = String::from_utf8_lossy(&unknown.expect("it starts").stderr).into_owned();
+    assert!(message.contains("functions: step"), "{message}");
+}
+
+#[test]
+fn a_model_of_this_crate_is_trained() {
+    use fulgurite::Array;
+    use fulgurite::random::Random;
+    use fulgurite_example_outside::training::{initial, step};
+
+    let (step, mut state) = (step(), initial(7).expect("memory"));
+    let x = Random::new(1).uniform([64, 2], -1.0, 1.0).expect("memory");
+    let pairs = x.to_vec::<f32>().expect("f32");
+    let products: Vec<f32> = pairs.chunks(2).map(|pair| pair[0] * pair[1]).collect();
+    let y = Array::new([64, 1], &products).expect("it fits");
+    let mut losses = Vec::new();
+    for number in 1..=150 {
+        let arguments = (state, x.clone(), y.clone(), Array::scalar(0.02), Array::scalar(number as f32));
+        let (next, loss) = step.call(arguments).expect("a step");
+        state = next;
+        losses.push(loss.item().expect("a number"));
+    }
+    assert!(losses[149] < 0.1 * losses[0], "{losses:?}");
+    assert_eq!(step.compiles(), 1);
+}
+
+#[test]
 fn an_implementation_of_an_operator_of_this_crate_is_written_with_its_imports() {
     let folder = tempfile::tempdir().expect("a folder");
     let run = |arguments: &[&str]| run(folder.path(), arguments);

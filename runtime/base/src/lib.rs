@@ -7,6 +7,7 @@
 pub mod argument;
 pub mod arithmetic;
 pub mod array;
+pub mod array_tree;
 pub mod backends;
 pub mod device;
 pub mod dlpack;
@@ -21,6 +22,7 @@ pub mod mesh;
 pub mod meta;
 pub mod operator;
 pub mod precision;
+pub mod random;
 pub mod reference;
 pub mod refusal;
 pub mod registered;

@@ -2,6 +2,7 @@
 //! `h.0.attn.c_attn.weight`, made of field names and indices.
 
 use crate::argument::{Attribute, Scalar};
+use crate::error::{Error, Result};
 use crate::meta::TensorMeta;
 
 /// A type of leaf; the tree of one leaf is the leaf itself.
@@ -116,3 +117,121 @@ tuple_tree!(A 0, B 1, C 2);
 tuple_tree!(A 0, B 1, C 2, D 3);
 tuple_tree!(A 0, B 1, C 2, D 3, E 4);
 tuple_tree!(A 0, B 1, C 2, D 3, E 4, F 5);
+
+/// Makes `M` trees of `N` trees of one structure: `f` gets the path of a leaf and the leaves there of all trees, and
+/// gives the leaves there of the results. Parameters, their gradients and a momentum become the next parameters and the
+/// next momentum. There are at most as many results as trees, because the n-th result has the attributes of the n-th
+/// tree.
+///
+/// ```
+/// use fulgurite_base::Array;
+/// use fulgurite_base::tree::map_trees;
+///
+/// let tree = |value: f32| vec![Array::scalar(value), Array::scalar(2.0 * value)];
+/// let [sums] = map_trees([tree(1.0), tree(10.0)], |_, [a, b]| [Array::scalar((a.item().unwrap() + b.item().unwrap()) as f32)])?;
+/// assert_eq!(sums[1].item()?, 22.0);
+/// # Ok::<(), fulgurite_base::Error>(())
+/// ```
+///
+/// # Errors
+/// If the trees differ in structure, with the first path that one of them lacks: lists of other lengths, options of
+/// which one is none, attributes.
+pub fn map_trees<T: Tree, U: Leaf, const N: usize, const M: usize>(
+    trees: [T; N],
+    mut f: impl FnMut(&str, [&T::Leaf; N]) -> [U; M],
+) -> Result<[T::With<U>; M]> {
+    const { assert!(0 < M && M <= N, "as many results as trees at most, and one at least") };
+    let mut columns: [Vec<U>; M] = std::array::from_fn(|_| Vec::new());
+    {
+        let leaves: [Vec<(String, &T::Leaf)>; N] = trees.each_ref().map(Tree::leaves);
+        for other in 1..N {
+            expect_one_structure(&trees[0], &trees[other], other)?;
+        }
+        for (at, (path, _)) in leaves[0].iter().enumerate() {
+            let results = f(path, std::array::from_fn(|tree| leaves[tree][at].1));
+            columns.iter_mut().zip(results).for_each(|(column, leaf)| column.push(leaf));
+        }
+    }
+    let mut trees = trees.into_iter();
+    Ok(columns.map(|column| {
+        let mut leaves = column.into_iter();
+        let tree = trees.next().unwrap_or_else(|| unreachable!("as many results as trees at most"));
+        tree.map(&mut |_| leaves.next().unwrap_or_else(|| unreachable!("one for each leaf")))
+    }))
+}
+
+/// Fails unless tree `number` has the paths and attributes of the first one.
+fn expect_one_structure<T: Tree>(first: &T, other: &T, number: usize) -> Result<()> {
+    let differ = |message: String| Err(Error::Argument { argument: "trees".into(), message });
+    let [paths, others] =
+        [first, other].map(|tree| tree.leaves().into_iter().map(|(path, _)| path).collect::<Vec<_>>());
+    for (lacking, lacks, has, there) in [(number, &others, 0, &paths), (0, &paths, number, &others)] {
+        if let Some(path) = there.iter().find(|path| !lacks.contains(path)) {
+            return differ(format!(
+                "tree {has} has '{path}', which tree {lacking} lacks; their structures must be the same"
+            ));
+        }
+    }
+    let [attributes, other_attributes] = [first, other].map(|tree| {
+        let mut found = Vec::new();
+        tree.attributes(&mut found);
+        found
+    });
+    match attributes == other_attributes {
+        true => Ok(()),
+        false => differ(format!(
+            "tree 0 has the attributes {attributes:?}, tree {number} {other_attributes:?}; their structures must be the same"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Array;
+
+    /// A list of layers, each of a weight and perhaps a bias.
+    type Layers = Vec<(Array, Option<Array>)>;
+
+    fn layers(values: &[(f32, Option<f32>)]) -> Layers {
+        values.iter().map(|(weight, bias)| (Array::scalar(*weight), bias.map(Array::scalar))).collect()
+    }
+
+    fn value(array: &Array) -> f32 {
+        array.item().unwrap() as f32
+    }
+
+    #[test]
+    fn several_trees_become_several_trees() {
+        let params = layers(&[(1.0, Some(2.0)), (3.0, None)]);
+        let grads = layers(&[(10.0, Some(20.0)), (30.0, None)]);
+        let scales = layers(&[(2.0, Some(2.0)), (2.0, None)]);
+        let mut paths = Vec::new();
+        let [sums, products] = map_trees([params, grads, scales], |path, [p, g, s]| {
+            paths.push(path.to_owned());
+            [Array::scalar(value(p) + value(g)), Array::scalar(value(g) * value(s))]
+        })
+        .unwrap();
+        assert_eq!(paths, ["0.0", "0.1", "1.0"]);
+        let values = |tree: &Layers| tree.leaves().into_iter().map(|(_, leaf)| value(leaf)).collect::<Vec<_>>();
+        assert_eq!((values(&sums), values(&products)), (vec![11.0, 22.0, 33.0], vec![20.0, 40.0, 60.0]));
+        assert!(sums[1].1.is_none());
+    }
+
+    #[test]
+    fn trees_of_other_structures_are_refused() {
+        let fails = |a: Layers, b: Layers| {
+            let added = map_trees([a, b], |_, [a, b]| [Array::scalar(value(a) + value(b))]);
+            added.map(drop).unwrap_err().to_string()
+        };
+        let one = || layers(&[(1.0, Some(2.0))]);
+        let two = || layers(&[(1.0, Some(2.0)), (3.0, None)]);
+        assert!(fails(two(), one()).contains("tree 0 has '1.0', which tree 1 lacks"), "{}", fails(two(), one()));
+        assert!(fails(one(), two()).contains("tree 1 has '1.0', which tree 0 lacks"));
+        assert!(fails(one(), layers(&[(1.0, None)])).contains("tree 0 has '0.1', which tree 1 lacks"));
+        // The paths are the same: an empty list is an attribute.
+        let nested = |lists: usize| vec![Vec::<Array>::new(); lists];
+        let differ = map_trees([nested(1), nested(2)], |_, [a, _]| [a.clone()]).unwrap_err().to_string();
+        assert!(differ.contains("attributes"), "{differ}");
+    }
+}

@@ -299,6 +299,26 @@ where
         Ok(self.compiled_for(arguments.clone())?.0)
     }
 
+    /// The trace of the function for arguments of this form, as compilation gets it: without a transform, with donated
+    /// inputs. Nothing is compiled or kept.
+    ///
+    /// # Errors
+    /// What fails while the function is traced.
+    pub fn trace(&self, arguments: &I) -> Result<Trace>
+    where
+        I: Clone,
+    {
+        let mut attributes = Vec::new();
+        arguments.attributes(&mut attributes);
+        let mut inputs: Vec<Array> = Vec::new();
+        let tree = arguments.clone().map(&mut |array: Array| {
+            inputs.push(array);
+            Tensor::PLACEHOLDER
+        });
+        let _pinned = registered::pin();
+        Ok(self.acquire(&self.key(&inputs, attributes), tree)?.0)
+    }
+
     /// The arguments' arrays, and what is compiled for them.
     fn compiled_for(&self, arguments: I) -> Result<(Arc<Compiled<O>>, Vec<Array>)> {
         self.found_in(&self.cache, arguments, |key, tree| self.compile_for(key, tree))

@@ -18,6 +18,7 @@
 pub use fulgurite_ir::testing::{directives, rules, samples};
 
 mod causes;
+pub mod concerned;
 mod exact;
 mod facts;
 pub mod fuzz;

@@ -91,7 +91,7 @@ impl std::fmt::Debug for GeneratedTest {
 }
 
 /// What random programs are called in the place of an operator.
-pub(crate) const PROGRAMS: &str = "programs";
+pub const PROGRAMS: &str = "programs";
 
 /// What a template gets to know.
 pub(crate) struct Context {

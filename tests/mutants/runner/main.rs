@@ -5,13 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use fulgurite_runtime::argument::map_arguments;
-use fulgurite_runtime::executor::{executors, implementations, rewrites};
-use fulgurite_runtime::registry::operators;
+use fulgurite_runtime::testing::concerned::{Declared, Files, PROGRAMS};
 use fulgurite_runtime::testing::directives::Template;
-use fulgurite_runtime::testing::samples::Samples;
 use fulgurite_runtime::testing::{Filter, Settings, generated_tests};
-use fulgurite_runtime::{DType, Device};
 
 use fulgurite_executors as _;
 
@@ -45,36 +41,34 @@ const ORDER: [Template; Template::ALL.len()] = [
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["list"] => list(),
+        ["concerned", copy] => concerned(copy),
         ["run", root, names] => run(root, names),
         _ => {
-            eprintln!("runner list | runner run ROOT NAMES");
+            eprintln!("runner concerned COPY | runner run ROOT NAMES");
             ExitCode::from(2)
         }
     }
 }
 
-/// Operators, implementations and rewrites with the files that declare them; what executors of the host take by rules
-/// of their own, with their files.
-fn list() -> ExitCode {
-    for def in operators() {
-        println!("{}\t{}", def.name, def.file);
-    }
-    for implementation in implementations() {
-        println!("{}\t{}", implementation.of, implementation.file);
-    }
-    for rewrite in rewrites() {
-        println!("{}\t{}", rewrite.name, rewrite.file);
-    }
-    for executor in executors().into_iter().filter(|executor| executor.device == "cpu") {
-        let Some(claims) = executor.claims else { continue };
-        for def in operators() {
-            let mut samples = Samples::of_operator(def, DType::F32).into_iter();
-            let takes = |metas: &[_]| claims(def, metas).is_ok();
-            if samples.next().is_some_and(|sample| takes(&map_arguments(&sample.arguments, |t| t.meta(Device::CPU)))) {
-                println!("{}\texecutors/{}/src/lib.rs", def.name, executor.name);
-            }
+/// For each line `FILE<tab>FUNCTION` of standard input the operators, with commas, whose tests say something about it.
+/// `copy` is the folder of the sources that this was built from.
+fn concerned(copy: &str) -> ExitCode {
+    let declared = Declared::linked(&["cpu"]);
+    let text = |file: &str| std::fs::read_to_string(PathBuf::from(copy).join(file)).unwrap_or_default();
+    // `executors/cpu/src/lib.rs` is in `fulgurite-executor-cpu`.
+    let package = |file: &str| {
+        let folder = file.strip_prefix("executors/").and_then(|rest| rest.split('/').next());
+        Some(folder.map_or_else(|| "fulgurite-ops".to_owned(), |folder| format!("fulgurite-executor-{folder}")))
+    };
+    let files = Files { text: &text, package: &package };
+    for line in std::io::stdin().lines().map_while(Result::ok) {
+        let (file, function) = line.split_once('\t').unwrap_or((&line, ""));
+        let mut names: Vec<String> = declared.concerned(&files, file, function).into_iter().collect();
+        // Nothing declares or calls it: random programs run what all operators share.
+        if names.is_empty() {
+            names.push(PROGRAMS.to_owned());
         }
+        println!("{}", names.join(","));
     }
     ExitCode::SUCCESS
 }

@@ -1,11 +1,11 @@
 //! What a run needs besides the snapshots and golden vectors of the repository: the runner, and the mutants compiled
 //! into it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::find::Mutant;
 
@@ -39,18 +39,22 @@ impl Prepared {
     /// Asks the runner which operators each mutant concerns. `copy` is the folder of the sources that the runner was
     /// built from.
     pub fn new(runner: PathBuf, mutants: &[Mutant], copy: &Path) -> Result<Prepared, String> {
-        let output = Command::new(&runner).arg("list").output().map_err(|error| error.to_string())?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let declared: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once('\t')).collect();
-        let mut listed = Vec::new();
-        let mut known: HashMap<(&str, &str), Vec<String>> = HashMap::new();
-        for mutant in mutants {
-            let of = known.entry((&mutant.file, &mutant.function));
-            let operators = of.or_insert_with(|| concerned(copy, mutant, &declared)).clone();
-            let file = mutant.file.clone();
-            listed.push(Listed { id: mutant.id, file, operators, key: mutant.key(), line: mutant.to_string() });
+        let places: BTreeSet<(&str, &str)> = mutants.iter().map(|mutant| (&*mutant.file, &*mutant.function)).collect();
+        let asked: String = places.iter().map(|(file, function)| format!("{file}\t{function}\n")).collect();
+        let answers = ask(&runner, copy, asked)?;
+        if answers.len() != places.len() {
+            return Err(format!("the runner answered {} of {} questions", answers.len(), places.len()));
         }
-        Ok(Prepared { runner, mutants: listed })
+        let known: BTreeMap<(&str, &str), Vec<String>> = places.into_iter().zip(answers).collect();
+        let listed = |mutant: &Mutant| Listed {
+            id: mutant.id,
+            file: mutant.file.clone(),
+            operators: known[&(&*mutant.file, &*mutant.function)].clone(),
+            key: mutant.key(),
+            line: mutant.to_string(),
+        };
+        let mutants = mutants.iter().map(listed).collect();
+        Ok(Prepared { runner, mutants })
     }
 
     /// Copies both to a folder, from which any machine of this architecture can run them.
@@ -82,32 +86,22 @@ impl Prepared {
     }
 }
 
-/// What has tests that say something of a function: the operators and rewrites that its file declares or has kernels
-/// for, and those of files that call it, if it is a helper; otherwise those of files that name its file. Of executors
-/// and how they fuse these are the operators that an executor takes by its rules, and random programs.
-fn concerned(copy: &Path, mutant: &Mutant, declared: &[(&str, &str)]) -> Vec<String> {
-    let Mutant { file, function, .. } = mutant;
-    let of = |file: &str| -> BTreeSet<String> {
-        declared.iter().filter(|(_, own)| own.ends_with(file)).map(|(name, _)| (*name).to_owned()).collect()
-    };
-    let naming = |uses: &[String]| -> BTreeSet<String> {
-        let files: BTreeSet<&str> = declared.iter().map(|(_, file)| *file).collect();
-        let text = |other: &str| fs::read_to_string(copy.join(other)).unwrap_or_default();
-        let naming = files.into_iter().filter(|other| uses.iter().any(|name| text(other).contains(name.as_str())));
-        naming.flat_map(of).collect()
-    };
-    let mut names = of(file);
-    // A helper is called by its name alone, behind a space, a bracket or a path.
-    if !function.is_empty() && !function.contains("::") {
-        names.extend(naming(&[" ", "(", "::", "!"].map(|before| format!("{before}{function}("))));
-    }
-    if names.is_empty() {
-        let stem = Path::new(file).file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-        names.extend(naming(&[format!("{stem}::"), format!("use super::{stem};")]));
-    }
-    let executor = fs::read_to_string(copy.join(file)).is_ok_and(|text| text.contains("#[executor("));
-    if names.is_empty() || executor {
-        names.insert("programs".to_owned());
-    }
-    names.into_iter().collect()
+/// The operators for each line of `asked`, by the map that `fulgurite test --changed` uses
+/// (`runtime/testing/src/concerned.rs`).
+fn ask(runner: &Path, copy: &Path, asked: String) -> Result<Vec<Vec<String>>, String> {
+    let failed = |error: io::Error| format!("{}: {error}", runner.display());
+    let mut child = Command::new(runner)
+        .arg("concerned")
+        .arg(copy)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let stdin = child.stdin.take();
+    // Written beside the reading: both pipes hold only so much.
+    let writer = std::thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(asked.as_bytes())));
+    let output = child.wait_with_output().map_err(failed)?;
+    let _ = writer.join();
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect())
 }

@@ -29,6 +29,7 @@ mod handle;
 mod rewriting;
 pub mod rules;
 mod tensor;
+mod trees;
 
 pub use calls::call_role;
 pub use calls::{accumulate, call, full_like, zeros_like};
@@ -42,6 +43,7 @@ pub use rewriting::{
     position, rename, reserve_names, set_places, set_places_from, take_error,
 };
 pub use tensor::Tensor;
+pub use trees::map_trees;
 
 struct Builder {
     id: u64,

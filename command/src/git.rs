@@ -34,13 +34,14 @@ impl Commit {
 pub type Files = BTreeMap<String, String>;
 
 impl Repository {
-    /// The repository of the current folder.
-    pub fn open() -> Result<Repository, Failed> {
+    /// The repository of the current folder. `purpose` says what it is for: `review compares commits of a git
+    /// repository`.
+    pub fn open(purpose: &str) -> Result<Repository, Failed> {
         let ran = Command::new("git").args(["rev-parse", "--show-toplevel"]).output().map_err(no_git)?;
         if !ran.status.success() {
             let message = String::from_utf8_lossy(&ran.stderr);
             let message = message.lines().next().unwrap_or("no working tree").trim_start_matches("fatal: ").to_owned();
-            return Err(Failed(format!("review compares commits of a git repository: {message}")));
+            return Err(Failed(format!("{purpose}: {message}")));
         }
         Ok(Repository { root: PathBuf::from(String::from_utf8_lossy(&ran.stdout).trim_end_matches('\n')) })
     }
@@ -133,6 +134,25 @@ impl Repository {
         Ok(paths)
     }
 
+    /// All files of the working tree that are not as in the commit: changed, new or gone, without those that git
+    /// ignores. A renamed file counts with both names.
+    pub fn all_changed(&self, commit: &Commit) -> Result<Vec<String>, Failed> {
+        let mut paths = paths_of(&self.tell(&["diff", "--name-only", "--no-renames", "-z", &commit.id, "--"])?);
+        paths.extend(paths_of(&self.tell(&["ls-files", "--others", "--exclude-standard", "-z"])?));
+        paths.sort();
+        paths.dedup();
+        Ok(paths)
+    }
+
+    /// The files of the working tree, without those that git ignores.
+    pub fn all_files(&self) -> Result<Vec<String>, Failed> {
+        let listed = ["ls-files", "--cached", "--others", "--exclude-standard", "-z"];
+        let mut paths = paths_of(&self.tell(&listed)?);
+        paths.sort();
+        paths.dedup();
+        Ok(paths)
+    }
+
     /// The files of the working tree that git does not keep and whose names end in one of these; with `ignored` also
     /// those that git ignores.
     pub fn untracked_files(&self, endings: &[&str], ignored: bool) -> Result<Vec<String>, Failed> {
@@ -142,6 +162,14 @@ impl Repository {
         let standard = if ignored { &[][..] } else { &["--exclude-standard"] };
         let others = [&["ls-files", "--others", "-z"], standard, &["--"], &patterns, &[":(exclude)target"]].concat();
         Ok(paths_of(&self.tell(&others)?))
+    }
+
+    /// The content of a file of a commit; `path` is from the top of the repository.
+    pub fn file_of(&self, commit: &Commit, path: &str) -> Result<Vec<u8>, Failed> {
+        let found = self.ask(&["cat-file", "blob", &format!("{}:{path}", commit.id)])?;
+        found.ok_or_else(|| {
+            Failed(format!("{} has no file '{path}', a path from the top of the repository", commit.in_words()))
+        })
     }
 
     /// The contents of these names, in their order, with one run of git.
@@ -189,5 +217,5 @@ fn paths_of(listed: &[u8]) -> Vec<String> {
 }
 
 fn no_git(error: std::io::Error) -> Failed {
-    Failed(format!("git: {error}; review reads commits with the program git"))
+    Failed(format!("git: {error}; commits are read with the program git"))
 }

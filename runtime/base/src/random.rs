@@ -6,6 +6,9 @@
 
 use fulgurite_kernels::philox::philox;
 
+use crate::array::Array;
+use crate::error::{Error, Result};
+
 /// A sequence of random numbers: the Philox blocks of one seed (the key) and one stream (the upper half of the
 /// counter).
 #[derive(Debug, Clone)]
@@ -92,6 +95,82 @@ impl Stream {
     }
 }
 
+/// Random arrays on the host, from one seed: the n-th array depends on the seed, on n, on its shape and distribution
+/// alone.
+///
+/// ```
+/// use fulgurite_base::random::Random;
+///
+/// let mut random = Random::new(7);
+/// let weight = random.normal([64, 32], 0.02)?;
+/// let tokens = random.integers([4, 16], 0, 256)?;
+/// assert_eq!((weight.shape(), tokens.shape()), (&[64, 32][..], &[4, 16][..]));
+/// # Ok::<(), fulgurite_base::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Random {
+    seed: u64,
+    drawn: u64,
+}
+
+impl Random {
+    /// The arrays of `seed`, from the first one.
+    pub fn new(seed: u64) -> Random {
+        Random { seed, drawn: 0 }
+    }
+
+    /// The number of the stream that the next array takes.
+    fn next_stream(&mut self) -> u64 {
+        self.drawn += 1;
+        self.drawn - 1
+    }
+
+    /// Normal values of mean 0 and this standard deviation, f32.
+    ///
+    /// # Errors
+    /// If there is not as much memory, or `deviation` is negative or not finite.
+    pub fn normal(&mut self, shape: impl AsRef<[usize]>, deviation: f64) -> Result<Array> {
+        if !(deviation.is_finite() && deviation >= 0.0) {
+            return Err(wrong("deviation", format!("is {deviation}, expected a finite number of at least 0")));
+        }
+        let (seed, stream) = (self.seed, self.next_stream());
+        Array::written(shape, |values| Stream::fill_normals(seed, stream, deviation, values))
+    }
+
+    /// Values spread evenly over `low` to `high`, f32.
+    ///
+    /// # Errors
+    /// If there is not as much memory, or `low` exceeds `high`, or one of them is not finite.
+    pub fn uniform(&mut self, shape: impl AsRef<[usize]>, low: f64, high: f64) -> Result<Array> {
+        if !(low.is_finite() && high.is_finite() && low <= high) {
+            return Err(wrong("low, high", format!("are {low} and {high}, expected finite numbers in this order")));
+        }
+        let mut stream = Stream::new(self.seed, self.next_stream());
+        Array::written(shape, |values: &mut [f32]| {
+            values.iter_mut().for_each(|value| *value = (low + (high - low) * stream.uniform()) as f32);
+        })
+    }
+
+    /// Integers from `low` up to, not including, `high`, all equally likely, i64.
+    ///
+    /// # Errors
+    /// If there is not as much memory, or there is no integer in this range.
+    pub fn integers(&mut self, shape: impl AsRef<[usize]>, low: i64, high: i64) -> Result<Array> {
+        if low >= high {
+            let message = format!("are {low} and {high}, with no integer from the first to before the other");
+            return Err(wrong("low, high", message));
+        }
+        let (mut stream, count) = (Stream::new(self.seed, self.next_stream()), high.abs_diff(low));
+        Array::written(shape, |values: &mut [i64]| {
+            values.iter_mut().for_each(|value| *value = low.wrapping_add_unsigned(stream.below(count)));
+        })
+    }
+}
+
+fn wrong(argument: &str, message: String) -> Error {
+    Error::Argument { argument: argument.into(), message }
+}
+
 /// The stream number of a name, so that adding a parameter moves no other parameter's numbers.
 pub fn stream_of(name: &str) -> u64 {
     fingerprint(name.bytes().map(u64::from))
@@ -139,5 +218,48 @@ mod tests {
     fn streams_differ() {
         assert_ne!(Stream::new(1, 0).next_u64(), Stream::new(1, 1).next_u64());
         assert_ne!(Stream::new(1, 0).next_u64(), Stream::new(2, 0).next_u64());
+    }
+
+    #[test]
+    fn arrays_depend_on_the_seed_and_their_number() {
+        let drawn = |seed: u64| {
+            let mut random = Random::new(seed);
+            let arrays = [random.normal([3, 5], 2.0), random.normal([3, 5], 2.0), random.uniform([15], -1.0, 3.0)];
+            arrays.map(|array| array.unwrap().to_vec::<f32>().unwrap())
+        };
+        let [first, second, third] = drawn(7);
+        assert_eq!([first.clone(), second.clone(), third.clone()], drawn(7));
+        assert_ne!(first, drawn(8)[0]);
+        assert_ne!(first, second);
+        assert!(third.iter().all(|value| (-1.0..=3.0).contains(value)) && third.iter().any(|value| *value > 1.0));
+        // The numbers of an array do not depend on how many were drawn for the arrays before.
+        let mut random = Random::new(7);
+        random.integers([1000], 0, 2).unwrap();
+        assert_eq!(random.normal([3, 5], 2.0).unwrap().to_vec::<f32>().unwrap(), second);
+    }
+
+    #[test]
+    fn integers_take_all_values_of_their_range_and_no_other() {
+        let mut random = Random::new(1);
+        let values = random.integers([200], -2, 2).unwrap().to_vec::<i64>().unwrap();
+        let found: std::collections::BTreeSet<i64> = values.into_iter().collect();
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), [-2, -1, 0, 1]);
+        // The widest range, whose length an i64 does not hold.
+        assert_eq!(random.integers([2], i64::MIN, i64::MAX).unwrap().shape(), [2]);
+    }
+
+    #[test]
+    fn ranges_without_a_number_are_refused() {
+        let mut random = Random::new(1);
+        for (drawn, expected) in [
+            (random.integers([2], 3, 3), "are 3 and 3, with no integer"),
+            (random.uniform([2], 1.0, 0.0), "are 1 and 0, expected finite numbers in this order"),
+            (random.uniform([2], 0.0, f64::INFINITY), "expected finite numbers"),
+            (random.normal([2], -1.0), "argument 'deviation': is -1, expected a finite number of at least 0"),
+            (random.normal([2], f64::NAN), "is NaN"),
+        ] {
+            let message = drawn.unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
     }
 }
