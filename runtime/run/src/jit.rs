@@ -391,8 +391,8 @@ where
         self.matches_behind(call, (0, 0), inputs, attributes)
     }
 
-    /// Whether the key of a call is that of arguments of which the first ones, with so many leaves and attributes, are as in the
-    /// key, and the others are these.
+    /// Whether the key of a call is that of arguments of which the first ones, with so many leaves and attributes, are
+    /// as in the key, and the others are these.
     fn matches_behind(
         &self,
         (key, forms): (&Key, &Forms),

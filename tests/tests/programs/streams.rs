@@ -75,7 +75,7 @@ fn each_event_is_needed() {
     assert!(missed.is_empty(), "{} of {events} are not needed: {missed:#?}", missed.len());
 }
 
-/// A whole takes the place of a value that has been read by then: each of its parts waits for that, not the first alone.
+/// A whole takes the place of a value that has been read by then: each of its parts waits for that, not only the first.
 #[test]
 fn every_part_of_a_whole_waits_for_what_had_its_memory() {
     let text = "# fulgurite trace 2\n# made by layout\n\

@@ -23,12 +23,10 @@ const SOURCES: [&str; 8] = [
 ];
 
 /// Words that operators are called as well, and what they mean there.
-const OTHER_MEANINGS: [(&str, &str, &str); 16] = [
-    ("runtime/compile/src/compile.rs", "split", "the transform that makes two programs of one"),
-    ("runtime/compile/src/compile.rs", "pad", "an option, and the transform that makes operands larger"),
-    ("runtime/compile/src/transforms/pad.rs", "pad", "the same transform"),
-    ("runtime/compile/src/compile/programs.rs", "split", "the same transform"),
-    ("runtime/compile/src/transforms/autodiff/split.rs", "split", "the same transform"),
+const OTHER_MEANINGS: [(&str, &str, &str); 14] = [
+    ("runtime/ir/src/trace/stage_name.rs", "split", "the stage that makes two programs of one"),
+    ("runtime/ir/src/trace/stage_name.rs", "pad", "the stage that makes operands larger"),
+    ("runtime/compile/src/compile/options.rs", "pad", "the option for it"),
     ("runtime/base/src/array.rs", "slice", "the method of arrays, in its errors"),
     ("runtime/base/src/operator.rs", "full", "a class of autocast"),
     ("runtime/run/src/program/profile.rs", "floor", "the least time that a line needs, a column of the table"),

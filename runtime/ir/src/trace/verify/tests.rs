@@ -41,6 +41,28 @@ fn a_good_trace_is_good() {
     parse("# fulgurite trace 2\ntrace f for cpu () {\nreturn\n}").unwrap().verify().unwrap();
 }
 
+/// A predicate that both share would pass the planner's mistakes.
+#[test]
+fn no_predicate_of_the_planner_is_asked() {
+    let files = [
+        ("claims", include_str!("claims.rs")),
+        ("ended", include_str!("ended.rs")),
+        ("kernels", include_str!("kernels.rs")),
+        ("memory", include_str!("memory.rs")),
+        ("places", include_str!("places.rs")),
+        ("regions", include_str!("regions.rs")),
+        ("streams", include_str!("streams.rs")),
+    ];
+    for (file, text) in files {
+        // Tests compare both.
+        let own = text.split("#[cfg(test)]").next().unwrap();
+        for planner in ["in_place::", "joins::", "order::", "donations::", "implied::", "memory_use::"] {
+            assert!(!own.contains(planner), "{file}.rs uses {planner}");
+        }
+        assert!(own.contains("layouts::") == ["claims", "memory", "places", "streams"].contains(&file), "{file}.rs");
+    }
+}
+
 #[test]
 fn a_planned_value_has_a_place() {
     let text = |made, at| {
