@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What one more composite operator costs the suite: seconds of its generated tests, KiB of its snapshots, seconds of a build.
 
-    python3 benches/composite_cost.py [--sample 30] [--seed 1] [--build]
+    python3 benches/composite_cost.py [--sample 30] [--seed 1] [--build] [--binary target/debug/deps/generated-...]
 
 Runs the generated tests of composites of the library, one operator at a time on one thread, and prints medians and sums.
 Times are CPU time of the process (user and system), without that of a run that selects no test, so that other work on the
@@ -36,12 +36,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sample", type=int, default=30, help="how many composites")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--binary", help="the built tests; cargo builds them otherwise")
     parser.add_argument("--build", action="store_true", help="measure a build as well")
     arguments = parser.parse_args()
     environment = {**os.environ, "FULGURITE_SOURCES": "part", "INSTA_UPDATE": "no"}
     # Cargo gives tests their package's folder.
     environment["CARGO_MANIFEST_DIR"] = str(ROOT / "tests")
-    binary = built()
+    binary = arguments.binary or built()
     _, listed = cpu_seconds([binary, "--list"], environment)
     tests = [line.removesuffix(": test") for line in listed.splitlines() if line.endswith(": test")]
     owners = {test.rsplit("::")[0] for test in tests if "::decomposition::" in test and not test.startswith("prims::")}

