@@ -197,8 +197,8 @@ const MOST_PROGRAMS: usize = 64;
 ///
 /// Several threads may call it at the same time; while one compiles, others run compiled programs. The 64 most recently
 /// used programs are kept ([`Jit::keep`] sets another number). After a [registration](fulgurite_compile::registration)
-/// at run time or a withdrawal, it is compiled again at its next call. A function that calls itself while it is traced is
-/// an error.
+/// at run time or a withdrawal, it is compiled again at its next call. A function that calls itself while it is traced
+/// is an error.
 pub fn jit<I, O, F>(f: F) -> Jit<I, O, F>
 where
     I: Tree<Leaf = Array>,
