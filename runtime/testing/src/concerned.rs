@@ -8,8 +8,8 @@ use crate::DType;
 use crate::argument::map_arguments;
 use crate::executor::{executors, implementations, rewrites};
 use crate::meta::Device;
-use crate::registry::operators;
 use crate::samples::Samples;
+use fulgurite_ir::registry::operators;
 
 pub use super::test::PROGRAMS;
 

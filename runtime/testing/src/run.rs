@@ -126,7 +126,7 @@ fn run_filtered(filter: &Filter, settings: &Settings, others: Vec<Trial>) -> Exi
     let unlisted = registry::unlisted(&settings.sources);
     let all_listed = lines_of(unlisted.iter().map(registry::describe_unlisted));
     trials.push(Trial::test("registry::every_declaration_is_linked", move || all_listed));
-    let clashes = lines_of(crate::registry::clashes().into_iter());
+    let clashes = lines_of(fulgurite_ir::registry::clashes().into_iter());
     trials.push(Trial::test("registry::every_name_is_declared_once", move || clashes));
     let stale = registry::stale_snapshots(&settings.snapshots);
     let stale =

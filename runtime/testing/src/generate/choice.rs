@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 use fulgurite_kernels::DType;
 
 use crate::argument::Arg;
-use crate::directives::Template;
 use crate::executor::{ExecutorDef, default_executors, executors, find_implementation};
 use crate::kernel::KernelRules;
 use crate::meta::{Device, Target, TensorMeta};
