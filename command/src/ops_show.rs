@@ -36,8 +36,8 @@ use crate::cases::resolve_operator;
                   fulgurite ops show merge_rope\n  fulgurite ops show softmax_by_llmc"
 )]
 pub struct Arguments {
-    /// The operator's name, or PyTorch's; or the name of a rewrite; or that of an implementation: OPERATOR_by_EXECUTOR, or
-    /// its file without `.rs`.
+    /// The operator's name, or PyTorch's; or the name of a rewrite; or that of an implementation: OPERATOR_by_EXECUTOR,
+    /// or its file without `.rs`.
     operator: String,
     /// As JSON.
     #[arg(long)]

@@ -69,8 +69,8 @@ pub struct Arguments {
     /// Exits with 1 if anything differs.
     #[arg(long)]
     exit_code: bool,
-    /// Accepts what failed tests left beside these snapshots (`my_operators::softcap` as headings show it, `softcap`, or
-    /// a path), as `cargo insta accept` does; all without a name.
+    /// Accepts what failed tests left beside these snapshots (`my_operators::softcap` as headings show it, `softcap`,
+    /// or a path), as `cargo insta accept` does; all without a name.
     #[arg(long, value_name = "NAME", num_args = 0.., conflicts_with_all = ["base", "to", "only", "markdown", "json",
         "exit_code"])]
     accept: Option<Vec<String>>,

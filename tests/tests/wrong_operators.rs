@@ -230,6 +230,14 @@ fn a_meta_of_another_shape() {
 }
 
 #[test]
+fn a_tensor_that_is_made_on_the_host() {
+    must_catch("wrong::made_on_the_host", Template::Meta, "on another device: ");
+    must_catch("wrong::made_on_the_host", Template::Meta, "is on cpu, but input is on elsewhere:1");
+    must_catch("wrong::made_on_the_host", Template::Meta, "`.device(input.device())`");
+    must_pass("wrong::made_on_the_host", Template::Consistency);
+}
+
+#[test]
 fn an_operator_that_nothing_is_compared_with() {
     must_catch("wrong::no_reference", Template::Consistency, "has no rule `reference`");
 }

@@ -372,6 +372,26 @@ pub mod rounded_exactly {
     }
 }
 
+/// `input` and its place, in the sum: the places are made on the host, wherever the input is.
+#[operator(name = "wrong::made_on_the_host", no_grad = "of no interest here")]
+pub mod made_on_the_host {
+    fn made_on_the_host(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        let count = input.size(0) as i64;
+        let places = fulgurite_ops::core::arange::with(0i64, count).dtype(input.dtype()).call();
+        fulgurite_ops::prims::add(input, places)
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        ArrayD::from_shape_fn(input.raw_dim(), |place| input[&place] + place[0] as f64)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([5])));
+    }
+}
+
 /// Declares an operator of one name.
 macro_rules! declared_twice {
     ($module:ident) => {
