@@ -91,7 +91,7 @@ pub fn generated_tests(filter: &Filter, settings: &Settings) -> Vec<GeneratedTes
         for template in Template::ALL {
             for (executor, dtype) in tested.places(template) {
                 if filter.takes(def.name, template, executor.map(|executor| executor.name)) {
-                    tests.push(operator_test(def, template, executor, dtype, &settings, &golden));
+                    tests.extend(of_place(def, template, (executor, dtype), &settings, &golden));
                 }
             }
         }
