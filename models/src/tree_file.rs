@@ -7,7 +7,7 @@ use fulgurite_kernels::DType;
 use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, Error};
 
-use crate::durable;
+use fulgurite_kernels::durable;
 use crate::host_tensor::{HostTensor, HostTensorError};
 use crate::tensor_file::{TensorFile, TensorFileError};
 
