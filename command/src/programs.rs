@@ -204,7 +204,7 @@ impl Program {
     fn function_stage(&self, (name, trace): &Function) -> Result<Stage, Failed> {
         for (given, option) in [
             (!self.argument.is_empty(), "--argument"),
-            (!self.set.is_empty(), "--set"),
+            (self.model.sets_fields(), "--set"),
             (self.backward, "--backward"),
             (self.dtype.is_some(), "--dtype"),
         ] {
