@@ -155,14 +155,7 @@ impl Browser {
         self.eval(FRAMES);
     }
 
-    /// Clicks what opens another document, and waits until its scripts have run.
-    pub fn follow(&mut self, selector: &str, text: &str) {
-        self.seen = self.loaded.len();
-        self.press_at(selector, text);
-        self.wait_for_another_document();
-    }
-
-    /// Waits for a document that was loaded after the last one that the test has opened or followed.
+    /// Waits for a document that was loaded after the last one that the test has opened.
     pub fn wait_for_another_document(&mut self) {
         while self.loaded.len() == self.seen {
             self.next();
