@@ -26,7 +26,7 @@ pub struct Workspace {
     /// The texts that were looked at.
     pub texts: RefCell<BTreeMap<String, Rc<str>>>,
     /// What they call, with their tests and without.
-    called: RefCell<BTreeMap<(String, bool), Rc<Calls>>>,
+    pub(super) called: RefCell<BTreeMap<(String, bool), Rc<Calls>>>,
 }
 
 /// A package.

@@ -5,7 +5,7 @@ use fulgurite::prelude::*;
 use crate::executor::npu;
 
 /// A kernel, as plans hold it. TODO: what the driver needs to launch one.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Kernel {
     /// The name that messages use.
     pub name: &'static str,
@@ -13,6 +13,13 @@ pub struct Kernel {
     pub function: fn(f32) -> f32,
     /// How many elements there are.
     pub count: usize,
+}
+
+/// Plans are compared: a name has one function.
+impl PartialEq for Kernel {
+    fn eq(&self, other: &Kernel) -> bool {
+        (self.name, self.count) == (other.name, other.count)
+    }
 }
 
 impl Kernel {
