@@ -7,9 +7,9 @@ use fulgurite_kernels::DType;
 use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, Error};
 
-use fulgurite_kernels::durable;
 use crate::host_tensor::{HostTensor, HostTensorError};
 use crate::tensor_file::{TensorFile, TensorFileError};
+use fulgurite_kernels::durable;
 
 /// Why a tree cannot be written or read.
 #[derive(Debug, thiserror::Error)]

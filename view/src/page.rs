@@ -82,7 +82,7 @@ fn document(title: &str, data: &[(String, String)]) -> String {
 }
 
 /// The data of a page as JSON.
-fn data(subjects: &[Subject]) -> String {
+pub(crate) fn data(subjects: &[Subject]) -> String {
     let mut pool = Pool::default();
     let subjects_data: Vec<Value> = subjects.iter().map(|subject| subject_to_json(&mut pool, subject)).collect();
     let compared = comparison::to_json(subjects);
