@@ -38,13 +38,13 @@ pub enum TreeFileError {
     Array {
         /// The path of the array in the tree.
         leaf: String,
-        /// Why.
+        /// What the copy failed with.
         source: Box<Error>,
     },
-    /// Two leaves of one path.
+    /// Several leaves of the tree have one path.
     #[error("the tree has two leaves of the path '{leaf}', of which a file would hold one; name its fields apart")]
     Twice {
-        /// The path.
+        /// The path that the leaves share.
         leaf: String,
     },
     /// An array without a tensor of safetensors.
@@ -52,7 +52,7 @@ pub enum TreeFileError {
     Tensor {
         /// The path of the array in the tree.
         leaf: String,
-        /// Why.
+        /// What the conversion failed with.
         source: HostTensorError,
     },
 }
@@ -85,8 +85,8 @@ pub fn save_tree<T: Tree<Leaf = Array>>(path: impl AsRef<Path>, tree: &T) -> Res
         .map_err(|source| TreeFileError::Write { path: path.to_owned(), source })
 }
 
-/// Reads what [`save_tree`] wrote into the structure of `like`: the same paths, shapes and element types, on the devices
-/// of `like`.
+/// Reads what [`save_tree`] wrote into the structure of `like`: the same paths, shapes and element types, on the
+/// devices of `like`.
 ///
 /// # Errors
 /// If the file is not a safetensors file, or has other tensors than `like`; the message names the file, the tensor, and

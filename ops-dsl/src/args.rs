@@ -1,4 +1,5 @@
-//! A rule that takes all arguments as one struct: `args: Args<&TensorMeta>`, or `Args { input, eps, .. }: Args<Tensor>`.
+//! A rule that takes all arguments as one struct: `args: Args<&TensorMeta>`, or
+//! `Args { input, eps, .. }: Args<Tensor>`.
 
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 use syn::{GenericArgument, Member, Pat, PathArguments, Type};

@@ -2,8 +2,8 @@
 //!
 //! A declaration is an attributed module whose functions are *rules*: ordinary Rust that rustfmt formats and
 //! rust-analyzer completes. The signature is written once; every rule takes the arguments it needs **by name, in any
-//! order**, or all of them as one struct, `args: Args<...>`, in the form of the stage it works on. `_eps` takes `eps` and
-//! says that it is not used. Other functions, types and `use`s in the module are the author's own and are passed
+//! order**, or all of them as one struct, `args: Args<...>`, in the form of the stage it works on. `_eps` takes `eps`
+//! and says that it is not used. Other functions, types and `use`s in the module are the author's own and are passed
 //! through. The module sees its surroundings and the names of `fulgurite::rules`.
 //!
 //! Expansions name what they need at the root of the facade, `::fulgurite`, or at that of the runtime where the crate

@@ -5,14 +5,11 @@ use super::workspace::Workspace;
 
 /// A place and its tests.
 struct Place {
-    /// How paths begin.
     begins: &'static str,
-    /// How paths end.
     ends: &'static str,
     /// The tests: package, target, parts of names. Of several packages with such a target the first one counts that the
     /// workspace has.
     tests: &'static [(&'static [&'static str], Which, &'static [&'static str])],
-    /// Why.
     why: &'static str,
 }
 

@@ -1,5 +1,5 @@
-//! A model of this crate's own, with [`mod@squareplus`](mod@crate::squareplus) as its activation, and its training step.
-//! The crate's command shows the traces of the step: `cargo run -p fulgurite-example-outside -- trace show step`.
+//! A model of this crate's own, with [`mod@squareplus`](mod@crate::squareplus) as its activation, and its training
+//! step. The crate's command shows the traces of the step: `cargo run -p fulgurite-example-outside -- trace show step`.
 
 use fulgurite::array_tree::zeros_like;
 use fulgurite::jit::Jit;

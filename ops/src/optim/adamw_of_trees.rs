@@ -27,8 +27,8 @@ impl Default for AdamW {
 
 impl AdamW {
     /// One update of every parameter of a tree by [`mod@adamw`]. The state is the parameters and the running means of
-    /// their gradients and of the squares, three trees of one structure; the means begin as zeros. `lr` and `step` (from
-    /// 1) are zero-dimensional f32 tensors. Lines of the trace have names such as `optim.layers.0.weight`.
+    /// their gradients and of the squares, three trees of one structure; the means begin as zeros. `lr` and `step`
+    /// (from 1) are zero-dimensional f32 tensors. Lines of the trace have names such as `optim.layers.0.weight`.
     #[track_caller]
     pub fn update<T>(&self, state: (T, T, T), gradients: T, lr: Tensor, step: Tensor) -> (T, T, T)
     where

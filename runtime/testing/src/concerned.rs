@@ -1,5 +1,5 @@
-//! Which generated tests say something about a source file: those of the operators, implementations and rewrites that it
-//! declares, has kernels for, or that call what is in it. The mutants and `fulgurite test --changed` ask this map.
+//! Which generated tests say something about a source file: those of the operators, implementations and rewrites that
+//! it declares, has kernels for, or that call what is in it. The mutants and `fulgurite test --changed` ask this map.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -70,8 +70,8 @@ impl Declared {
     }
 
     /// What has tests that say something of a function of `file`, of the whole file without one: the operators and
-    /// rewrites that the file declares or has kernels for, and those of files that call the function; otherwise those of
-    /// files that name the file. Of a file that declares an executor, these are also the operators that the executor
+    /// rewrites that the file declares or has kernels for, and those of files that call the function; otherwise those
+    /// of files that name the file. Of a file that declares an executor, these are also the operators that the executor
     /// takes by its rules, and random programs. Empty if no declaration is near the file.
     pub fn concerned(&self, files: &Files, file: &str, function: &str) -> BTreeSet<String> {
         let mut names = self.declared_in(file);

@@ -1,5 +1,6 @@
 //! Calls of operators, by themselves and by the roles that they play.
 
+use super::decomposed::append_body;
 use super::draws::tell_apart;
 use super::tensor::Tensor;
 use super::{add_call, set_pending, with_defaults, with_top};
@@ -21,7 +22,7 @@ pub fn call(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>) -> Vec<Tenso
 /// As [`call`], for a call at `place`.
 pub fn call_at(def: &'static OperatorDef, mut arguments: Vec<Arg<Tensor>>, place: Place) -> Vec<Tensor> {
     tell_apart(def, &mut arguments, place);
-    add_call(def, arguments, place)
+    add_call(def, arguments, place, append_body)
 }
 
 /// A call of the operator with a role, with its defaults behind the `leading` arguments.

@@ -28,12 +28,6 @@ pub fn decomposed<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Whether calls are recorded as their decompositions: in programs, not in rules.
-pub(super) fn is_asked_for() -> bool {
-    let asked = TRACER.with_borrow(|tracer| tracer.decomposed > 0);
-    asked && with_top(|builder| builder.rule_of.is_empty()).unwrap_or(false)
-}
-
 /// Records the lines of a call's decomposition in place of the call; what its results are.
 pub(super) fn append_body(
     def: &'static OperatorDef,

@@ -10,6 +10,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::decomposed::append_body;
 use super::tensor::Tensor;
 use super::{TRACER, add_call, with_defaults, with_top};
 use crate::argument::{Arg, Attribute, Scalar};
@@ -51,7 +52,7 @@ pub(super) fn tell_apart(def: &'static OperatorDef, arguments: &mut [Arg<Tensor>
     let number = Arg::Attribute(Attribute::Scalar(Scalar::Int(distance(within, draw))));
     // Without an operator for sums the call is made as it is; nothing with arithmetic can be traced there.
     let Ok(add) = role(Role::Add) else { return };
-    let moved = add_call(add, with_defaults(add, vec![Arg::Tensor(*generator), number]), place);
+    let moved = add_call(add, with_defaults(add, vec![Arg::Tensor(*generator), number]), place, append_body);
     if let [moved] = moved[..] {
         *generator = moved;
     }

@@ -265,8 +265,18 @@ pub fn scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Adds the line of a call at `place`.
-fn add_call(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>, place: Place) -> Vec<Tensor> {
+/// Writes the lines of a call's decomposition: the operator, its arguments, the decomposition, the place of the call.
+type WriteBody = fn(&'static OperatorDef, &[Arg<ValueId>], &Block, Place) -> Vec<Tensor>;
+
+/// Whether calls are recorded as their decompositions: in programs, not in rules.
+fn opens_calls() -> bool {
+    TRACER.with_borrow(|tracer| {
+        tracer.decomposed > 0 && tracer.stack.last().is_some_and(|builder| builder.rule_of.is_empty())
+    })
+}
+
+/// Adds the line of a call at `place`, or within [`decomposed`] what `opened` makes of it.
+fn add_call(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>, place: Place, opened: WriteBody) -> Vec<Tensor> {
     let stack = || CallStack { at: Some(place), frames: Vec::new() };
     let resolved = TRACER.with_borrow_mut(|tracer| {
         let Some(level) = tracer.stack.len().checked_sub(1) else {
@@ -304,7 +314,7 @@ fn add_call(def: &'static OperatorDef, arguments: Vec<Arg<Tensor>>, place: Place
     });
     let Some((values, metas)) = resolved else { return poisoned_results(def) };
     match infer(def, &metas) {
-        Ok((_, Some(body))) if decomposed::is_asked_for() => decomposed::append_body(def, &values, &body, place),
+        Ok((_, Some(body))) if opens_calls() => opened(def, &values, &body, place),
         Ok((results, body)) => append(
             BoundSymbol {
                 callee: Callee::Operator(def),

@@ -5,8 +5,8 @@ use super::tensor::Tensor;
 use crate::failure::Failure;
 use crate::tree::{self, Tree};
 
-/// As [`tree::map_trees`], in traced code: trees of several structures are an error of the traced function, as a failing
-/// call is, and the first trees come back.
+/// As [`tree::map_trees`], in traced code: trees of several structures are an error of the traced function, as a
+/// failing call is, and the first trees come back.
 ///
 /// ```
 /// # use fulgurite_ir as fulgurite;
