@@ -221,7 +221,7 @@ fn the_declarations_compile_and_their_tests_fail() {
         let message = failure(operator, name);
         assert!(message.contains("at PLACEHOLDER"), "{operator}::{name}: {message}");
         // Of an implementation its own file is named beside that of the operator.
-        let own = "implemented for placeholder_fast at fulgurite/tests/command/written/placeholder_relu.rs:";
+        let own = "implemented for placeholder_fast at command/tests/command/written/placeholder_relu.rs:";
         assert_eq!(message.contains(own), operator == "relu", "{message}");
     }
     // What is written for an operator of several results, and of one without a gradient.

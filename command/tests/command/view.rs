@@ -322,7 +322,8 @@ fn lines_that_run_nothing_are_hidden_and_executors_have_a_column() {
     assert!(browser.text(".summary").contains(&format!("{launches} that run")), "{}", browser.text(".summary"));
     browser.eval("(() => { app.settled = false; app.choose('program'); })()");
     assert!(browser.text(".stage-name").starts_with("fuse ("), "{}", browser.text(".stage-name"));
-    assert!(browser.text(".tools").contains(&format!("hide {idle} lines that run nothing")));
+    let label = browser.eval("document.querySelector('#hide-idle').parentElement.textContent");
+    assert_eq!(label, format!("hide {idle} lines that run nothing"));
     browser.click("label", "that run nothing");
     assert_eq!(browser.eval(rows), runs);
     assert!(browser.text("#status").contains("hidden"), "{}", browser.text("#status"));

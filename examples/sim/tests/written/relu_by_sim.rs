@@ -15,4 +15,14 @@ mod relu_by_sim {
     fn plan(_plan: &mut Plan, _input: &DeviceTensor, _out: &DeviceTensor) -> Result<()> {
         todo!("{}: write the device work at PLACEHOLDER", file!())
     }
+
+    // PLACEHOLDER: the results by kernels of this executor, and the gradients of the operands from the cotangents of
+    // the results. Without the rule the gradient is the operator's own, or that of its decomposition: remove it if
+    // that calls what this executor runs.
+    fn grad(arguments: Arguments) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let results = relu::call(arguments);
+        (results, move |d_out: Tensor| -> Grads {
+            todo!("{}: write `Grads {{ input }}` from {d_out:?} at PLACEHOLDER", file!())
+        })
+    }
 }
