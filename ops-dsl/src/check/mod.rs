@@ -6,13 +6,14 @@ use syn::{LitStr, Type, TypePath, parse_quote};
 
 use crate::declaration::{EXECUTOR_RULES, IMPLEMENTATION_RULES, OPERATOR_RULES, Operator, Parts, REWRITE_RULES, Rule};
 use crate::errors::{Errors, did_you_mean, nearest};
-use crate::model::{Kind, Param, ParamKind, Results, is_word, list_index};
+use crate::model::{Kind, Param, ParamKind, Results, list_index};
 use crate::parse::Function;
 use crate::scan;
 use crate::torch_names;
 
 mod by_name;
 mod cotangents;
+pub mod rewrite;
 
 /// Where each rule belongs, for rules in the wrong declaration.
 const ELSEWHERE: [(&str, &[&str]); 4] = [
@@ -431,30 +432,5 @@ pub fn known_operands(named: &[Ident], be_done: &str, known: &[String], what: &s
             let hint = did_you_mean(&name, known.iter().map(String::as_str));
             errors.at(ident, format!("there is no `{name}` to {be_done}{hint} ({what}: {})", known.join(", ")));
         }
-    }
-}
-
-/// Checks a rewrite.
-pub fn rewrite(ident: &Ident, rules: &mut [Rule], parts: &Parts, params: &[String], errors: &mut Errors) {
-    names(parts, rules, &REWRITE_RULES, "a rewrite", errors);
-    bodies(parts, errors);
-    for (name, form) in [
-        ("pattern", "fn pattern(x: Tensor, ...) -> Tensor"),
-        ("replacement", "fn replacement(...)` with the parameters of `pattern"),
-        ("samples", "fn samples(s: &mut Samples)` with inputs on which both sides must agree: `s.case(with(...))"),
-    ] {
-        if !rules.iter().any(|rule| rule.name == name) {
-            errors.at(ident, format!("`{ident}` has no {name}; write `{form}`"));
-        }
-    }
-    for rule in rules {
-        rule.right = match rule.name {
-            "pattern" => rule.params.iter().all(|param| is_word(&param.ty, "Tensor")),
-            "samples" => collector(rule, errors),
-            "replacement" => {
-                by_name::taken(rule, params, "pattern", errors) && by_name::takes_all(rule, params, errors)
-            }
-            _ => by_name::taken(rule, params, "pattern", errors),
-        };
     }
 }
