@@ -9,7 +9,8 @@ use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::executor::RewriteDef;
 use fulgurite_runtime::testing::directives::Template;
 use fulgurite_runtime::testing::{Filter, Settings, generated_tests};
-use fulgurite_runtime::{Array, DType, Tensor, jit, value_and_grad};
+use fulgurite_runtime::tracer::value_and_grad;
+use fulgurite_runtime::{Array, DType, Tensor, jit};
 
 /// A constant like `x`, for patterns and programs that fill a tensor with their number.
 fn filled(x: Tensor, value: f64) -> Tensor {
@@ -41,9 +42,11 @@ macro_rules! forms {
 
 forms! {
     "test::by_relu" by_relu late: |x| relu(prims::neg(x)) => prims::neg(prims::minimum(x, 0.0));
-    "test::by_maximum" by_maximum late: |x| maximum(prims::neg(x), filled(x, 0.0)) => prims::neg(prims::minimum(x, 0.0));
+    "test::by_maximum" by_maximum late: |x| maximum(prims::neg(x), filled(x, 0.0))
+        => prims::neg(prims::minimum(x, 0.0));
     "test::by_prim" by_prim late: |x| prims::maximum(prims::neg(x), 0) => prims::neg(prims::minimum(x, 0.0));
-    "test::by_zeros" by_zeros late: |x| prims::maximum(prims::neg(x), filled(x, 0.0)) => prims::neg(prims::minimum(x, 0.0));
+    "test::by_zeros" by_zeros late: |x| prims::maximum(prims::neg(x), filled(x, 0.0))
+        => prims::neg(prims::minimum(x, 0.0));
     "test::early_relu" early_relu: |x| relu(prims::neg(x)) => prims::neg(prims::minimum(x, 0.0));
     "test::early_maximum" early_maximum: |x| prims::maximum(prims::neg(x), 0) => prims::neg(prims::minimum(x, 0.0));
     "test::by_quotient" by_quotient: |x| prims::exp(x) / 4.0 => prims::exp(prims::sub(x, 4.0_f64.ln()));

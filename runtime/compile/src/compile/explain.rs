@@ -23,16 +23,16 @@ pub fn explain<'a>(stages: impl IntoIterator<Item = &'a Stage>) -> String {
             text += &format!("gradient of {}: {}; {}\n", rule.value, rule.operator, rule.from);
             text += &not(&rule.refusals);
         }
-        match stage.name {
-            StageName::Rewrite | StageName::LateRewrite => text += &not_rewritten(&stage.trace.block, &mut told),
-            StageName::Claim => {
-                for symbol in &stage.trace.block.symbols {
-                    let name = symbol.results.first().map_or("", |id| &stage.trace.block.value(*id).name);
-                    text += &format!("{name}: {} by {}\n", symbol.name(), symbol.executor.unwrap_or("nobody"));
-                    text += &not(&symbol.refusals);
-                }
-            }
-            _ => {}
+        if stage.is(StageName::Rewrite) || stage.is(StageName::LateRewrite) {
+            text += &not_rewritten(&stage.trace.block, &mut told);
+        }
+        if !stage.is(StageName::Claim) {
+            continue;
+        }
+        for symbol in &stage.trace.block.symbols {
+            let name = symbol.results.first().map_or("", |id| &stage.trace.block.value(*id).name);
+            text += &format!("{name}: {} by {}\n", symbol.name(), symbol.executor.unwrap_or("nobody"));
+            text += &not(&symbol.refusals);
         }
     }
     text

@@ -2,8 +2,8 @@
 //! and symbols match that are equal in it or as they were written.
 //!
 //! - A composite whose decomposition is one symbol is that symbol: `relu(x)` is `maximum(x, 0)`. Before the program is
-//!   differentiated, a composite with a gradient of its own matches itself alone: at 0 the gradient of `relu` is 0, that
-//!   of `maximum` is half of the cotangent, and a rewrite must not change which one a program gets.
+//!   differentiated, a composite with a gradient of its own matches itself alone: at 0 the gradient of `relu` is 0,
+//!   that of `maximum` is half of the cotangent, and a rewrite must not change which one a program gets.
 //! - A number beside tensors of a floating-point type is a float, and a tensor filled with one number, in elementwise
 //!   arithmetic with another tensor, is that number.
 //! - A division by a power of two is a product with its reciprocal: both round the same number once.
@@ -13,11 +13,11 @@ use fulgurite_kernels::scalar::{ScalarNode, ScalarOp};
 use crate::argument::{Arg, Attribute, Scalar, map_arguments};
 use crate::arithmetic::Arithmetic;
 use crate::elementwise::is_mask;
-use crate::gradient::GradientRules;
 use crate::operator::{OperatorDef, OperatorKind, ParamKind, Role, RuleSet};
 use crate::registry::role;
 use crate::trace::{Block, BoundSymbol, ValueId};
 use crate::tracer::infer;
+use crate::transforms::autodiff::rules::GradientRules;
 use crate::transforms::dce;
 
 /// How a symbol is looked at.
@@ -122,8 +122,8 @@ fn opened(block: &Block, symbol: &BoundSymbol, late: bool) -> Option<BoundSymbol
     Some(opened(block, &form, late).unwrap_or(form))
 }
 
-/// Whether a composite may have another gradient than its decomposition, or none. What a role names, a quotient say, has
-/// one gradient.
+/// Whether a composite may have another gradient than its decomposition, or none. What a role names, such as a quotient,
+/// has one gradient.
 fn has_own_gradient(def: &'static OperatorDef) -> bool {
     let rules = GradientRules::of(def);
     def.overload.is_none() && (rules.grad.is_some() || rules.no_grad.is_some())
