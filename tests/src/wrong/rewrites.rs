@@ -50,11 +50,11 @@ mod fixed_eps {
     use fulgurite_ops::prims;
 
     fn pattern(x: Tensor, y: Tensor, weight: Tensor, eps: f64) -> Tensor {
-        rms_norm::with(prims::add(x, y), &weight.shape()).weight(weight).eps(eps).call()
+        rms_norm::with(prims::add(x, y), weight.shape()).weight(weight).eps(eps).call()
     }
 
     fn replacement(x: Tensor, y: Tensor, weight: Tensor, _eps: f64) -> Tensor {
-        fused_add_rms_norm::with(x, y, &weight.shape()).weight(weight).eps(1e-5).call().0
+        fused_add_rms_norm::with(x, y, weight.shape()).weight(weight).eps(1e-5).call().0
     }
 
     fn samples(s: &mut Samples) {

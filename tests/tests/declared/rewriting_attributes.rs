@@ -189,7 +189,7 @@ fn a_refused_match_is_told_with_its_reason() {
 fn every_eps_is_fused() {
     let named = |name: &str| rewrites().into_iter().find(|rewrite| rewrite.name == name).unwrap();
     for eps in [Some(1e-8), Some(1e-5), Some(1e-6), Some(0.25), None] {
-        let norm = |x: Tensor, gain: Tensor| rms_norm::with(x, gain.shape().to_vec()).weight(gain).eps(eps).call();
+        let norm = |x: Tensor, gain: Tensor| rms_norm::with(x, gain.shape()).weight(gain).eps(eps).call();
         let sum = traced([&[4, 8], &[4, 8], &[8]], |x| norm(x[0] + x[1], x[2]));
         let layer = traced([&[4, 8], &[8], &[16, 8]], |x| linear(norm(x[0], x[1]), x[2]));
         for ((trace, arrays), rewrite) in [(sum, "merge_add_rms_norm"), (layer, "linear_of_norm")] {
