@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::form::{Form, forms, side};
 use super::normal::{Normals, with_normals};
+use super::search::occurs;
 use crate::argument::Arg;
 use crate::error::Result;
 use crate::executor::{Claim, ExecutorDef, RewriteDef, find_implementation};
@@ -56,6 +57,8 @@ pub(super) struct Sides {
     pub(super) normals: Normals,
     replacement: OnceCell<Result<Block>>,
     accepted: OnceCell<Claim>,
+    /// Whether the replacement has the pattern in it.
+    repeats: OnceCell<bool>,
     /// How many executors of the list come before the last one that runs a symbol of the replacement.
     before: OnceCell<Result<usize, String>>,
 }
@@ -73,8 +76,15 @@ impl<'a> Pattern<'a> {
         let made = side(self.rewrite, &arguments, self.rewrite.pattern).ok().map(|pattern| {
             let (pattern, normals) = with_normals(pattern, self.rewrite.late);
             let arguments = arguments.clone();
-            let (replacement, accepted, before) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-            Rc::new(Sides { arguments, pattern, normals, replacement, accepted, before })
+            Rc::new(Sides {
+                arguments,
+                pattern,
+                normals,
+                replacement: OnceCell::new(),
+                accepted: OnceCell::new(),
+                repeats: OnceCell::new(),
+                before: OnceCell::new(),
+            })
         });
         self.sides.borrow_mut().insert(arguments, made.clone());
         made
@@ -89,6 +99,11 @@ impl<'a> Pattern<'a> {
     /// Whether the rewrite is for such tensors and attributes.
     pub(super) fn accepts<'s>(&self, sides: &'s Sides) -> &'s Claim {
         sides.accepted.get_or_init(|| self.rewrite.accepts(&sides.arguments))
+    }
+
+    /// Whether what takes the place of a match would match again, without end.
+    pub(super) fn is_in_replacement(&self, sides: &Sides) -> bool {
+        *sides.repeats.get_or_init(|| self.replacement(sides).is_ok_and(|block| occurs(block, self)))
     }
 
     /// Whether the executors leave the match to the rewrite, and run what it writes. `consumed` are the symbols of the

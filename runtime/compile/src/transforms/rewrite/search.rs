@@ -46,6 +46,22 @@ pub(super) fn find_all(
     pattern: &Pattern<'_>,
     fuel: &mut Fuel,
 ) -> (Vec<Match>, Vec<Refused>) {
+    find(block, uses, pattern, fuel, false)
+}
+
+/// Whether a pattern is in a block that its rewrite would replace it with.
+pub(super) fn occurs(block: &Block, pattern: &Pattern<'_>) -> bool {
+    let uses = Uses::of(block, pattern.rewrite.late);
+    !find(block, &uses, pattern, &mut Fuel::limited(1), true).0.is_empty()
+}
+
+fn find(
+    block: &Block,
+    uses: &Uses,
+    pattern: &Pattern<'_>,
+    fuel: &mut Fuel,
+    in_replacement: bool,
+) -> (Vec<Match>, Vec<Refused>) {
     let (mut taken, mut found, mut refused) = (vec![false; block.symbols.len()], Vec::new(), Vec::new());
     for form in &*pattern.forms {
         let Some(first) = form.order.first() else { continue };
@@ -64,6 +80,7 @@ pub(super) fn find_all(
             places: vec![None; form.block.symbols.len()],
             taken: std::mem::take(&mut taken),
             refused: Vec::new(),
+            in_replacement,
         };
         let mut fuelled = true;
         for anchor in anchors {
@@ -126,6 +143,8 @@ struct Search<'a> {
     /// Symbols of matches that were made.
     taken: Vec<bool>,
     refused: Vec<Refused>,
+    /// Whether it is only asked if the block has the pattern.
+    in_replacement: bool,
 }
 
 /// The arguments of a symbol, with the first two exchanged if that is asked for.
@@ -278,6 +297,15 @@ impl<'a> Search<'a> {
         let found = Match { symbols, consumed, parameters, results, sides };
         // A match that takes nothing away would be found again for ever.
         if found.consumed.is_empty() || !self.independent(&found) {
+            return None;
+        }
+        if self.in_replacement {
+            let made = differing.is_none() && pattern.accepts(&found.sides).is_ok();
+            return made.then_some(found);
+        }
+        // A rewrite of a composite into what it stands for is done once it is written.
+        let in_normal_form = |place: &Place| [place.own, place.theirs].contains(&Variant::Normal);
+        if places.iter().any(in_normal_form) && pattern.is_in_replacement(&found.sides) {
             return None;
         }
         if let Some(reason) = differing.or_else(|| pattern.accepts(&found.sides).clone().err()) {
