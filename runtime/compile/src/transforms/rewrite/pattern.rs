@@ -8,7 +8,6 @@ use rustc_hash::FxHashMap;
 
 use super::form::{Form, forms, side};
 use super::normal::{Normals, with_normals};
-use super::search::occurs;
 use crate::argument::Arg;
 use crate::error::Result;
 use crate::executor::{Claim, ExecutorDef, RewriteDef, find_implementation};
@@ -58,7 +57,7 @@ pub(super) struct Sides {
     replacement: OnceCell<Result<Block>>,
     accepted: OnceCell<Claim>,
     /// Whether the replacement has the pattern in it.
-    repeats: OnceCell<bool>,
+    pub(super) repeats: OnceCell<bool>,
     /// How many executors of the list come before the last one that runs a symbol of the replacement.
     before: OnceCell<Result<usize, String>>,
 }
@@ -99,11 +98,6 @@ impl<'a> Pattern<'a> {
     /// Whether the rewrite is for such tensors and attributes.
     pub(super) fn accepts<'s>(&self, sides: &'s Sides) -> &'s Claim {
         sides.accepted.get_or_init(|| self.rewrite.accepts(&sides.arguments))
-    }
-
-    /// Whether what takes the place of a match would match again, without end.
-    pub(super) fn is_in_replacement(&self, sides: &Sides) -> bool {
-        *sides.repeats.get_or_init(|| self.replacement(sides).is_ok_and(|block| occurs(block, self)))
     }
 
     /// Whether the executors leave the match to the rewrite, and run what it writes. `consumed` are the symbols of the

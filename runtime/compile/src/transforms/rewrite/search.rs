@@ -49,10 +49,13 @@ pub(super) fn find_all(
     find(block, uses, pattern, fuel, false)
 }
 
-/// Whether a pattern is in a block that its rewrite would replace it with.
-pub(super) fn occurs(block: &Block, pattern: &Pattern<'_>) -> bool {
-    let uses = Uses::of(block, pattern.rewrite.late);
-    !find(block, &uses, pattern, &mut Fuel::limited(1), true).0.is_empty()
+/// Whether what takes the place of a match would match again, without end.
+fn is_in_replacement(pattern: &Pattern<'_>, sides: &Sides) -> bool {
+    let occurs = |block: &Block| {
+        let uses = Uses::of(block, pattern.rewrite.late);
+        !find(block, &uses, pattern, &mut Fuel::limited(1), true).0.is_empty()
+    };
+    *sides.repeats.get_or_init(|| pattern.replacement(sides).is_ok_and(occurs))
 }
 
 fn find(
@@ -305,7 +308,7 @@ impl<'a> Search<'a> {
         }
         // A rewrite of a composite into what it stands for is done once it is written.
         let in_normal_form = |place: &Place| [place.own, place.theirs].contains(&Variant::Normal);
-        if places.iter().any(in_normal_form) && pattern.is_in_replacement(&found.sides) {
+        if places.iter().any(in_normal_form) && is_in_replacement(pattern, &found.sides) {
             return None;
         }
         if let Some(reason) = differing.or_else(|| pattern.accepts(&found.sides).clone().err()) {
