@@ -326,21 +326,22 @@ pub mod checked_exp {
 /// `exp(x) * exp(y) = exp(x * y)`, which is wrong and therefore a good test.
 #[rewrite(default)]
 mod merge_exp {
-    fn pattern(x: Tensor, y: Tensor) -> Tensor {
-        exp(x) * exp(y)
+    fn pattern(#[rank(..2)] x: Tensor, y: Tensor, scale: f64) -> Tensor {
+        exp(x) * exp(y) * scale
     }
 
-    fn replacement(y: Tensor, x: Tensor) -> Tensor {
-        exp(x * y)
+    fn replacement(y: Tensor, scale: f64, x: Tensor) -> Tensor {
+        exp(x * y) * scale
     }
 
-    fn condition(x: &TensorMeta, y: &TensorMeta) -> Claim {
+    fn condition(x: &TensorMeta, y: &TensorMeta, scale: f64) -> Claim {
         refuse_unless!(x == y, "differ");
+        refuse_unless!(scale > 0.0, "scale is {scale}");
         Ok(())
     }
 
     fn samples(s: &mut Samples) {
-        s.case(with(s.normal([4]), s.normal([4])));
+        s.case(with(s.normal([4]), s.normal([4]), 2.0));
     }
 }
 
@@ -444,12 +445,19 @@ fn families() {
 
 #[test]
 fn rewrites() {
+    use fulgurite_runtime::argument::Arg;
     use fulgurite_runtime::testing::samples::Samples;
     use fulgurite_runtime::{DType, Device, TensorMeta};
     let [rewrite] = fulgurite_runtime::executor::rewrites()[..] else { panic!("one rewrite") };
-    assert_eq!((rewrite.name, rewrite.params, rewrite.default), ("merge_exp", &["x", "y"][..], true));
+    let params: Vec<&str> = rewrite.params.iter().map(|param| param.name).collect();
+    assert_eq!((rewrite.name, &params[..], rewrite.default), ("merge_exp", &["x", "y", "scale"][..], true));
     let meta = TensorMeta::new([2], DType::F32, Device::CPU);
-    assert_eq!(rewrite.condition.unwrap()(&[meta.clone(), meta]), Ok(()));
+    let arguments = |scale: f64| vec![Arg::Tensor(meta.clone()), Arg::Tensor(meta.clone()), Arg::value(scale)];
+    assert_eq!(rewrite.accepts(&arguments(1.0)), Ok(()));
+    assert_eq!(rewrite.accepts(&arguments(-1.0)), Err("scale is -1".into()));
+    let matrix = Arg::Tensor(TensorMeta::new([2, 3], DType::F32, Device::CPU));
+    let refused = rewrite.accepts(&[matrix.clone(), matrix, Arg::value(1.0)]);
+    assert_eq!(refused, Err("x is f32[2, 3], the pattern takes 0 to 1 dimension".into()));
     let mut samples = Samples::new(None, DType::F32);
     rewrite.samples.unwrap()(&mut samples);
     assert_eq!(samples.into_cases().len(), 1);

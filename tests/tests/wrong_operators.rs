@@ -380,6 +380,21 @@ fn a_rewrite_that_ignores_other_angles() {
 }
 
 #[test]
+fn a_rewrite_that_ignores_the_eps_that_it_binds() {
+    must_catch("wrong::fixed_eps", Template::Rewrite, "with eps = ");
+}
+
+#[test]
+fn a_rewrite_with_an_attribute_that_nothing_binds() {
+    must_catch("wrong::unbound_scale", Template::Rewrite, "gives 'scale' to no operator as it is");
+}
+
+#[test]
+fn a_rewrite_of_what_it_writes() {
+    must_catch("wrong::endless", Template::Rewrite, "it fires on its own replacement, without end");
+}
+
+#[test]
 fn operands_that_do_not_commute() {
     must_catch("wrong::commuted_difference", Template::Consistency, "declares that its first two operands commute");
 }

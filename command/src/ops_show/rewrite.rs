@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
-use fulgurite::argument::Arg;
+use fulgurite::argument::{Arg, map_arguments};
 use fulgurite::executor::{RewriteDef, rewrites};
 use fulgurite::jit::{Names, trace};
+use fulgurite::operator::{ParamDef, ParamKind};
 use fulgurite::testing::samples::Samples;
 use fulgurite::trace::Trace;
 use fulgurite::trace::print::{PrintOptions, print};
@@ -23,10 +24,12 @@ struct Description {
     /// The stage at which it runs, and with which executors.
     takes_part: String,
     keep_inner: bool,
-    /// Whether the rewrite has a condition of its own on the matched tensors.
+    /// Whether the rewrite has a condition of its own on the matched tensors and attributes.
     condition: bool,
     /// The element types in which it takes a sample.
     dtypes: Vec<&'static str>,
+    /// How many dimensions tensors may have, of those that say so.
+    ranks: Vec<String>,
     samples: usize,
     /// Why the condition refuses some of the samples.
     refused: Vec<String>,
@@ -40,7 +43,7 @@ struct Description {
 /// Shows a rewrite.
 pub(super) fn show(def: &'static RewriteDef, json: bool) -> Outcome {
     let samples = samples(def);
-    let side = |rule| samples.first().map_or_else(String::new, |metas| side(def, metas, rule));
+    let side = |rule| samples.first().map_or_else(String::new, |arguments| side(def, arguments, rule));
     let description = Description {
         name: def.name,
         docs: def.docs.trim(),
@@ -48,8 +51,9 @@ pub(super) fn show(def: &'static RewriteDef, json: bool) -> Outcome {
         keep_inner: def.keep_inner,
         condition: def.condition.is_some(),
         dtypes: dtypes(def),
+        ranks: def.ranks.iter().map(|(place, ranks)| format!("{}: {ranks}", def.params[*place].name)).collect(),
         samples: samples.len(),
-        refused: samples.iter().filter_map(|metas| def.condition?(metas).err()).collect(),
+        refused: samples.iter().filter_map(|arguments| def.accepts(arguments).err()).collect(),
         pattern: side(def.pattern),
         replacement: side(def.replacement),
         file: def.file,
@@ -58,7 +62,12 @@ pub(super) fn show(def: &'static RewriteDef, json: bool) -> Outcome {
     if json {
         say_json(&description)?;
     } else {
-        say!("{}", in_words(&description, def.params))?;
+        let name = |param: &ParamDef| match param.kind {
+            ParamKind::Attribute => format!("{param:?}"),
+            _ => param.name.to_owned(),
+        };
+        let params: Vec<String> = def.params.iter().map(name).collect();
+        say!("{}", in_words(&description, &params))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -93,54 +102,50 @@ pub(super) fn of_operator(operator: &str) -> Vec<Row> {
     rewrites().into_iter().filter_map(row).collect()
 }
 
-/// The tensors of each sample, in f32 if there are any in it.
-fn samples(def: &RewriteDef) -> Vec<Vec<TensorMeta>> {
+/// The arguments of each sample, in f32 if there are any in it.
+fn samples(def: &RewriteDef) -> Vec<Vec<Arg<TensorMeta>>> {
     let mut dtypes = [DType::F32].into_iter().chain(DType::ALL);
     dtypes.find_map(|dtype| Some(samples_in(def, dtype)).filter(|samples| !samples.is_empty())).unwrap_or_default()
 }
 
-fn samples_in(def: &RewriteDef, dtype: DType) -> Vec<Vec<TensorMeta>> {
+fn samples_in(def: &RewriteDef, dtype: DType) -> Vec<Vec<Arg<TensorMeta>>> {
     let Some(declare) = def.samples else { return Vec::new() };
     let mut samples = Samples::new(None, dtype);
     declare(&mut samples);
-    let metas = |arguments: &[Arg<_>]| {
-        arguments
-            .iter()
-            .flat_map(Arg::tensors)
-            .map(|tensor| fulgurite::testing::samples::SampleTensor::meta(tensor, Device::CPU))
-            .collect()
-    };
-    samples.into_cases().iter().map(|sample| metas(&sample.arguments)).collect()
+    let cases = samples.into_cases();
+    cases.iter().map(|sample| map_arguments(&sample.arguments, |tensor| tensor.meta(Device::CPU))).collect()
 }
 
-/// The element types in which the pattern can be written and the condition takes a sample.
+/// The element types in which the pattern can be written and the rewrite takes a sample.
 fn dtypes(def: &'static RewriteDef) -> Vec<&'static str> {
-    let taken = |metas: &Vec<TensorMeta>| {
-        def.condition.is_none_or(|condition| condition(metas).is_ok()) && traced(def, metas, def.pattern).is_ok()
+    let taken = |arguments: &Vec<Arg<TensorMeta>>| {
+        def.accepts(arguments).is_ok() && traced(def, arguments, def.pattern).is_ok()
     };
     let all = DType::ALL.into_iter().filter(|dtype| samples_in(def, *dtype).iter().any(taken));
     all.map(DType::name).collect()
 }
 
 /// One side as it is traced.
-fn traced(def: &RewriteDef, metas: &[TensorMeta], rule: TracedRule) -> fulgurite::Result<Trace> {
-    let names = Names { arguments: def.params.iter().map(|name| (*name).to_owned()).collect(), results: Vec::new() };
+fn traced(def: &RewriteDef, arguments: &[Arg<TensorMeta>], rule: TracedRule) -> fulgurite::Result<Trace> {
+    let tensors = def.params.iter().zip(arguments).filter(|(_, argument)| !argument.tensors().is_empty());
+    let names = Names { arguments: tensors.map(|(param, _)| param.name.to_owned()).collect(), results: Vec::new() };
+    let metas: Vec<TensorMeta> = arguments.iter().flat_map(Arg::tensors).cloned().collect();
     let called = |tensors: Vec<Tensor>| {
-        let arguments: Vec<Arg<Tensor>> = tensors.into_iter().map(Arg::Tensor).collect();
-        rule(&arguments)
+        let mut tensors = tensors.into_iter();
+        rule(&map_arguments(arguments, |_| tensors.next().unwrap_or_else(|| unreachable!("one for each"))))
     };
-    trace(def.name, Target::cpu(), &names, metas.to_vec(), called).map(|(trace, _)| trace)
+    trace(def.name, Target::cpu(), &names, metas, called).map(|(trace, _)| trace)
 }
 
 /// One side as a text.
-fn side(def: &RewriteDef, metas: &[TensorMeta], rule: TracedRule) -> String {
-    match traced(def, metas, rule) {
+fn side(def: &RewriteDef, arguments: &[Arg<TensorMeta>], rule: TracedRule) -> String {
+    match traced(def, arguments, rule) {
         Ok(trace) => print(&trace, PrintOptions::OUTLINE),
         Err(error) => error.to_string(),
     }
 }
 
-fn in_words(of: &Description, params: &[&str]) -> String {
+fn in_words(of: &Description, params: &[String]) -> String {
     let mut text = format!("{}({})\n", of.name, params.join(", "));
     text.extend(of.docs.lines().map(|line| format!("    {}\n", line.trim())));
     let condition = match &of.refused[..] {
@@ -152,6 +157,7 @@ fn in_words(of: &Description, params: &[&str]) -> String {
         ("kind", "rewrite".to_owned()),
         ("takes part", of.takes_part.clone()),
         ("inner values", if of.keep_inner { "may be read elsewhere".to_owned() } else { String::new() }),
+        ("dimensions", of.ranks.join(", ")),
         ("condition", condition),
         ("dtypes", of.dtypes.join(", ")),
         ("samples", of.samples.to_string()),

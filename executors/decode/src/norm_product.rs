@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::{implementation, operator, rewrite};
 use fulgurite_runtime::executor::Claim;
-use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
+use fulgurite_runtime::{DType, Tensor, TensorMeta, refuse_unless};
 
 use super::{Product, decode, is_worth_it, product_fits, rows_times, swiglu_product};
 use fulgurite_ops::nn::{linear, rms_norm, swiglu};
@@ -131,64 +131,61 @@ mod norm_swiglu_product_by_decode {
     }
 }
 
-/// Declares both rewrites for numbers that occur: a pattern spells out its attributes.
-macro_rules! of_norm {
-    ($($(#[$docs:meta])* $linear:ident, $swiglu:ident: $eps:literal, $offset:literal;)*) => {$(
-        $(#[$docs])*
-        #[rewrite(executor = decode)]
-        pub mod $linear {
-            fn pattern(input: Tensor, gain: Tensor, weight: Tensor) -> Tensor {
-                let columns = gain.shape().to_vec();
-                linear(rms_norm::with(input, columns).weight(gain).eps($eps).offset($offset).call(), weight)
-            }
-
-            fn replacement(input: Tensor, gain: Tensor, weight: Tensor) -> Tensor {
-                norm_product(input, gain, weight, $eps, $offset)
-            }
-
-            fn condition(gain: &TensorMeta, weight: &TensorMeta) -> Claim {
-                refuse_unless!(gain.rank() == 1, "gain is {gain}, takes rows of one dimension");
-                is_worth_it(weight)
-            }
-
-            fn samples(s: &mut Samples) {
-                s.case(with(s.normal([4, 8]), s.normal([8]), s.normal([16, 8])));
-                s.case(with(s.normal([2, 3, 5]), s.normal([5]), s.normal([8, 5])));
-            }
-        }
-
-        $(#[$docs])*
-        /// As the two layers of a gated unit, once `swiglu_of_linear` has joined them: rewrites run in the order of
-        /// their names.
-        #[rewrite(executor = decode)]
-        pub mod $swiglu {
-            fn pattern(input: Tensor, gain: Tensor, gate: Tensor, up: Tensor) -> Tensor {
-                let columns = gain.shape().to_vec();
-                swiglu_product(rms_norm::with(input, columns).weight(gain).eps($eps).offset($offset).call(), gate, up)
-            }
-
-            fn replacement(input: Tensor, gain: Tensor, gate: Tensor, up: Tensor) -> Tensor {
-                norm_swiglu_product(input, gain, gate, up, $eps, $offset)
-            }
-
-            fn condition(gain: &TensorMeta) -> Claim {
-                refuse_unless!(gain.rank() == 1, "gain is {gain}, takes rows of one dimension");
-                Ok(())
-            }
-
-            fn samples(s: &mut Samples) {
-                s.case(with(s.normal([4, 8]), s.normal([8]), s.normal([16, 8]), s.normal([16, 8])));
-                s.case(with(s.normal([2, 3, 5]), s.normal([5]), s.normal([8, 5]), s.normal([8, 5])));
-            }
-        }
-    )*};
+/// The norm's own `eps`, or that of the type in which it computes.
+fn eps_of(input: Tensor, eps: Option<f64>) -> f64 {
+    eps.unwrap_or(input.dtype().accumulator().epsilon())
 }
 
-of_norm! {
-    /// The norm of a linear layer's input, with `eps` of 1e-5, as in Llama.
-    linear_of_norm, swiglu_of_norm: 1e-5, 0.0;
-    /// As [`linear_of_norm`], with `eps` of 1e-6, as in Qwen.
-    linear_of_norm_qwen, swiglu_of_norm_qwen: 1e-6, 0.0;
-    /// As [`linear_of_norm`], with `eps` of 1e-6 and an offset of 1, as in Gemma.
-    linear_of_norm_gemma, swiglu_of_norm_gemma: 1e-6, 1.0;
+/// The norm of a linear layer's input, with any `eps` and `offset`.
+#[rewrite(executor = decode)]
+pub mod linear_of_norm {
+    fn pattern(
+        input: Tensor,
+        #[rank(1)] gain: Tensor,
+        #[rank(2)] weight: Tensor,
+        eps: Option<f64>,
+        offset: f64,
+    ) -> Tensor {
+        let columns = gain.shape().to_vec();
+        linear(rms_norm::with(input, columns).weight(gain).eps(eps).offset(offset).call(), weight)
+    }
+
+    fn replacement(input: Tensor, gain: Tensor, weight: Tensor, eps: Option<f64>, offset: f64) -> Tensor {
+        norm_product(input, gain, weight, super::eps_of(input, eps), offset)
+    }
+
+    fn condition(weight: &TensorMeta) -> Claim {
+        is_worth_it(weight)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8]), s.normal([8]), s.normal([16, 8]), 1e-5, 0.0));
+        s.case(with(s.normal([2, 3, 5]), s.normal([5]), s.normal([8, 5]), 1e-6, 1.0));
+    }
+}
+
+/// As [`linear_of_norm`], of the two layers of a gated unit, once `swiglu_of_linear` has joined them: rewrites run in
+/// the order of their names.
+#[rewrite(executor = decode)]
+pub mod swiglu_of_norm {
+    fn pattern(
+        input: Tensor,
+        #[rank(1)] gain: Tensor,
+        gate: Tensor,
+        up: Tensor,
+        eps: Option<f64>,
+        offset: f64,
+    ) -> Tensor {
+        let columns = gain.shape().to_vec();
+        swiglu_product(rms_norm::with(input, columns).weight(gain).eps(eps).offset(offset).call(), gate, up)
+    }
+
+    fn replacement(input: Tensor, gain: Tensor, gate: Tensor, up: Tensor, eps: Option<f64>, offset: f64) -> Tensor {
+        norm_swiglu_product(input, gain, gate, up, super::eps_of(input, eps), offset)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8]), s.normal([8]), s.normal([16, 8]), s.normal([16, 8]), 1e-5, 0.0));
+        s.case(with(s.normal([2, 3, 5]), s.normal([5]), s.normal([8, 5]), s.normal([8, 5]), 1e-6, 1.0));
+    }
 }

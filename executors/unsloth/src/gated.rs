@@ -185,34 +185,41 @@ mod gated_linear_by_unsloth {
     }
 }
 
-/// Declares the rewrite for each activation: a pattern spells out its attributes.
-macro_rules! merged {
-    ($($(#[$docs:meta])* $name:ident: $activation:expr;)*) => {$(
-        $(#[$docs])*
-        #[rewrite(default, claimed)]
-        pub mod $name {
-            fn pattern(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor {
-                linear(super::by_operators(gate, up, $activation), weight)
-            }
+/// `swiglu` and the layer after it become one `unsloth::gated_linear`, which keeps nothing of the unit for the backward
+/// pass, where an executor runs it.
+#[rewrite(default, claimed)]
+pub mod merge_swiglu_linear {
+    fn pattern(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor {
+        linear(swiglu(gate, up), weight)
+    }
 
-            fn replacement(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor {
-                gated_linear(gate, up, weight, $activation)
-            }
+    fn replacement(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor {
+        gated_linear(gate, up, weight, Activation::Silu)
+    }
 
-            fn samples(s: &mut Samples) {
-                s.case(with(s.normal([4, 8]), s.normal([4, 8]), s.normal([3, 8])));
-                s.case(with(s.normal([2, 3, 5]), s.normal([2, 3, 5]), s.normal([7, 5])));
-            }
-        }
-    )*};
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8]), s.normal([4, 8]), s.normal([3, 8])));
+        s.case(with(s.normal([2, 3, 5]), s.normal([2, 3, 5]), s.normal([7, 5])));
+    }
 }
 
-merged! {
-    /// `swiglu` and the layer after it become one `unsloth::gated_linear`, which keeps nothing of the unit for the
-    /// backward pass, where an executor runs it.
-    merge_swiglu_linear: Activation::Silu;
-    /// As [`merge_swiglu_linear`], of `geglu` by the error function.
-    merge_geglu_linear: Activation::Gelu;
-    /// As [`merge_swiglu_linear`], of `geglu` by a hyperbolic tangent.
-    merge_tanh_geglu_linear: Activation::TanhGelu;
+/// As [`merge_swiglu_linear`], of `geglu` by the error function or by a hyperbolic tangent.
+#[rewrite(default, claimed)]
+pub mod merge_geglu_linear {
+    fn pattern(gate: Tensor, up: Tensor, weight: Tensor, approximate: Approximate) -> Tensor {
+        linear(geglu::with(gate, up).approximate(approximate).call(), weight)
+    }
+
+    fn replacement(gate: Tensor, up: Tensor, weight: Tensor, approximate: Approximate) -> Tensor {
+        let activation = match approximate {
+            Approximate::None => Activation::Gelu,
+            Approximate::Tanh => Activation::TanhGelu,
+        };
+        gated_linear(gate, up, weight, activation)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8]), s.normal([4, 8]), s.normal([3, 8]), Approximate::None));
+        s.case(with(s.normal([2, 3, 5]), s.normal([2, 3, 5]), s.normal([7, 5]), Approximate::Tanh));
+    }
 }

@@ -6,7 +6,7 @@ use syn::{LitStr, Type, TypePath, parse_quote};
 
 use crate::declaration::{Operator, Parts, Rule};
 use crate::errors::{Errors, did_you_mean, nearest};
-use crate::model::{Kind, Param, ParamKind, Results, is_word, list_index};
+use crate::model::{Kind, Param, ParamKind, Results, list_index};
 use crate::parse::Function;
 use crate::rules::{EXECUTOR_RULES, IMPLEMENTATION_RULES, OPERATOR_RULES, REWRITE_RULES, RuleKind};
 use crate::scan;
@@ -14,6 +14,7 @@ use crate::torch_names;
 
 mod by_name;
 mod cotangents;
+pub mod rewrite;
 
 /// Where each rule belongs, for rules in the wrong declaration.
 const ELSEWHERE: [(&str, &[RuleKind]); 4] = [
@@ -438,33 +439,5 @@ pub fn known_operands(named: &[Ident], be_done: &str, known: &[String], what: &s
             let hint = did_you_mean(&name, known.iter().map(String::as_str));
             errors.at(ident, format!("there is no `{name}` to {be_done}{hint} ({what}: {})", known.join(", ")));
         }
-    }
-}
-
-/// Checks a rewrite.
-pub fn rewrite(ident: &Ident, rules: &mut [Rule], parts: &Parts, params: &[String], errors: &mut Errors) {
-    names(parts, rules, &REWRITE_RULES, "a rewrite", errors);
-    bodies(parts, errors);
-    for (kind, form) in [
-        (RuleKind::Pattern, "fn pattern(x: Tensor, ...) -> Tensor"),
-        (RuleKind::Replacement, "fn replacement(...)` with the parameters of `pattern"),
-        (
-            RuleKind::Samples,
-            "fn samples(s: &mut Samples)` with inputs on which both sides must agree: `s.case(with(...))",
-        ),
-    ] {
-        if !rules.iter().any(|rule| rule.kind == kind) {
-            errors.at(ident, format!("`{ident}` has no {kind}; write `{form}`"));
-        }
-    }
-    for rule in rules.iter_mut().filter(|rule| rule.right) {
-        rule.right = match rule.kind {
-            RuleKind::Pattern => rule.params.iter().all(|param| is_word(&param.ty, "Tensor")),
-            RuleKind::Samples => collector(rule, errors),
-            RuleKind::Replacement => {
-                by_name::taken(rule, params, "pattern", errors) && by_name::takes_all(rule, params, errors)
-            }
-            _ => by_name::taken(rule, params, "pattern", errors),
-        };
     }
 }

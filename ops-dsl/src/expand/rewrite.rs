@@ -1,6 +1,6 @@
 //! The expansion of `#[rewrite]`.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Literal, TokenStream};
 use quote::{ToTokens, quote};
 
 use super::operator::{arguments, own_class};
@@ -15,7 +15,17 @@ pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
     let (scope, root) = (scope(), root());
     let arguments = arguments(&rewrite.params, &[], own_class);
     let rules = rewrite.rules.iter().map(|rule| function(&rule.function));
-    let params = rewrite.params.iter().map(|param| param.ident.to_string());
+    let ranks = (!rewrite.ranks.is_empty()).then(|| {
+        let ranks = rewrite.ranks.iter().map(|(place, [least, most])| {
+            let [place, least] = [place, least].map(|number| Literal::usize_unsuffixed(*number));
+            let most = match *most {
+                usize::MAX => quote!(usize::MAX),
+                most => Literal::usize_unsuffixed(most).into_token_stream(),
+            };
+            quote!(#root::expansion::ranks(#place, #least, #most))
+        });
+        quote!(ranks: &[#(#ranks),*],)
+    });
     let fields = rewrite.rules.iter().filter(|rule| rule.right).map(|rule| {
         let field = made(rule.kind.name());
         match rule.kind {
@@ -58,7 +68,8 @@ pub fn expand(rewrite: &Rewrite, complete: bool) -> TokenStream {
             pub static REWRITE: #root::executor::RewriteDef = #root::executor::RewriteDef {
                 name: #name,
                 docs: #docs,
-                params: &[#(#params),*],
+                params: PARAMS,
+                #ranks
                 #default
                 #late
                 #executors

@@ -3,16 +3,16 @@ use fulgurite_ops_macros::{executor, rewrite};
 
 #[rewrite(defualt)]
 mod first {
-    fn pattern(x: Tensor, n: usize) -> Tensor {
-        let _ = n;
-        x
+    fn pattern(x: Tensor, #[rank(2)] n: usize, #[rank(two)] y: Tensor, _eps: f64, z: Option<Tensor>) -> Tensor {
+        let _ = z;
+        x * y
     }
 }
 
 #[rewrite]
 mod second {
-    fn pattern(x: Tensor, y: Tensor) -> Tensor {
-        x * y
+    fn pattern(x: Tensor, y: Tensor, scale: f64) -> Tensor {
+        x * y * scale
     }
 
     fn replacement(x: Tensor) -> Tensor {
@@ -25,7 +25,7 @@ mod second {
     }
 
     fn samples(s: &mut Samples) {
-        s.case(with(s.normal([4]), s.normal([4])));
+        s.case(with(s.normal([4]), s.normal([4]), 2.0));
     }
 }
 
@@ -60,6 +60,22 @@ mod fourth {
 
     fn samples(s: &mut Samples) {
         s.case(with(s.normal([4])));
+    }
+}
+
+/// The replacement asks for another type than the pattern binds.
+#[rewrite]
+mod fifth {
+    fn pattern(x: Tensor, scale: f64) -> Tensor {
+        x * scale
+    }
+
+    fn replacement(x: Tensor, scale: bool) -> Tensor {
+        if scale { x } else { -x }
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4]), 2.0));
     }
 }
 

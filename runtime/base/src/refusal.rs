@@ -1,9 +1,9 @@
-//! Why an executor leaves a call to others.
+//! Why an executor leaves a call to others, or a rewrite leaves its match as it is.
 
-/// Why an executor does not take a symbol.
+/// Why an executor does not take a symbol, or a rewrite does not replace what its pattern matches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Refusal {
-    /// The executor that refused.
+    /// The executor that refused, or the rewrite, if it prepares for no executor.
     pub executor: &'static str,
     /// Why, as a sentence.
     pub reason: String,

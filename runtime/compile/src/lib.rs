@@ -15,7 +15,7 @@ mod test_support;
 use fulgurite_ir::attribute_enum;
 
 // The floors below, under the names that their own files have.
-use fulgurite_ir::{DType, Error, Tensor, TensorMeta};
+use fulgurite_ir::{DType, Error, TensorMeta};
 use fulgurite_ir::{
     argument, arithmetic, cost, device, elementwise, error, executor, expansion, failure, fuel, kernel, meta, operator,
     precision, reference, refusal, registered, registry, rules, stream_kind, strided, testing, trace, tracer,

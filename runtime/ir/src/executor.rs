@@ -12,7 +12,7 @@ use crate::gradient::GradRule;
 pub use crate::host_kernel::HostKernel;
 use crate::kernel::KernelRules;
 use crate::meta::{Device, Target, TensorMeta};
-use crate::operator::{OperatorDef, slip_of};
+use crate::operator::{OperatorDef, ParamDef, slip_of};
 use crate::precision::Precision;
 use crate::registered;
 use crate::strided::PaddedRule;
@@ -48,8 +48,8 @@ pub type PlanRegionRule =
 pub type FuseRule = &'static (dyn Fn(&Block, &mut Fuel) -> Block + Send + Sync);
 /// Whether an implementation takes these arguments.
 pub type CheckerRule = &'static (dyn Fn(&[Arg<TensorMeta>]) -> Claim + Send + Sync);
-/// Whether a rewrite applies to the tensors that its pattern matched.
-pub type ConditionRule = &'static (dyn Fn(&[TensorMeta]) -> Claim + Send + Sync);
+/// Whether a rewrite applies to what its pattern matched: its tensors, and the attributes that it binds.
+pub type ConditionRule = &'static (dyn Fn(&[Arg<TensorMeta>]) -> Claim + Send + Sync);
 
 /// An executor.
 pub struct ExecutorDef {
@@ -139,13 +139,15 @@ pub struct RewriteDef {
     pub name: &'static str,
     /// What it does, in a sentence.
     pub docs: &'static str,
-    /// Names of the pattern's tensors, in order.
-    pub params: &'static [&'static str],
+    /// The pattern's tensors, and the attributes that it binds, in order.
+    pub params: &'static [ParamDef],
+    /// How many dimensions tensors may have, by their places in `params`. Others may have any number.
+    pub ranks: &'static [(usize, Ranks)],
     /// What is looked for.
     pub pattern: TracedRule,
     /// What takes its place.
     pub replacement: TracedRule,
-    /// Side conditions on the matched tensors, beyond the pattern itself.
+    /// Side conditions on the matched tensors and attributes, beyond the pattern itself.
     pub condition: Option<ConditionRule>,
     /// Inputs on which both sides must agree.
     pub samples: Option<SamplesRule>,
@@ -166,6 +168,49 @@ pub struct RewriteDef {
     pub file: &'static str,
     /// Line.
     pub line: u32,
+}
+
+impl RewriteDef {
+    /// Whether it applies to these arguments of its pattern: tensors have the declared ranks, and the condition holds.
+    pub fn accepts(&self, arguments: &[Arg<TensorMeta>]) -> Claim {
+        for (place, ranks) in self.ranks {
+            let name = self.params[*place].name;
+            for tensor in arguments.get(*place).map_or(&[][..], Arg::tensors) {
+                if !ranks.hold(tensor.rank()) {
+                    return Err(format!("{name} is {tensor}, the pattern takes {ranks}"));
+                }
+            }
+        }
+        self.condition.map_or(Ok(()), |condition| condition(arguments))
+    }
+}
+
+/// How many dimensions a tensor of a pattern may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ranks {
+    /// The fewest.
+    pub least: usize,
+    /// The most.
+    pub most: usize,
+}
+
+impl Ranks {
+    /// Whether a tensor may have so many dimensions.
+    pub fn hold(self, rank: usize) -> bool {
+        (self.least..=self.most).contains(&rank)
+    }
+}
+
+impl std::fmt::Display for Ranks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Ranks { least, most } = *self;
+        let dimensions = |count: usize| if count == 1 { "dimension" } else { "dimensions" };
+        match most {
+            usize::MAX => write!(f, "{least} {} or more", dimensions(least)),
+            _ if least == most => write!(f, "{least} {}", dimensions(least)),
+            _ => write!(f, "{least} to {most} {}", dimensions(most)),
+        }
+    }
 }
 
 /// Runs on the host the symbols that a device has no kernel for; last in the default list of kinds that enable it.

@@ -11,7 +11,7 @@ pub use crate::argument::Attribute;
 pub use crate::arithmetic::{Arithmetic, Elements};
 pub use crate::cost::CostRules;
 pub use crate::elementwise::record_scalar;
-use crate::executor::{ExecutorDef, ImplementationDef, RewriteDef};
+use crate::executor::{ExecutorDef, ImplementationDef, Ranks, RewriteDef};
 pub use crate::gradient::GradientRules;
 pub use crate::kernel::KernelRules;
 pub use crate::operator::{Autocast, Effects, OperatorDef, OperatorKind, ResultsDef, Role};
@@ -97,6 +97,7 @@ pub const REWRITE: RewriteDef = RewriteDef {
     name: "",
     docs: "",
     params: &[],
+    ranks: &[],
     pattern: &|_| Vec::new(),
     replacement: &|_| Vec::new(),
     condition: None,
@@ -135,7 +136,7 @@ pub const fn directive(
     Directive { kind, templates, executor, precision, dtype, sample, reason }
 }
 
-/// A list of tensors as arguments.
-pub fn tensors<V: Clone>(tensors: &[V]) -> Vec<Arg<V>> {
-    tensors.iter().cloned().map(Arg::Tensor).collect()
+/// How many dimensions the tensor of a pattern at this place may have.
+pub const fn ranks(place: usize, least: usize, most: usize) -> (usize, Ranks) {
+    (place, Ranks { least, most })
 }

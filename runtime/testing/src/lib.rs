@@ -43,7 +43,7 @@ pub use test::{GeneratedTest, Outcome, Settings};
 
 // The floors below, under the names that their own files have.
 use fulgurite_compile::transforms;
-use fulgurite_ir::{Array, DType, Device, Error, Result, Tensor, TensorMeta};
+use fulgurite_ir::{Array, DType, Device, Error, Result, TensorMeta};
 use fulgurite_ir::{
     argument, arithmetic, array, device, elementwise, error, executor, failure, fuel, kernel, meta, operator,
     precision, reference, stream_kind, strided, trace, tracer,

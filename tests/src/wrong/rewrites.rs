@@ -1,4 +1,4 @@
-//! A wrong rewrite.
+//! Wrong rewrites.
 
 use fulgurite_ops_macros::{operator, rewrite};
 
@@ -40,5 +40,60 @@ mod merge_rotations {
 
     fn samples(s: &mut Samples) {
         s.case(with(s.normal([6]), s.normal([6]), s.normal([6]), s.normal([6]), s.normal([6])));
+    }
+}
+
+/// Fuses the norm of one `eps` and says so of all.
+#[rewrite(name = "wrong::fixed_eps")]
+mod fixed_eps {
+    use fulgurite_ops::nn::{fused_add_rms_norm, rms_norm};
+    use fulgurite_ops::prims;
+
+    fn pattern(x: Tensor, y: Tensor, weight: Tensor, eps: f64) -> Tensor {
+        rms_norm::with(prims::add(x, y), weight.shape()).weight(weight).eps(eps).call()
+    }
+
+    fn replacement(x: Tensor, y: Tensor, weight: Tensor, _eps: f64) -> Tensor {
+        fused_add_rms_norm::with(x, y, weight.shape()).weight(weight).eps(1e-5).call().0
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 6]), s.normal([4, 6]), s.normal([6]), 1e-5));
+    }
+}
+
+/// Its pattern has the attribute in no argument as it is.
+#[rewrite(name = "wrong::unbound_scale")]
+mod unbound_scale {
+    use fulgurite_ops::prims;
+
+    fn pattern(x: Tensor, scale: f64) -> Tensor {
+        prims::mul(prims::neg(x), 2.0 * scale)
+    }
+
+    fn replacement(x: Tensor, scale: f64) -> Tensor {
+        prims::mul(x, -2.0 * scale)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([6]), 3.0));
+    }
+}
+
+/// Writes what it looks for.
+#[rewrite(name = "wrong::endless")]
+mod endless {
+    use fulgurite_ops::prims;
+
+    fn pattern(x: Tensor, y: Tensor) -> Tensor {
+        prims::sub(x, y)
+    }
+
+    fn replacement(x: Tensor, y: Tensor) -> Tensor {
+        prims::neg(prims::sub(y, x))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([6]), s.normal([6])));
     }
 }

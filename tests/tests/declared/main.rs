@@ -9,4 +9,6 @@ mod device_runs;
 mod effects;
 mod fuzz;
 mod rewriting;
+mod rewriting_attributes;
+mod rewriting_forms;
 mod vjp_calls;

@@ -7,6 +7,7 @@ use std::thread;
 
 use fulgurite_executors as _;
 use fulgurite_ops::prelude::*;
+use fulgurite_ops::prims;
 use fulgurite_runtime::argument::Arg;
 use fulgurite_runtime::compile::{Options, Place, UserTransform};
 use fulgurite_runtime::executor::{ExecutorDef, ImplementationDef, default_executors, implementations};
@@ -335,6 +336,45 @@ fn options_with_a_withdrawn_record_do_not_compile() {
     let error = f.call(array(&[1.0])).unwrap_err().to_string();
     assert!(error.contains("rewrites") && error.contains("another version of it"), "{error}");
     second.withdraw().unwrap();
+}
+
+#[test]
+fn a_registered_rewrite_binds_attributes() {
+    let _alone = alone();
+    let scaled = |name: &str| {
+        Rewrite::build(name, ["x"])
+            .attribute::<f64>("scale")
+            .rank("x", 1..3)
+            .pattern(|a| prims::mul(a[0].tensor().exp(), a[1].get::<f64>()))
+            .replacement(|a| prims::exp(prims::add(*a[0].tensor(), a[1].get::<f64>().ln())))
+            .condition(|a| match a[1].get::<f64>() {
+                scale if scale > 0.0 => Ok(()),
+                scale => Err(format!("scale is {scale}")),
+            })
+            .by_default()
+            .samples(|s| {
+                s.case(vec![Arg::Tensor(s.normal([4])), Arg::value(2.0)]);
+            })
+    };
+    let rewrite = scaled("registered_scaled").register().unwrap();
+    let stage = |scale: f64| {
+        let f = jit(move |x: Tensor| prims::mul(x.exp(), scale));
+        f.compile(&array(&[1.0])).unwrap().stage("rewrite").unwrap().to_string()
+    };
+    assert!(stage(7.0).contains("add(") && stage(1e-8).contains("add("), "{}", stage(7.0));
+    assert!(stage(-7.0).contains("refused by registered_scaled: \"scale is -7\""), "{}", stage(-7.0));
+    assert!(testing::check("registered_scaled").unwrap() > 0);
+    rewrite.withdraw().unwrap();
+
+    let said = |rewrite: Rewrite| rewrite.register().unwrap_err().to_string();
+    let twice = said(scaled("registered_twice").attribute::<f64>("scale"));
+    assert!(twice.contains("has two arguments 'scale'"), "{twice}");
+    let unknown = said(scaled("registered_unknown").rank("y", 2..=2));
+    assert!(unknown.contains("'y' has, which is no tensor of it"), "{unknown}");
+    let unbound = said(scaled("registered_unbound").pattern(|a| prims::mul(a[0].tensor().exp(), 2.0)));
+    assert!(unbound.contains("gives 'scale' to no operator as it is"), "{unbound}");
+    let typed = said(scaled("registered_typed").attribute::<bool>("flag"));
+    assert!(typed.contains("a sample has 2 arguments, the pattern takes 3"), "{typed}");
 }
 
 #[test]

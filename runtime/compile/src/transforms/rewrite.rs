@@ -1,12 +1,14 @@
 //! Rewrites: a pattern of symbols is matched by its structure and replaced by an equivalent one.
 //!
-//! The structure of a pattern (its operators and their connections) comes from tracing it on its first sample. Where
-//! the structure matches, the pattern is traced again on the matched metas: operators and attributes must be equal, and
-//! the pattern's parameters must bind to values consistently (a parameter that occurs twice must be the same value
-//! twice). Symbols that do not depend on each other match in any order. The replacement is inserted at the last matched
-//! symbol, so a match is refused if an earlier line reads a result. A rewrite may declare that the operands of some
-//! operators commute (`commutes`), and that lines outside may read inner values (`keep_inner`): the symbols that
-//! compute these are kept.
+//! The structure of a pattern (its operators and their connections) comes from tracing it on its samples, which also
+//! tells where it has the attributes that it binds. Where the structure matches, the pattern is traced again on the
+//! matched metas and attributes: operators and attributes must be equal, and the pattern's parameters must bind
+//! consistently (a parameter that occurs twice must be the same value twice). Program and pattern are compared as they
+//! were written and in a normal form. Symbols that do not depend on each other match in any order. The
+//! replacement is inserted at the last matched symbol, so a match is refused if an earlier line reads a result. A
+//! rewrite may declare that the operands of some operators commute (`commutes`), and that lines outside may read inner
+//! values (`keep_inner`): the symbols that compute these are kept. A match that the rewrite's ranks or its condition
+//! refuse is told at its last line, with the reason.
 //!
 //! The time is linear in the length of the program: the first symbol of a pattern is found by its operator, the others
 //! by the values that they share, and a pattern is traced once for all matches of the same metas.
@@ -16,9 +18,12 @@
 //! rewrites of an executor run if it is in the list; they skip symbols that an earlier executor accepts, and matches
 //! whose replacement the executor would refuse.
 
+mod form;
+mod normal;
 mod pattern;
 mod search;
 mod uses;
+mod values;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -35,7 +40,9 @@ use crate::executor::{ExecutorDef, RewriteDef, executors_of, rewrites};
 use crate::fuel::Fuel;
 use crate::trace::{Block, BoundSymbol, Results, StageName, Trace};
 
+pub use self::form::{check, side};
 pub use self::pattern::{commutes, exchangeable};
+pub use self::values::other_values;
 
 /// The rewrites that run without being named: those declared `default`, and those of executors.
 pub fn default_rewrites() -> Vec<&'static RewriteDef> {
@@ -89,7 +96,7 @@ pub fn apply(block: &Block, rewrite: &RewriteDef, fuel: &mut Fuel) -> Result<Blo
 /// A block under change.
 struct Working<'a> {
     block: Cow<'a, Block>,
-    /// The index of the block, made when it is first used.
+    /// The index of the block, made when it is first used, for late rewrites or for others.
     uses: Option<Uses>,
 }
 
@@ -99,10 +106,7 @@ impl<'a> Working<'a> {
     }
 
     fn apply(&mut self, rewrite: &RewriteDef, runners: Runners<'_>, fuel: &mut Fuel) -> Result<()> {
-        match Pattern::new(rewrite, runners)? {
-            Some(pattern) => self.apply_pattern(&pattern, fuel),
-            None => Ok(()),
-        }
+        self.apply_pattern(&Pattern::new(rewrite, runners)?, fuel)
     }
 
     fn apply_pattern(&mut self, pattern: &Pattern<'_>, fuel: &mut Fuel) -> Result<()> {
@@ -117,7 +121,7 @@ impl<'a> Working<'a> {
             }
         }
         loop {
-            let uses = self.uses.get_or_insert_with(|| Uses::of(&self.block));
+            let uses = self.uses.get_or_insert_with(|| Uses::of(&self.block, pattern.rewrite.late));
             let (found, refusals) = find_all(&self.block, uses, pattern, fuel);
             if found.is_empty() {
                 for (symbol, refusal) in refusals {

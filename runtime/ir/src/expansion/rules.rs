@@ -100,15 +100,9 @@ macro_rules! __rule {
         }
         &(rule as fn(&_) -> _)
     }};
-    (condition |$a:ident| $call:expr) => {{
-        fn rule(tensors: &[$crate::TensorMeta]) -> $crate::executor::Claim {
-            #[allow(unused_imports)]
-            use $crate::expansion as __f;
-            let $a = &$crate::expansion::tensors(tensors)[..];
-            $call
-        }
-        &(rule as fn(&_) -> _)
-    }};
+    (condition |$a:ident| $call:expr) => {
+        $crate::__rule!(checker | $a | $call)
+    };
     (cpu |$a:ident, $outputs:ident| $work:expr) => {{
         fn rule(
             $a: &[$crate::argument::Arg<$crate::rules::TensorRef<'_>>],

@@ -135,7 +135,7 @@ pub struct BoundSymbol {
     pub executor: Option<&'static str>,
     /// On which stream it runs, and what it waits for there.
     pub schedule: Schedule,
-    /// The executors that refused to run it, and why.
+    /// The executors that refused to run it, the rewrites that refused to replace it, and why.
     pub refusals: Vec<Refusal>,
     /// The author's line that made the call; not part of the text.
     pub place: Option<Place>,

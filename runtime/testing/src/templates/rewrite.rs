@@ -1,16 +1,18 @@
 //! Both sides of a rewrite agree on its samples, forward and backward; it fires on its own pattern, and on nothing that
 //! only looks like it: where two tensors of the pattern are told apart, both sides must differ only as the program
 //! does. It fires as well where operands that commute are in the other order, and, if it keeps inner
-//! values, where one of them is returned; otherwise it leaves such a program alone, or right.
+//! values, where one of them is returned; otherwise it leaves such a program alone, or right. An attribute that the
+//! pattern binds is tried with other values than the samples have, and with another value in one of its places.
 
 use fulgurite_kernels::DType;
 
-use crate::argument::{Arg, map_arguments};
+use crate::argument::{Arg, Attribute, map_arguments};
 use crate::array::Array;
 use crate::error::Result;
 use crate::executor::RewriteDef;
 use crate::fuel::Fuel;
 use crate::meta::{Device, TensorMeta};
+use crate::operator::ParamKind;
 use crate::problem::{Check, Problem, ensure};
 use crate::samples::Samples;
 use crate::subject::{List, joint_trace, random_like, trace_of};
@@ -18,58 +20,76 @@ use crate::test::{Outcome, PASSED};
 use crate::tolerance::{Expected, SAME_IN_F64};
 use crate::trace::{Block, BoundSymbol, StageName, Trace, ValueId};
 use crate::tracer::rules::TracedRule;
-use crate::tracer::trace_block;
 use crate::transforms::rewrite;
+
+/// How often it fires on a program at most: on a pattern once, unless it matches what it writes.
+const FUEL: u64 = 64;
+/// How many other values of an attribute are tried beside each sample.
+const OTHER_VALUES: usize = 2;
 
 /// See the module.
 pub(crate) fn check(def: &'static RewriteDef) -> Check<Outcome> {
+    rewrite::check(def)?;
     let mut tested = 0;
+    // Of each attribute, whether both sides were compared with more than one value of it.
+    let mut values: Vec<Vec<Attribute>> = vec![Vec::new(); def.params.len()];
     for dtype in [DType::F64, DType::F32] {
         let mut samples = Samples::new(None, dtype);
         let Some(declare) = def.samples else { return Err("declares no samples".into()) };
         declare(&mut samples);
         for (i, sample) in samples.into_cases().into_iter().enumerate() {
-            let tensors: Vec<_> = sample.arguments.iter().flat_map(Arg::tensors).collect();
-            let metas: Vec<TensorMeta> = tensors.iter().map(|tensor| tensor.meta(Device::CPU)).collect();
+            let arguments = map_arguments(&sample.arguments, |tensor| tensor.meta(Device::CPU));
             ensure!(
-                metas.len() == def.params.len(),
-                "sample {i} has {} tensors, the pattern takes {}",
-                metas.len(),
+                arguments.len() == def.params.len(),
+                "sample {i} has {} arguments, the pattern takes {}",
+                arguments.len(),
                 def.params.len()
             );
-            if def.condition.is_some_and(|condition| condition(&metas).is_err()) {
+            if def.accepts(&arguments).is_err() {
                 continue;
             }
-            let arrays = tensors
+            let arrays = sample
+                .arguments
                 .iter()
+                .flat_map(Arg::tensors)
                 .map(|tensor| Array::from_f64(tensor.shape(), tensor.dtype(), &tensor.values()))
                 .collect::<Result<Vec<Array>>>()?;
-            one(def, &metas, &arrays, dtype, sample.forward_only.is_none())
-                .map_err(|problem| problem.within(format!("sample {i} in {dtype}")))?;
+            let within = |problem: Problem| problem.within(format!("sample {i} in {dtype}"));
+            one(def, &arguments, &arrays, dtype, sample.forward_only.is_none()).map_err(within)?;
+            with_other_values(def, &arguments, &arrays, dtype, &mut values).map_err(within)?;
             tested += 1;
         }
     }
     ensure!(tested > 0, "no sample meets its condition");
+    for (param, values) in def.params.iter().zip(&values).filter(|(param, _)| param.kind == ParamKind::Attribute) {
+        ensure!(
+            values.len() > 1,
+            "{} has the same value in all samples, and no other value that was tried meets the condition; add a sample \
+             with another one",
+            param.name
+        );
+    }
     PASSED
 }
 
-fn side(def: &RewriteDef, metas: &[TensorMeta], rule: TracedRule, name: &str) -> Check<Trace> {
-    let parameters: Vec<_> =
-        def.params.iter().map(|name| std::sync::Arc::from(*name)).zip(metas.iter().cloned()).collect();
-    let block = trace_block(&parameters, |handles| {
-        let arguments: Vec<Arg<crate::Tensor>> = handles.iter().map(|handle| Arg::Tensor(*handle)).collect();
-        rule(&arguments)
-    })
-    .map_err(|error| Problem::from(error).within(name))?;
+fn side(def: &RewriteDef, arguments: &[Arg<TensorMeta>], rule: TracedRule, name: &str) -> Check<Trace> {
+    let block = rewrite::side(def, arguments, rule).map_err(|error| Problem::from(error).within(name))?;
     Ok(trace_of(name, block))
 }
 
-fn one(def: &'static RewriteDef, metas: &[TensorMeta], arrays: &[Array], dtype: DType, gradients: bool) -> Check {
-    let pattern = side(def, metas, def.pattern, "pattern")?;
-    let replacement = side(def, metas, def.replacement, "replacement")?;
-    let mut fuel = Fuel::limited(1 << 20);
+fn one(
+    def: &'static RewriteDef,
+    arguments: &[Arg<TensorMeta>],
+    arrays: &[Array],
+    dtype: DType,
+    gradients: bool,
+) -> Check {
+    let pattern = side(def, arguments, def.pattern, "pattern")?;
+    let replacement = side(def, arguments, def.replacement, "replacement")?;
+    let mut fuel = Fuel::limited(FUEL);
     let rewritten = rewritten_by(def, &pattern, &mut fuel)?;
-    ensure!(fuel != Fuel::limited(1 << 20), "it does not fire on its own pattern:\n{pattern}");
+    ensure!(fuel != Fuel::limited(FUEL), "it does not fire on its own pattern:\n{pattern}");
+    ensure!(fuel != Fuel::limited(0), "it fires on its own replacement, without end:\n{replacement}");
     agree(&pattern, &replacement, arrays, dtype, gradients)?;
     agree(&pattern, &rewritten, arrays, dtype, gradients).map_err(|p| p.within("the rewritten program"))?;
     let commuted = with_exchanged(&pattern, rewrite::commutes);
@@ -99,16 +119,80 @@ fn one(def: &'static RewriteDef, metas: &[TensorMeta], arrays: &[Array], dtype: 
     Ok(())
 }
 
+/// Both sides agree with other values of each attribute that the pattern binds, and the rewrite fires on them; where
+/// only a part of the pattern's symbols have the other value, the program keeps what it means. `values` are those that
+/// were compared.
+fn with_other_values(
+    def: &'static RewriteDef,
+    arguments: &[Arg<TensorMeta>],
+    arrays: &[Array],
+    dtype: DType,
+    values: &mut [Vec<Attribute>],
+) -> Check {
+    let pattern = side(def, arguments, def.pattern, "pattern")?;
+    for (place, param) in def.params.iter().enumerate() {
+        let Arg::Attribute(value) = &arguments[place] else { continue };
+        let mut compared = vec![value.clone()];
+        for other in rewrite::other_values(param, value) {
+            let mut arguments = arguments.to_vec();
+            arguments[place] = Arg::Attribute(other.clone());
+            // An operator of the pattern, or the condition, may be for some values alone.
+            let Ok(changed) = side(def, &arguments, def.pattern, "pattern") else { continue };
+            if def.accepts(&arguments).is_err() {
+                continue;
+            }
+            let within = |problem: Problem| problem.within(format!("with {} = {other}", param.name));
+            let replacement = side(def, &arguments, def.replacement, "replacement").map_err(within)?;
+            agree(&changed, &replacement, arrays, dtype, false).map_err(within)?;
+            fires_and_agrees(def, &changed, arrays, dtype, "with another attribute").map_err(within)?;
+            for mixed in mixed(&pattern, &changed) {
+                stays_right(def, &mixed, arrays, dtype).map_err(within)?;
+            }
+            compared.push(other);
+            if compared.len() > OTHER_VALUES {
+                break;
+            }
+        }
+        compared.into_iter().for_each(|value| {
+            if !values[place].contains(&value) {
+                values[place].push(value);
+            }
+        });
+    }
+    Ok(())
+}
+
+/// The pattern with one symbol at a time as it is with another value, if several symbols differ in it alone.
+fn mixed(pattern: &Trace, changed: &Trace) -> Vec<Trace> {
+    let (one, other) = (&pattern.block, &changed.block);
+    let metas = |block: &Block| block.values.iter().map(|value| value.meta.clone()).collect::<Vec<_>>();
+    let alike = |(one, other): (&BoundSymbol, &BoundSymbol)| {
+        one.callee == other.callee && one.results == other.results && one.operands().eq(other.operands())
+    };
+    let same_length = one.symbols.len() == other.symbols.len();
+    if !same_length || metas(one) != metas(other) || !one.symbols.iter().zip(&other.symbols).all(alike) {
+        return Vec::new();
+    }
+    let differs = |i: &usize| one.symbols[*i].arguments != other.symbols[*i].arguments;
+    let differing: Vec<usize> = (0..one.symbols.len()).filter(differs).collect();
+    let with_one = |i: &usize| {
+        let mut block = one.clone();
+        block.symbols[*i] = other.symbols[*i].clone();
+        trace_of("mixed", block)
+    };
+    if differing.len() < 2 { Vec::new() } else { differing.iter().map(with_one).collect() }
+}
+
 fn fires_and_agrees(def: &'static RewriteDef, program: &Trace, arrays: &[Array], dtype: DType, how: &str) -> Check {
-    let mut fuel = Fuel::limited(1 << 20);
+    let mut fuel = Fuel::limited(FUEL);
     let rewritten = rewritten_by(def, program, &mut fuel)?;
-    ensure!(fuel != Fuel::limited(1 << 20), "it does not fire on its own pattern {how}:\n{program}");
+    ensure!(fuel != Fuel::limited(FUEL), "it does not fire on its own pattern {how}:\n{program}");
     agree(program, &rewritten, arrays, dtype, false).map_err(|problem| problem.within(format!("{how}, on\n{program}")))
 }
 
 /// What the rewrite makes of a program means what the program means, whether it fires or not.
 fn stays_right(def: &'static RewriteDef, program: &Trace, arrays: &[Array], dtype: DType) -> Check {
-    let rewritten = rewritten_by(def, program, &mut Fuel::limited(1 << 20))?;
+    let rewritten = rewritten_by(def, program, &mut Fuel::limited(FUEL))?;
     let mut inputs = arrays.to_vec();
     for (i, id) in program.block.parameters.iter().enumerate().skip(inputs.len()) {
         inputs.push(random_like(program.block.meta(*id), 100 + i as u64)?);

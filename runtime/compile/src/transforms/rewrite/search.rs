@@ -3,10 +3,14 @@
 
 use std::rc::Rc;
 
-use super::pattern::{Owners, Pattern, Runners, Sides, commutes};
+use super::form::{self, Form};
+use super::normal::Variant;
+use super::pattern::{Owners, Pattern, Runners, Sides, commutes, exchangeable};
 use super::uses::Uses;
-use crate::argument::{Arg, map_arguments};
+use crate::argument::{Arg, Attribute, map_arguments};
 use crate::fuel::Fuel;
+use crate::meta::TensorMeta;
+use crate::operator::{ParamDef, ParamKind};
 use crate::refusal::Refusal;
 use crate::trace::{Block, BoundSymbol, Pass, ValueId};
 use crate::transforms::recompute::may_merge;
@@ -17,11 +21,11 @@ pub(super) struct Match {
     pub(super) symbols: Vec<usize>,
     /// Of those the ones that it takes away: all but numbers that the program knows, and inner values that are kept.
     pub(super) consumed: Vec<usize>,
-    /// What each parameter of the pattern is.
+    /// What each tensor of the pattern is.
     pub(super) parameters: Vec<ValueId>,
     /// What each result of the pattern is.
     pub(super) results: Vec<ValueId>,
-    /// Both sides for its metas.
+    /// Both sides for its metas and attributes.
     pub(super) sides: Rc<Sides>,
 }
 
@@ -42,39 +46,76 @@ pub(super) fn find_all(
     pattern: &Pattern<'_>,
     fuel: &mut Fuel,
 ) -> (Vec<Match>, Vec<Refused>) {
-    let shape = &pattern.shape;
-    let Some(def) = shape.order.first().and_then(|first| shape.block.symbols[*first].operator()) else {
-        return (Vec::new(), Vec::new());
+    find(block, uses, pattern, fuel, false)
+}
+
+/// Whether what takes the place of a match would match again, without end.
+fn is_in_replacement(pattern: &Pattern<'_>, sides: &Sides) -> bool {
+    let occurs = |block: &Block| {
+        let uses = Uses::of(block, pattern.rewrite.late);
+        !find(block, &uses, pattern, &mut Fuel::limited(1), true).0.is_empty()
     };
-    let anchors = uses.calls(def);
-    if anchors.is_empty() {
-        return (Vec::new(), Vec::new());
-    }
-    let mut search = Search {
-        block,
-        uses,
-        pattern,
-        anchor: 0,
-        bound: vec![None; shape.block.values.len()],
-        trail: Vec::new(),
-        places: vec![None; shape.block.symbols.len()],
-        taken: vec![false; block.symbols.len()],
-        refused: Vec::new(),
-    };
-    let mut found = Vec::new();
-    for anchor in anchors {
-        search.anchor = *anchor;
-        let next = search.extend(0);
-        search.undo(0);
-        search.places.fill(None);
-        let Some(next) = next else { continue };
-        if !fuel.burn() {
+    *sides.repeats.get_or_init(|| pattern.replacement(sides).is_ok_and(occurs))
+}
+
+fn find(
+    block: &Block,
+    uses: &Uses,
+    pattern: &Pattern<'_>,
+    fuel: &mut Fuel,
+    in_replacement: bool,
+) -> (Vec<Match>, Vec<Refused>) {
+    let (mut taken, mut found, mut refused) = (vec![false; block.symbols.len()], Vec::new(), Vec::new());
+    for form in &*pattern.forms {
+        let Some(first) = form.order.first() else { continue };
+        let anchors = calls(uses, form, *first);
+        if anchors.is_empty() {
+            continue;
+        }
+        let mut search = Search {
+            block,
+            uses,
+            pattern,
+            form,
+            anchor: 0,
+            bound: vec![None; form.block.values.len()],
+            trail: Vec::new(),
+            places: vec![None; form.block.symbols.len()],
+            taken: std::mem::take(&mut taken),
+            refused: Vec::new(),
+            in_replacement,
+        };
+        let mut fuelled = true;
+        for anchor in anchors {
+            search.anchor = anchor;
+            let next = search.extend(0);
+            search.undo(0);
+            search.places.fill(None);
+            let Some(next) = next else { continue };
+            fuelled = fuel.burn();
+            if !fuelled {
+                break;
+            }
+            next.consumed.iter().for_each(|i| search.taken[*i] = true);
+            found.push(next);
+        }
+        taken = search.taken;
+        refused.append(&mut search.refused);
+        if !fuelled {
             break;
         }
-        next.consumed.iter().for_each(|i| search.taken[*i] = true);
-        found.push(next);
     }
-    (found, search.refused)
+    (found, refused)
+}
+
+/// The symbols of the block that may be the one at `place` of a form, in order.
+fn calls(uses: &Uses, form: &Form, place: usize) -> Vec<u32> {
+    let variants = form.normals.variants(&form.block, place);
+    let mut calls: Vec<u32> =
+        variants.filter_map(|(_, symbol)| symbol.operator()).flat_map(|def| uses.calls(def)).copied().collect();
+    calls.sort_unstable();
+    calls.dedup();
+    calls
 }
 
 /// A symbol of the block in the place of one of the pattern.
@@ -83,6 +124,9 @@ struct Place {
     symbol: usize,
     /// Whether its first two arguments are in the other order.
     swapped: bool,
+    /// The form of the pattern's symbol, and that of the block's, which are alike.
+    own: Variant,
+    theirs: Variant,
 }
 
 /// A search for matches.
@@ -90,17 +134,20 @@ struct Search<'a> {
     block: &'a Block,
     uses: &'a Uses,
     pattern: &'a Pattern<'a>,
+    form: &'a Form,
     /// The line of the first symbol of the match.
     anchor: u32,
-    /// The block's value for each value of the pattern's shape.
+    /// The block's value for each value of the form.
     bound: Vec<Option<ValueId>>,
     /// Which of them were bound, in order.
     trail: Vec<ValueId>,
-    /// The block's symbol for each symbol of the pattern's shape.
+    /// The block's symbol for each symbol of the form.
     places: Vec<Option<Place>>,
     /// Symbols of matches that were made.
     taken: Vec<bool>,
     refused: Vec<Refused>,
+    /// Whether it is only asked if the block has the pattern.
+    in_replacement: bool,
 }
 
 /// The arguments of a symbol, with the first two exchanged if that is asked for.
@@ -113,34 +160,38 @@ pub(super) fn in_order<V>(arguments: &[Arg<V>], swapped: bool) -> impl Iterator<
 }
 
 impl<'a> Search<'a> {
-    /// Finds the symbol of the pattern's shape that is the next in order, trying every candidate.
+    /// Finds the symbol of the form that is the next in order, trying every candidate.
     fn extend(&mut self, next: usize) -> Option<Match> {
-        let pattern = self.pattern;
-        let Some(place) = pattern.shape.order.get(next).copied() else { return self.matched() };
-        let wanted = &pattern.shape.block.symbols[place];
-        let both = [false, true];
-        let orders = if pattern.shape.exchangeable[place] { &both[..] } else { &both[..1] };
-        for i in self.candidates(next, wanted) {
-            let symbol = &self.block.symbols[i as usize];
-            if self.taken[i as usize]
+        let (block, uses, form) = (self.block, self.uses, self.form);
+        let Some(place) = form.order.get(next).copied() else { return self.matched() };
+        for i in self.candidates(next, place) {
+            let i = i as usize;
+            let symbol = &block.symbols[i];
+            if self.taken[i]
                 || symbol.executor.is_some()
-                || symbol.callee != wanted.callee
-                || symbol.arguments.len() != wanted.arguments.len()
-                || !self.may_meet(symbol, &self.block.symbols[self.anchor as usize])
-                || self.places.iter().flatten().any(|taken| taken.symbol == i as usize)
+                || !self.may_meet(symbol, &block.symbols[self.anchor as usize])
+                || self.places.iter().flatten().any(|taken| taken.symbol == i)
             {
                 continue;
             }
-            for swapped in orders {
-                let mark = self.trail.len();
-                if self.bind(wanted, symbol, *swapped) {
-                    self.places[place] = Some(Place { symbol: i as usize, swapped: *swapped });
-                    if let Some(found) = self.extend(next + 1) {
-                        return Some(found);
+            for (own, wanted) in form.normals.variants(&form.block, place) {
+                for (theirs, symbol) in uses.normals.variants(block, i) {
+                    if symbol.callee != wanted.callee || symbol.arguments.len() != wanted.arguments.len() {
+                        continue;
                     }
-                    self.places[place] = None;
+                    let orders = if exchangeable(wanted) { &[false, true][..] } else { &[false][..] };
+                    for swapped in orders.iter().copied() {
+                        let mark = self.trail.len();
+                        if self.bind(wanted, symbol, swapped) {
+                            self.places[place] = Some(Place { symbol: i, swapped, own, theirs });
+                            if let Some(found) = self.extend(next + 1) {
+                                return Some(found);
+                            }
+                            self.places[place] = None;
+                        }
+                        self.undo(mark);
+                    }
                 }
-                self.undo(mark);
             }
         }
         None
@@ -155,23 +206,25 @@ impl<'a> Search<'a> {
         may_merge(one, other) || of_inputs(one) || of_inputs(other)
     }
 
-    /// The symbols that may be `wanted`, in the order in which they are tried: those after the match's first one, then
-    /// those before it.
-    fn candidates(&self, next: usize, wanted: &BoundSymbol) -> impl Iterator<Item = u32> + use<'a> {
-        let uses: &'a Uses = self.uses;
+    /// The symbols that may be the one at `place` of the form, in the order in which they are tried: those after the
+    /// match's first one, then those before it.
+    fn candidates(&self, next: usize, place: usize) -> Vec<u32> {
+        let wanted = &self.form.block.symbols[place];
         let bound = |id: &ValueId| self.bound[id.index()];
-        let made = wanted.results.iter().find_map(bound).map(|value| uses.producer(value));
-        let readers = || wanted.operands().filter_map(|id| bound(&id)).map(|value| uses.readers(value));
-        let (one, many) = match (next, made) {
-            (0, _) => (Some(self.anchor), &[][..]),
-            (_, Some(producer)) => (producer, &[][..]),
-            (_, None) => {
-                let calls = || wanted.operator().map_or(&[][..], |def| uses.calls(def));
-                (None, readers().min_by_key(|readers| readers.len()).unwrap_or_else(calls))
-            }
+        if next == 0 {
+            return vec![self.anchor];
+        }
+        if let Some(made) = wanted.results.iter().find_map(bound) {
+            return self.uses.producer(made).into_iter().collect();
+        }
+        let readers = wanted.operands().filter_map(|id| bound(&id)).map(|value| self.uses.readers(value));
+        let mut many = match readers.min_by_key(|readers| readers.len()) {
+            Some(readers) => readers.to_vec(),
+            None => calls(self.uses, self.form, place),
         };
         let split = many.partition_point(|i| *i <= self.anchor);
-        one.into_iter().chain(many[split..].iter().copied()).chain(many[..split].iter().copied())
+        many.rotate_left(split);
+        many
     }
 
     /// Binds the values of `wanted` to those of `symbol`, unless they are bound to others.
@@ -206,28 +259,37 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Checks that the pattern, traced on the metas of its parameters, is what was found, and that it may be replaced.
+    /// Checks that the pattern, traced for the metas and attributes of a match, is what was found, and that it may be
+    /// replaced.
     fn matched(&mut self) -> Option<Match> {
-        let (block, pattern) = (self.block, self.pattern);
+        let (block, pattern, form) = (self.block, self.pattern, self.form);
         let parameters: Vec<ValueId> =
-            pattern.shape.block.parameters.iter().map(|id| self.bound[id.index()]).collect::<Option<_>>()?;
+            form.block.parameters.iter().map(|id| self.bound[id.index()]).collect::<Option<_>>()?;
         let places: Vec<Place> = self.places.iter().copied().collect::<Option<_>>()?;
-        let sides = pattern.sides(parameters.iter().map(|id| block.meta(*id).clone()).collect())?;
+        let sides = pattern.sides(self.arguments(&parameters, &places)?)?;
         let side = &sides.pattern;
         if side.symbols.len() != places.len() {
             return None;
         }
         let mut bound: Vec<Option<ValueId>> = vec![None; side.values.len()];
         side.parameters.iter().zip(&parameters).for_each(|(own, theirs)| bound[own.index()] = Some(*theirs));
-        for (wanted, place) in side.symbols.iter().zip(&places) {
-            let symbol = &block.symbols[place.symbol];
-            let arguments = map_arguments(&wanted.arguments, |id| bound[id.index()]);
-            let theirs = in_order(&symbol.arguments, place.swapped);
-            let equal = arguments.len() == symbol.arguments.len()
-                && arguments.iter().zip(theirs).all(|(own, theirs)| theirs.map(|id| Some(*id)) == *own);
-            let in_order = !place.swapped || commutes(wanted);
-            if symbol.callee != wanted.callee || !equal || !in_order || wanted.results.len() != symbol.results.len() {
+        let mut differing = None;
+        for (at, place) in places.iter().enumerate() {
+            let wanted = sides.normals.variant(side, at, place.own)?;
+            let symbol = self.uses.normals.variant(block, place.symbol, place.theirs)?;
+            let in_place = !place.swapped || commutes(wanted);
+            if symbol.callee != wanted.callee
+                || symbol.arguments.len() != wanted.arguments.len()
+                || !in_place
+                || wanted.results.len() != symbol.results.len()
+            {
                 return None;
+            }
+            let arguments = map_arguments(&wanted.arguments, |id| bound[id.index()]);
+            for (i, (own, theirs)) in arguments.iter().zip(in_order(&symbol.arguments, place.swapped)).enumerate() {
+                if theirs.map(|id| Some(*id)) != *own {
+                    differing = Some(self.differing(at, place.own, i, own, theirs)?);
+                }
             }
             wanted.results.iter().zip(&symbol.results).for_each(|(own, theirs)| bound[own.index()] = Some(*theirs));
         }
@@ -240,16 +302,84 @@ impl<'a> Search<'a> {
         if found.consumed.is_empty() || !self.independent(&found) {
             return None;
         }
-        match pattern.allowed(&found.sides, &taken) {
+        if self.in_replacement {
+            let made = differing.is_none() && pattern.accepts(&found.sides).is_ok();
+            return made.then_some(found);
+        }
+        // A rewrite of a composite into what it stands for is done once it is written.
+        let in_normal_form = |place: &Place| [place.own, place.theirs].contains(&Variant::Normal);
+        if places.iter().any(in_normal_form) && is_in_replacement(pattern, &found.sides) {
+            return None;
+        }
+        if let Some(reason) = differing.or_else(|| pattern.accepts(&found.sides).clone().err()) {
+            self.refuse(&found, reason);
+            return None;
+        }
+        match pattern.left(block, &found.sides, &found.consumed) {
             Ok(()) => Some(found),
             Err(reason) => {
-                if let Runners::Owners(Owners { executors, first }) = pattern.runners {
-                    let reason = format!("{}: {reason}", pattern.rewrite.name);
-                    self.refused.push((found.place(), Refusal { executor: executors[first].name, reason }));
+                // That no executor of the list takes part is no news of a rewrite that belongs to none.
+                if let Runners::Owners(_) = pattern.runners {
+                    self.refuse(&found, reason);
                 }
                 None
             }
         }
+    }
+
+    /// The arguments of the pattern: metas of tensors, and attributes as the first place of each has them. `None` if an
+    /// attribute is of another type than the pattern's.
+    fn arguments(&self, tensors: &[ValueId], places: &[Place]) -> Option<Vec<Arg<TensorMeta>>> {
+        let mut tensors = tensors.iter();
+        let params = self.pattern.rewrite.params.iter().enumerate();
+        let one = |(i, param): (usize, &ParamDef)| {
+            if param.kind != ParamKind::Attribute {
+                return Some(Arg::Tensor(self.block.meta(*tensors.next()?).clone()));
+            }
+            let binding = self.form.bindings.iter().find(|binding| binding.param == i)?;
+            let found = binding.places.iter().find(|place| places[place.symbol].own == place.variant)?;
+            let value = self.attribute(found, &places[found.symbol])?;
+            (param.accepts)(value).then(|| Arg::Attribute(value.clone()))
+        };
+        params.map(one).collect()
+    }
+
+    /// What the program has where the pattern has an attribute.
+    fn attribute(&self, found: &form::Place, place: &Place) -> Option<&'a Attribute> {
+        let symbol = self.uses.normals.variant(self.block, place.symbol, place.theirs)?;
+        found.of(in_order(&symbol.arguments, place.swapped).nth(found.argument)?)
+    }
+
+    /// Why there is no match where only an attribute differs that the pattern has elsewhere as well: `own` is what the
+    /// pattern has as the argument at `argument` of its symbol at `at`. `None` if it differs otherwise.
+    fn differing<A, B>(
+        &self,
+        at: usize,
+        variant: Variant,
+        argument: usize,
+        own: &Arg<A>,
+        theirs: &Arg<B>,
+    ) -> Option<String> {
+        self.form.bindings.iter().find_map(|binding| {
+            let here =
+                |place: &&form::Place| place.symbol == at && place.variant == variant && place.argument == argument;
+            let place = binding.places.iter().find(here)?;
+            let (one, two) = (place.of(own)?, place.of(theirs)?);
+            let name = self.pattern.rewrite.params[binding.param].name;
+            (one != two).then(|| format!("{name} is {one} in one place and {two} in another"))
+        })
+    }
+
+    /// Says of a match why it was not replaced: for the executor that the rewrite prepares for, or for the rewrite.
+    fn refuse(&mut self, found: &Match, reason: String) {
+        let name = self.pattern.rewrite.name;
+        let refusal = match self.pattern.runners {
+            Runners::Owners(Owners { executors, first }) => {
+                Refusal { executor: executors[first].name, reason: format!("{name}: {reason}") }
+            }
+            Runners::Any | Runners::OneOf(_) => Refusal { executor: name, reason },
+        };
+        self.refused.push((found.place(), refusal));
     }
 
     /// Which symbols of the pattern a match takes away: all, but for those that make inner values which are read

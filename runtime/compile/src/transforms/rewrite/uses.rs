@@ -1,7 +1,8 @@
-//! The maker and the readers of each value of a block, and where each operator is called.
+//! The maker and the readers of each value of a block, where each operator is called, and the normal form of each call.
 
 use rustc_hash::FxHashMap;
 
+use super::normal::Normals;
 use crate::operator::OperatorDef;
 use crate::trace::{Block, Callee, ValueId};
 
@@ -13,22 +14,29 @@ pub(super) struct Uses {
     starts: Vec<u32>,
     /// The symbols that read each value, in order, each once.
     readers: Vec<u32>,
-    /// The symbols that call each operator, in order.
+    /// The symbols that call each operator, as they were written or in normal form, in order.
     calls: FxHashMap<*const OperatorDef, Vec<u32>>,
     /// Whether the block returns each value.
     returned: Vec<bool>,
+    /// The normal form of each symbol.
+    pub(super) normals: Normals,
 }
 
 impl Uses {
-    pub(super) fn of(block: &Block) -> Uses {
-        let count = block.values.len();
+    pub(super) fn of(block: &Block, late: bool) -> Uses {
+        let (count, normals) = (block.values.len(), Normals::of(block, late));
         let (mut producers, mut returned) = (vec![None; count], vec![false; count]);
         let mut calls: FxHashMap<*const OperatorDef, Vec<u32>> = FxHashMap::default();
         // Lengths first, then places: no list of its own for each value.
         let (mut starts, mut last) = (vec![0u32; count + 1], vec![u32::MAX; count]);
         for (i, symbol) in (0u32..).zip(&block.symbols) {
-            if let Callee::Operator(def) = symbol.callee {
-                calls.entry(std::ptr::from_ref(def)).or_default().push(i);
+            for (_, form) in normals.variants(block, i as usize) {
+                if let Callee::Operator(def) = form.callee {
+                    let calls = calls.entry(std::ptr::from_ref(def)).or_default();
+                    if calls.last() != Some(&i) {
+                        calls.push(i);
+                    }
+                }
             }
             symbol.results.iter().for_each(|id| producers[id.index()] = Some(i));
             for id in symbol.operands() {
@@ -52,7 +60,7 @@ impl Uses {
                 }
             }
         }
-        Uses { producers, starts, readers, calls, returned }
+        Uses { producers, starts, readers, calls, returned, normals }
     }
 
     /// The symbol that makes a value.
@@ -65,7 +73,7 @@ impl Uses {
         &self.readers[self.starts[id.index()] as usize..self.starts[id.index() + 1] as usize]
     }
 
-    /// The symbols that call an operator, in order.
+    /// The symbols that call an operator, as they were written or in normal form, in order.
     pub(super) fn calls(&self, def: &'static OperatorDef) -> &[u32] {
         self.calls.get(&std::ptr::from_ref(def)).map_or(&[], Vec::as_slice)
     }
