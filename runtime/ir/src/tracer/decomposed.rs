@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Builder, TRACER, Tensor, with_top};
+use super::{Builder, Tensor, with_top};
 use crate::argument::{Arg, map_arguments};
 use crate::error::Place;
 use crate::operator::OperatorDef;
@@ -14,18 +14,19 @@ use crate::trace::{Block, BoundSymbol, Callee, ValueId};
 ///
 /// It is for comparing an implementation with the definition within one program, and for going around one that is
 /// wrong: `decomposed(|| geglu(gate, up))`. To leave out an executor altogether, name the others in
-/// `Options::executors`. Within rules of operators it changes nothing.
+/// `Options::executors`. It concerns the trace that is being built, with the bodies of `value_and_grad` and `checkpoint`
+/// within `f`: around a call of a compiled function, and within rules of operators, it changes nothing.
 pub fn decomposed<R>(f: impl FnOnce() -> R) -> R {
-    /// Ends the scope, also where `f` panics.
-    struct Ends;
-    impl Drop for Ends {
-        fn drop(&mut self) {
-            TRACER.with_borrow_mut(|tracer| tracer.decomposed -= 1);
-        }
+    let before = with_top(|builder| (builder.id, std::mem::replace(&mut builder.decomposed, true)));
+    let result = f();
+    if let Some((id, before)) = before {
+        with_top(|builder| {
+            if builder.id == id {
+                builder.decomposed = before;
+            }
+        });
     }
-    TRACER.with_borrow_mut(|tracer| tracer.decomposed += 1);
-    let _ends = Ends;
-    f()
+    result
 }
 
 /// Records the lines of a call's decomposition in place of the call; what its results are.

@@ -62,6 +62,8 @@ struct Builder {
     rule_of: &'static str,
     /// In a rule of a gradient, the operands whose gradients nobody reads.
     constants: Vec<Tensor>,
+    /// Whether calls are recorded as their decompositions ([`decomposed`]): also in bodies that use values around them.
+    decomposed: bool,
 }
 
 #[derive(Default)]
@@ -69,8 +71,6 @@ struct Tracer {
     stack: Vec<Builder>,
     /// An error made while nothing was being traced; the next trace of this thread returns it.
     pending: Option<Error>,
-    /// How many scopes of [`decomposed`] are open.
-    decomposed: usize,
 }
 
 /// How many traces were begun, on all threads.
@@ -204,6 +204,7 @@ fn build(
             draws: FxHashMap::default(),
             rule_of: "",
             constants: Vec::new(),
+            decomposed: captures && tracer.stack.last().is_some_and(|outer| outer.decomposed),
         };
         for (name, meta) in parameters {
             let name = builder.fresh_name(name.clone());
@@ -270,9 +271,7 @@ type WriteBody = fn(&'static OperatorDef, &[Arg<ValueId>], &Block, Place) -> Vec
 
 /// Whether calls are recorded as their decompositions: in programs, not in rules.
 fn opens_calls() -> bool {
-    TRACER.with_borrow(|tracer| {
-        tracer.decomposed > 0 && tracer.stack.last().is_some_and(|builder| builder.rule_of.is_empty())
-    })
+    with_top(|builder| builder.decomposed && builder.rule_of.is_empty()).unwrap_or(false)
 }
 
 /// Adds the line of a call at `place`, or within [`decomposed`] what `opened` makes of it.

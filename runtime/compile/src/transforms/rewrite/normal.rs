@@ -31,13 +31,18 @@ pub(super) enum Variant {
 
 /// The normal form of each symbol of a block, where it is another than what was written. Results are those of the
 /// symbol as it was written; operands are among its values, or those of a value that it reads.
-pub(super) struct Normals(Vec<Option<BoundSymbol>>);
+pub(super) struct Normals {
+    forms: Vec<Option<BoundSymbol>>,
+    /// Whether the block's own symbols are in normal form where that reads fewer tensors.
+    pub(super) folded: bool,
+}
 
 impl Normals {
     /// `late` says that nothing differentiates the block any more.
     pub(super) fn of(block: &Block, late: bool) -> Normals {
         let makers = makers(block);
-        Normals(block.symbols.iter().map(|symbol| normal(block, &makers, symbol, late)).collect())
+        let forms = block.symbols.iter().map(|symbol| normal(block, &makers, symbol, late)).collect();
+        Normals { forms, folded: false }
     }
 
     /// The forms of the symbol at `at`.
@@ -46,7 +51,7 @@ impl Normals {
         block: &'a Block,
         at: usize,
     ) -> impl Iterator<Item = (Variant, &'a BoundSymbol)> + Clone + use<'a> {
-        let normal = self.0[at].as_ref().map(|symbol| (Variant::Normal, symbol));
+        let normal = self.forms[at].as_ref().map(|symbol| (Variant::Normal, symbol));
         [(Variant::Written, &block.symbols[at])].into_iter().chain(normal)
     }
 
@@ -54,7 +59,7 @@ impl Normals {
     pub(super) fn variant<'a>(&'a self, block: &'a Block, at: usize, variant: Variant) -> Option<&'a BoundSymbol> {
         match variant {
             Variant::Written => block.symbols.get(at),
-            Variant::Normal => self.0.get(at)?.as_ref(),
+            Variant::Normal => self.forms.get(at)?.as_ref(),
         }
     }
 }
@@ -62,16 +67,17 @@ impl Normals {
 /// A side of a rewrite with its normal forms. Tensors that only stand for a number are no symbols of a pattern: where
 /// a program has the number itself, nothing fills a tensor with it.
 pub(super) fn with_normals(mut block: Block, late: bool) -> (Block, Normals) {
-    let Normals(mut normals) = Normals::of(&block, late);
+    let Normals { forms: mut normals, mut folded } = Normals::of(&block, late);
     let reads = |symbol: &BoundSymbol| symbol.operands().count();
     for (symbol, normal) in block.symbols.iter_mut().zip(&mut normals) {
-        if let Some(folded) = normal.take_if(|normal| reads(normal) < reads(symbol)) {
-            *symbol = folded;
+        if let Some(fewer) = normal.take_if(|normal| reads(normal) < reads(symbol)) {
+            *symbol = fewer;
+            folded = true;
         }
     }
     let mut needed = dce::needed(&block).into_iter();
     normals.retain(|_| needed.next() == Some(true));
-    (dce::live(block), Normals(normals))
+    (dce::live(block), Normals { forms: normals, folded })
 }
 
 /// The symbol that makes each value; `None` for parameters.

@@ -308,7 +308,8 @@ impl<'a> Search<'a> {
         }
         // A rewrite of a composite into what it stands for is done once it is written.
         let in_normal_form = |place: &Place| [place.own, place.theirs].contains(&Variant::Normal);
-        if places.iter().any(in_normal_form) && is_in_replacement(pattern, &found.sides) {
+        let normal = self.form.normals.folded || places.iter().any(in_normal_form);
+        if normal && is_in_replacement(pattern, &found.sides) {
             return None;
         }
         if let Some(reason) = differing.or_else(|| pattern.accepts(&found.sides).clone().err()) {

@@ -65,14 +65,14 @@ mod tests {
     use crate::expansion::attribute;
 
     crate::attribute_enum! {
-        /// One of three.
-        enum Three {
+        /// A word.
+        enum Word {
             /// The first.
             One = "one",
             /// The second.
             Two = "two",
-            /// The third.
-            Three = "three",
+            /// One more.
+            Other = "other",
         }
     }
 
@@ -84,11 +84,9 @@ mod tests {
             others
         }
         assert_eq!(of(true), [false.to_attribute()]);
-        assert_eq!(of(Three::Two), [Three::One, Three::Three].map(|other| other.to_attribute()));
+        assert_eq!(of(Word::Two), [Word::One, Word::Other].map(|other| other.to_attribute()));
         assert!(of(1e-5).len() > 3 && of(0.0).len() > 3 && of(0_i64).len() > 3 && of(0_usize).len() > 2);
-        assert!(
-            of(Some(1e-5)).contains(&Attribute::None) && of(None::<f64>).len() > 3 && !of(None::<Three>).is_empty()
-        );
+        assert!(of(Some(1e-5)).contains(&Attribute::None) && of(None::<f64>).len() > 3 && !of(None::<Word>).is_empty());
         assert!(!of(vec![1_i64, 2]).is_empty() && !of(fulgurite_kernels::DType::F32).is_empty());
     }
 }
