@@ -14,8 +14,8 @@ use crate::trace::{Block, BoundSymbol, Callee, ValueId};
 ///
 /// It is for comparing an implementation with the definition within one program, and for going around one that is
 /// wrong: `decomposed(|| geglu(gate, up))`. To leave out an executor altogether, name the others in
-/// `Options::executors`. It concerns the trace that is being built, with the bodies of `value_and_grad` and `checkpoint`
-/// within `f`: around a call of a compiled function, and within rules of operators, it changes nothing.
+/// `Options::executors`. It concerns the trace that is being built, with the bodies of `value_and_grad` and
+/// `checkpoint` within `f`: around a call of a compiled function, and within rules of operators, it changes nothing.
 pub fn decomposed<R>(f: impl FnOnce() -> R) -> R {
     let before = with_top(|builder| (builder.id, std::mem::replace(&mut builder.decomposed, true)));
     let result = f();

@@ -25,7 +25,7 @@ use crate::transforms::dce;
 pub(super) enum Variant {
     /// As it was written.
     Written,
-    /// In normal form.
+    /// In the normal form of the module.
     Normal,
 }
 
@@ -128,8 +128,8 @@ fn opened(block: &Block, symbol: &BoundSymbol, late: bool) -> Option<BoundSymbol
     Some(opened(block, &form, late).unwrap_or(form))
 }
 
-/// Whether a composite may have another gradient than its decomposition, or none. What a role names, such as a quotient,
-/// has one gradient.
+/// Whether a composite may have another gradient than its decomposition, or none. What a role names, such as a
+/// quotient, has one gradient.
 fn has_own_gradient(def: &'static OperatorDef) -> bool {
     let rules = GradientRules::of(def);
     def.overload.is_none() && (rules.grad.is_some() || rules.no_grad.is_some())
