@@ -202,9 +202,14 @@ impl Program {
     /// The trace of a function of the command's crate. It says itself what it computes: options of operators and models
     /// change nothing of it.
     fn function_stage(&self, (name, trace): &Function) -> Result<Stage, Failed> {
+        let none = Command::new("program").no_binary_name(true);
+        let usual = Program::from_arg_matches(&Program::augment_args(none).get_matches_from([""; 0]));
+        let usual = usual.map_err(|error| Failed(error.to_string()))?;
         for (given, option) in [
             (!self.argument.is_empty(), "--argument"),
+            (self.sample != usual.sample, "--sample"),
             (self.model.sets_fields(), "--set"),
+            (format!("{:?}", self.model) != format!("{:?}", usual.model), "an option of models"),
             (self.backward, "--backward"),
             (self.dtype.is_some(), "--dtype"),
         ] {

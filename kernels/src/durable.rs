@@ -126,11 +126,7 @@ fn partial(path: &Path) -> io::Result<NamedTempFile> {
         return Err(io::Error::new(io::ErrorKind::NotFound, message));
     }
     remove_leftovers(folder, &prefix);
-    let mut builder = Builder::new();
-    builder.prefix(&prefix).suffix(ENDING);
-    // As for any new file; temporary ones are their owner's alone otherwise.
-    #[cfg(unix)]
-    builder.permissions(<std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666));
+    let builder = maker(&prefix);
     for _ in 0..MOST_NAMES {
         let partial = builder.tempfile_in(folder)?;
         // Another saver of this path may have taken the file for a leftover before it was locked. It holds the lock
@@ -142,6 +138,16 @@ fn partial(path: &Path) -> io::Result<NamedTempFile> {
         }
     }
     Err(io::Error::new(io::ErrorKind::AlreadyExists, "no name for a partial file is free"))
+}
+
+/// Makes partial files whose names begin so: always new ones.
+fn maker(prefix: &str) -> Builder<'_, 'static> {
+    let mut builder = Builder::new();
+    builder.prefix(prefix).suffix(ENDING);
+    // As for any new file; temporary ones are their owner's alone otherwise.
+    #[cfg(unix)]
+    builder.permissions(<std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666));
+    builder
 }
 
 /// Removes partial files of processes that were killed. Failing to is no reason not to save.
@@ -242,7 +248,7 @@ mod tests {
         saver.join().unwrap().unwrap();
     }
 
-    /// Names such as partial files of this process have.
+    /// Names such as leftovers of other processes have.
     #[cfg(unix)]
     fn plant(folder: &Path, plant: impl Fn(&Path)) {
         for number in 0..200 {
@@ -270,6 +276,20 @@ mod tests {
         // Nor if nobody reads the victim.
         drop(reader);
         replace_at_once(&shared.join("out"), b"last");
+        assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+    }
+
+    /// As if another user had guessed the name.
+    #[test]
+    #[cfg(unix)]
+    fn a_link_of_the_very_name_of_the_partial_file_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let victim = folder.path().join("victim");
+        std::fs::write(&victim, b"precious").unwrap();
+        let guessed = maker(".out.").rand_bytes(0).tempfile_in(folder.path()).unwrap().path().to_owned();
+        std::os::unix::fs::symlink(&victim, &guessed).unwrap();
+        let error = maker(".out.").rand_bytes(0).tempfile_in(folder.path()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
     }
 

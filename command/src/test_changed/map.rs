@@ -29,6 +29,13 @@ pub struct Map<'a> {
     pub declarations: &'a Declarations,
 }
 
+/// The functions of a source that other files may call, outside of its modules.
+fn helpers(text: &str) -> Vec<&str> {
+    let open = ["pub fn ", "pub(crate) fn ", "pub(super) fn "];
+    let functions = text.lines().filter_map(|line| open.iter().find_map(|words| line.strip_prefix(words)));
+    functions.map(|rest| rest.split(['(', '<']).next().unwrap_or(rest)).collect()
+}
+
 impl Map<'_> {
     /// The tests that a change of a file can affect, and why. `path` is from the top of the repository.
     pub fn of(&self, path: &str) -> (Tests, String) {
@@ -142,7 +149,12 @@ impl Map<'_> {
         let files = Files { text: &text, package: &of };
         let concerned = |file: &str| self.declarations.declared.concerned(&files, file, "");
         let mut names: BTreeSet<String> = match path.ends_with(".rs") {
-            true => concerned(path),
+            // Functions beside a declaration may be called by others.
+            true => helpers(&self.workspace.text(path))
+                .into_iter()
+                .flat_map(|helper| self.declarations.declared.concerned(&files, path, helper))
+                .chain(concerned(path))
+                .collect(),
             false => self.naming(package, path).iter().flat_map(|file| concerned(file)).collect(),
         };
         let is_executor = self.declarations.executors.contains(&package.name);
@@ -270,7 +282,8 @@ impl Map<'_> {
         found.into_iter().collect()
     }
 
-    /// The targets of tests that name one of these crates and whose packages need them for tests alone.
+    /// The targets of tests, and the unit tests, that name one of these crates and whose packages need them for tests
+    /// alone.
     fn tests_naming(&self, crates: &BTreeSet<String>) -> Vec<Selection> {
         let mut found = Vec::new();
         for package in self.workspace.packages.iter().filter(|package| !crates.contains(&package.name)) {
@@ -283,6 +296,11 @@ impl Map<'_> {
             let own =
                 package.tests.iter().filter(|(_, file)| !words.is_empty() && self.below(file).into_iter().any(names));
             found.extend(own.map(|(target, _)| Selection::test(&package.name, target, &[])));
+            let sources = format!("{}src/", package.folder);
+            let mut own = self.workspace.files.iter().filter(|file| file.starts_with(&sources));
+            if package.library && !words.is_empty() && own.any(|file| names(file)) {
+                found.push(Selection { package: package.name.clone(), target: Target::Lib, filters: Vec::new() });
+            }
         }
         found
     }

@@ -12,12 +12,13 @@ use crate::test_changed::selection::Plan;
 /// A package: name, folder, what it uses, what its tests use, its targets of tests.
 type Written<'a> = (&'a str, &'a str, &'a [&'a str], &'a [&'a str], &'a [(&'a str, &'a str)]);
 
-const PACKAGES: [Written; 6] = [
+const PACKAGES: [Written; 7] = [
     ("kernels", "kernels/", &[], &[], &[("host", "kernels/tests/host/main.rs")]),
     ("ops", "ops/", &["kernels"], &[], &[]),
     ("fast", "fast/", &["ops"], &[], &[]),
     ("models", "models/", &["ops"], &[], &[]),
     ("plots", "plots/", &[], &[], &[]),
+    ("view", "view/", &[], &["fast"], &[]),
     (
         "fulgurite-tests",
         "tests/",
@@ -32,13 +33,14 @@ const PACKAGES: [Written; 6] = [
     ),
 ];
 
-const FILES: [(&str, &str); 20] = [
+const FILES: [(&str, &str); 22] = [
     ("kernels/src/lib.rs", ""),
     ("kernels/tests/host/main.rs", "mod views;\n#[path = \"../common/mod.rs\"]\nmod common;"),
     ("kernels/tests/host/views.rs", ""),
     ("kernels/tests/common/mod.rs", ""),
     ("ops/src/lib.rs", ""),
-    ("ops/src/exp.rs", "x.exp()"),
+    ("ops/src/exp.rs", "x.exp()\n}\npub(crate) fn powers(x: f64) -> f64 {"),
+    ("ops/src/log.rs", "super::exp::powers(x)"),
     ("ops/src/softmax.rs", "use super::rows; rows::reduce(exp(x))"),
     ("ops/src/rows.rs", ""),
     ("fast/src/lib.rs", "#[executor(device = \"cpu\")]"),
@@ -46,6 +48,7 @@ const FILES: [(&str, &str); 20] = [
     ("fast/src/softmax.cu", "#include \"warp.cuh\""),
     ("fast/src/warp.cuh", ""),
     ("fast/src/pointers.rs", ""),
+    ("view/src/tests.rs", "use fast as _;"),
     ("models/src/lib.rs", "let y = softmax(x, -1);"),
     ("tests/tests/programs/main.rs", "mod joins;\nmod rows;"),
     ("tests/tests/programs/joins.rs", "cat([exp(x)])"),
@@ -77,6 +80,7 @@ fn declarations() -> Declarations {
         declared: Declared {
             files: vec![
                 pair("exp", "ops/src/exp.rs"),
+                pair("log", "ops/src/log.rs"),
                 pair("softmax", "ops/src/softmax.rs"),
                 pair("softmax", "fast/src/softmax.rs"),
                 pair("fast::softmax", "fast/src/softmax.rs"),
@@ -84,7 +88,8 @@ fn declarations() -> Declarations {
             claims: vec![pair("exp", "fast")],
         },
         users: [("exp".to_owned(), BTreeSet::from(["softmax".to_owned()]))].into(),
-        packages: [pair("exp", "ops"), pair("softmax", "ops"), pair("fast::softmax", "fast")].into(),
+        packages: [pair("exp", "ops"), pair("log", "ops"), pair("softmax", "ops"), pair("fast::softmax", "fast")]
+            .into(),
         executors: BTreeSet::from(["fast".to_owned()]),
     }
 }
@@ -103,11 +108,12 @@ fn commands(paths: &[&str]) -> Vec<String> {
 fn files_are_mapped_to_the_tests_that_they_can_affect() {
     let whole = "directives:: ";
     for (path, expected) in [
-        // An operator: its tests and those of its users, the modules of tests and the crates that call it.
+        // An operator: its tests and those of its users, the modules of tests and the crates that call it; and what
+        // calls a function beside it.
         (
             "ops/src/exp.rs",
             vec![
-                format!("-p fulgurite-tests --test generated -- {whole}exp:: registry:: snapshots:: softmax::"),
+                format!("-p fulgurite-tests --test generated -- {whole}exp:: log:: registry:: snapshots:: softmax::"),
                 "-p fulgurite-tests --test programs -- joins::".into(),
                 "-p ops --lib".into(),
             ],
@@ -176,9 +182,12 @@ fn files_are_mapped_to_the_tests_that_they_can_affect() {
         // Crates and what depends on them.
         ("plots/src/lib.rs", vec!["-p plots".into()]),
         ("models/Cargo.toml", vec!["-p models".into(), "-p fulgurite-tests --test models".into()]),
-        ("kernels/src/lib.rs", vec!["-p fast -p fulgurite-tests -p kernels -p models -p ops".into()]),
+        (
+            "kernels/src/lib.rs",
+            vec!["-p fast -p fulgurite-tests -p kernels -p models -p ops".into(), "-p view --lib".into()],
+        ),
         // A file that is gone: nobody declares it any more.
-        ("ops/src/gone.rs", vec!["-p fast -p fulgurite-tests -p models -p ops".into()]),
+        ("ops/src/gone.rs", vec!["-p fast -p fulgurite-tests -p models -p ops".into(), "-p view --lib".into()]),
         ("tools/count/src/main.rs", vec!["--manifest-path tools/count/Cargo.toml".into()]),
         // Everything.
         ("Cargo.lock", vec!["--workspace".into()]),
@@ -201,7 +210,7 @@ fn tests_of_several_changes_are_run_once() {
     // A whole package has all of them.
     assert_eq!(
         commands(&["tests/tests/programs/joins.rs", "kernels/src/lib.rs"]),
-        ["-p fast -p fulgurite-tests -p kernels -p models -p ops"]
+        ["-p fast -p fulgurite-tests -p kernels -p models -p ops", "-p view --lib"]
     );
     assert_eq!(commands(&["tests/tests/programs/joins.rs", "unknown/file"]), ["--workspace"]);
 }

@@ -172,6 +172,12 @@ fn expect_one_structure<T: Tree>(first: &T, other: &T, number: usize) -> Result<
             ));
         }
     }
+    // Leaves are taken by their places: a path that one tree has twice, or another order, would mix them up.
+    if paths != others {
+        return differ(format!(
+            "tree 0 has the paths {paths:?}, tree {number} {others:?}; their structures must be the same"
+        ));
+    }
     let [attributes, other_attributes] = [first, other].map(|tree| {
         let mut found = Vec::new();
         tree.attributes(&mut found);
@@ -199,6 +205,33 @@ mod tests {
 
     fn value(array: &Array) -> f32 {
         array.item().unwrap() as f32
+    }
+
+    /// Leaves of any paths, also of equal ones.
+    #[derive(Debug)]
+    struct Named<T>(Vec<(&'static str, T)>);
+
+    impl<T: Leaf> Tree for Named<T> {
+        type Leaf = T;
+        type With<Y: Leaf> = Named<Y>;
+        fn visit<'a>(&'a self, path: &str, f: &mut dyn FnMut(&str, &'a T)) {
+            self.0.iter().for_each(|(name, leaf)| f(&join(path, name), leaf));
+        }
+        fn map<Y: Leaf>(self, f: &mut dyn FnMut(T) -> Y) -> Named<Y> {
+            Named(self.0.into_iter().map(|(name, leaf)| (name, f(leaf))).collect())
+        }
+        fn attributes(&self, _found: &mut Vec<Attribute>) {}
+    }
+
+    #[test]
+    fn leaves_of_one_path_or_in_another_order_are_told() {
+        let named = |names: &[&'static str]| Named(names.iter().map(|name| (*name, Array::scalar(1.0_f32))).collect());
+        for other in [&["a", "b"][..], &["b", "a", "a"]] {
+            let mapped = map_trees([named(&["a", "a", "b"]), named(other)], |_, [a, _]| [a.clone()]);
+            let message = mapped.unwrap_err().to_string();
+            assert!(message.contains(r#"tree 0 has the paths ["a", "a", "b"], tree 1"#), "{message}");
+        }
+        assert!(map_trees([named(&["a", "a"]), named(&["a", "a"])], |_, [a, _]| [a.clone()]).is_ok());
     }
 
     #[test]

@@ -77,6 +77,8 @@ impl Rewrite {
             Bound::Excluded(above) => above.saturating_sub(1),
             Bound::Unbounded => usize::MAX,
         };
+        // Nothing is below 0.
+        let least = if dimensions.end_bound() == Bound::Excluded(&0) { least.max(1) } else { least };
         self.ranks.push((tensor.into(), Ranks { least, most }));
         self
     }
@@ -149,7 +151,7 @@ impl Rewrite {
     /// # Errors
     /// If a rewrite of that name is declared, or registered and not withdrawn; if the name or one of its arguments' is
     /// not one word or is given twice, a side or the samples are missing, an executor or a tensor that it names is
-    /// unknown, the pattern cannot be traced on the samples, or it gives an attribute to no operator.
+    /// unknown, a range of ranks is empty, the pattern cannot be traced on the samples, or it gives an attribute to no operator.
     #[track_caller]
     pub fn register(self) -> Result<Registration<RewriteDef>> {
         let place = Place::caller();
@@ -165,6 +167,9 @@ impl Rewrite {
         let mut ranks = Vec::new();
         for (name, declared) in &self.ranks {
             match tensors.clone().find(|(_, param)| param.name == name.as_str()) {
+                Some(_) if declared.least > declared.most => {
+                    return Err(fail(format!("lets '{name}' have no number of dimensions, expected a range of some")));
+                }
                 Some((place, _)) => ranks.push((place, *declared)),
                 None => {
                     let hint = did_you_mean(name, tensors.map(|(_, param)| param.name));
