@@ -369,7 +369,7 @@ fn a_registered_rewrite_binds_attributes() {
     let said = |rewrite: Rewrite| rewrite.register().unwrap_err().to_string();
     let twice = said(scaled("registered_twice").attribute::<f64>("scale"));
     assert!(twice.contains("has two arguments 'scale'"), "{twice}");
-    for nothing in [0..0, 3..3, 4..2] {
+    for nothing in [0..0, 3..3] {
         let empty = said(scaled("registered_empty").rank("x", nothing));
         assert!(empty.contains("lets 'x' have no number of dimensions"), "{empty}");
     }

@@ -4,10 +4,12 @@ use fulgurite::compile::Options;
 use fulgurite::device::{DeviceState, find_kind};
 use fulgurite::kernels::launch::{CopyRange, DeviceAddress};
 use fulgurite::operator::OperatorKind;
+use fulgurite::ops::nn::{dropout, geglu};
 use fulgurite::ops::prelude::*;
 use fulgurite::registry::operators;
 use fulgurite::testing::directives::Template;
 use fulgurite::testing::{Filter, Settings, generated_tests};
+use fulgurite::tracer::{checkpoint, decomposed, value_and_grad};
 use fulgurite::{Array, Device, Tensor, jit};
 use fulgurite_example_sim::heap::CAPACITY;
 use fulgurite_example_sim::stream::SimStream;
@@ -210,4 +212,45 @@ fn a_kernel_that_panics_is_an_error_of_the_next_call_that_waits() {
         assert!(error.contains("a kernel of the simulated device panicked: no such element"), "{error}");
         assert!(state.lost().is_some());
     });
+}
+
+/// The sum of a gated linear unit and its gradient, by the device's own kernels or by the definition.
+fn gated_step((gate, up): (Tensor, Tensor)) -> (Tensor, Tensor) {
+    value_and_grad(gate, |gate| checkpoint("gated", || geglu(*gate, up)).sum())
+}
+
+#[test]
+fn the_default_implementation_is_asked_for() {
+    let on_device = || Options { device: Some(sim(0)), ..Options::default() };
+    let arguments = (numbers([3, 5]), numbers([3, 5]));
+    let own = jit(gated_step).options(on_device());
+    let default = jit(|arguments: (Tensor, Tensor)| decomposed(|| gated_step(arguments))).options(on_device());
+    let claimed = |stage: Option<&fulgurite::trace::Trace>| stage.unwrap().to_string();
+    let (own_text, default_text) = (own.compile(&arguments).unwrap(), default.compile(&arguments).unwrap());
+    let (own_text, default_text) = (claimed(own_text.stage("claim")), claimed(default_text.stage("claim")));
+    assert!(own_text.contains("sim::geglu_forward(") && own_text.contains("sim::geglu_backward("), "{own_text}");
+    assert!(!default_text.contains("sim::geglu") && default_text.contains("= erf("), "{default_text}");
+    let (loss, gradient) = own.call(arguments.clone()).unwrap();
+    let (expected_loss, expected) = default.call(arguments.clone()).unwrap();
+    assert!((loss.item().unwrap() - expected_loss.item().unwrap()).abs() < 1e-5);
+    for (found, expected) in gradient.to_f64().unwrap().iter().zip(expected.to_f64().unwrap()) {
+        assert!((found - expected).abs() < 1e-5, "{found}, expected {expected}");
+    }
+    // A function that is compiled within the scope is a program of its own.
+    let other = jit(gated_step).options(on_device());
+    let compiled = decomposed(|| other.compile(&arguments)).unwrap();
+    assert_eq!(claimed(compiled.stage("claim")), own_text);
+}
+
+#[test]
+fn the_default_implementation_draws_the_same_numbers() {
+    let arguments = (numbers([4, 9]), Array::new([2], &[7_i64, 0]).unwrap());
+    let drop = |(x, generator): (Tensor, Tensor)| {
+        let dropped = |x: Tensor| dropout::with(x).p(0.4).generator(generator).call();
+        dropped(dropped(x))
+    };
+    let whole = jit(drop).call(arguments.clone()).unwrap().to_f64().unwrap();
+    let opened = jit(move |arguments: (Tensor, Tensor)| decomposed(|| drop(arguments))).call(arguments).unwrap();
+    assert_eq!(opened.to_f64().unwrap(), whole);
+    assert!(whole.contains(&0.0) && whole.iter().any(|number| *number != 0.0));
 }
