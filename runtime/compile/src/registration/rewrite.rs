@@ -151,7 +151,8 @@ impl Rewrite {
     /// # Errors
     /// If a rewrite of that name is declared, or registered and not withdrawn; if the name or one of its arguments' is
     /// not one word or is given twice, a side or the samples are missing, an executor or a tensor that it names is
-    /// unknown, a range of ranks is empty, the pattern cannot be traced on the samples, or it gives an attribute to no operator.
+    /// unknown, a range of ranks is empty, the pattern cannot be traced on the samples, or it gives an attribute to no
+    /// operator.
     #[track_caller]
     pub fn register(self) -> Result<Registration<RewriteDef>> {
         let place = Place::caller();
