@@ -6,7 +6,7 @@ use fulgurite_ops_macros::{implementation, operator};
 use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::kernels::access::read_i64;
 use fulgurite_runtime::kernels::attention::{Dropped, Scores, attention_backward as backward, attention_forward};
-use fulgurite_runtime::rules::{ArrayD, Failure, IxDyn, Result, TensorRef};
+use fulgurite_runtime::rules::{ArrayD, Failure, Result, TensorRef};
 use fulgurite_runtime::tracer::wants_gradient;
 use fulgurite_runtime::{DType, Tensor, TensorMeta, refuse_unless};
 
@@ -15,9 +15,8 @@ use fulgurite_ops::core::attention::{
     self as definition, Attended, as_before, as_four, beside, claims_heads, extents_of_mask, factor, mask_as_four,
     meta_as_four, row_meta, seen_pairs, term_flops,
 };
-use fulgurite_ops::core::promotion::accumulating;
 use fulgurite_ops::nn::attention_changes::{ChangesMeta, FORMS, Marks, Numbers, kept};
-use fulgurite_ops::prims::{self, checks};
+use fulgurite_ops::prims::checks;
 use fulgurite_ops::with_changes;
 
 /// Whether the kernels are written for such tensors: query [B, H, L, E], key [B, H', S, E], value [B, H', S, V].
@@ -52,34 +51,6 @@ fn dropped(generator: Option<TensorRef<'_>>, probability: f64) -> Result<Option<
     let [seed, offset] = <[i64; 2]>::try_from(read_i64(&generator))
         .map_err(|_| Failure::new("Generator", "generator does not hold a seed and an offset"))?;
     Ok(Some(Dropped { seed: seed as u64, offset: offset as u64, probability }))
-}
-
-/// For references: what the kernels subtract from sums of scores and a mask's numbers, [B, H, L]: the largest number of
-/// a key that the query sees.
-fn bases(
-    marks: Marks<'_>,
-    [query, key]: [&ArrayD<f64>; 2],
-    lengths: Option<&ArrayD<i64>>,
-    is_causal: bool,
-    window: Option<i64>,
-) -> Option<ArrayD<f64>> {
-    let numbers = marks.added?;
-    let [batch, heads, queries] = [0, 1, 2].map(|dim| query.shape()[dim]);
-    let keys = key.shape()[2];
-    let number = |at: [usize; 4]| numbers[[0, 1, 2, 3].map(|dim| at[dim] % numbers.shape()[dim])];
-    let sees = |b: usize, i: usize, j: usize| {
-        !(is_causal && j > i)
-            && window.is_none_or(|window| j as i64 > i as i64 - window)
-            && lengths.is_none_or(|lengths| (j as i64) < lengths[[b]])
-    };
-    let mut bases = ArrayD::zeros(IxDyn(&[batch, heads, queries]));
-    let rows = batch * heads * queries;
-    for (b, h, i) in (0..rows).map(|row| (row / queries / heads, row / queries % heads, row % queries)) {
-        let seen = (0..keys).filter(|j| sees(b, i, *j)).map(|j| number([b, h, i, j]));
-        let largest = seen.fold(f64::NEG_INFINITY, f64::max);
-        bases[[b, h, i]] = if largest == f64::NEG_INFINITY { 0.0 } else { largest };
-    }
-    Some(bases)
 }
 
 /// Attention of query [B, H, L, E] to key [B, H', S, E] and value [B, H', S, V], H a multiple of H': out [B, L, H, V],
@@ -120,9 +91,7 @@ pub mod attention {
     fn reference(args: Args<&ReferenceTensor>) -> Result<(ArrayD<f64>, ArrayD<f64>)> {
         let Args { query, key, value, is_causal, scale, mask, lengths, generator, window, cap, dropout_p } = args;
         let (marks, kept) = (Marks::of(mask), kept(query, key, generator, dropout_p)?);
-        let bases = bases(marks, [query, key], lengths, is_causal, window);
-        let (bases, kept) = (bases.as_ref(), kept.as_ref());
-        let changes = definition::Changes { added: marks.added, bases, lengths, window, cap, kept };
+        let changes = definition::Changes { added: marks.added, lengths, window, cap, kept: kept.as_ref() };
         Ok(Attended { query, key, value, mask: marks.seen, is_causal, scale }.forward_with(&changes))
     }
 
@@ -248,9 +217,7 @@ pub mod attention_backward {
         let Args { d_out, query, key, value, log_sums, is_causal, scale, attended, .. } = args;
         let Args { mask, lengths, generator, window, cap, dropout_p, .. } = args;
         let (marks, kept) = (Marks::of(mask), kept(query, key, generator, dropout_p)?);
-        let bases = bases(marks, [query, key], lengths, is_causal, window);
-        let (bases, kept) = (bases.as_ref(), kept.as_ref());
-        let changes = definition::Changes { added: marks.added, bases, lengths, window, cap, kept };
+        let changes = definition::Changes { added: marks.added, lengths, window, cap, kept: kept.as_ref() };
         let all = Attended { query, key, value, mask: marks.seen, is_causal, scale };
         Ok(all.backward_with(&changes, d_out, attended, log_sums).into())
     }
@@ -336,10 +303,7 @@ impl attention::Args<Tensor> {
     fn of_numbers(&self, mask: Tensor) -> Numbers {
         let attention::Args { query, key, value, generator, dropout_p, scale, .. } = *self;
         let dropped = generator.map(|generator| (generator, dropout_p));
-        // The largest of each row, as the kernels subtract it.
-        let largest = prims::amax(mask_as_four(accumulating(mask)), [3]);
-        let bases = Some(prims::select(prims::eq(largest, f64::NEG_INFINITY), 0.0, largest));
-        Numbers { mask, bases, query, key, value, dropped, scale }
+        Numbers { mask, query, key, value, dropped, scale }
     }
 }
 

@@ -4,6 +4,7 @@ use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::{DeviceTensor, Parameter, Plan, Result};
 use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
+use super::mask_bases::{Bases, Sees};
 use super::mask_bits::Bits;
 use super::problem::Problem;
 use fulgurite_executor_cuda::elementwise::contiguous_copy;
@@ -33,7 +34,14 @@ pub(super) struct Changes<'a> {
     pub dropped: Option<(&'a DeviceTensor, f64)>,
 }
 
-impl<'a> Changes<'a> {
+/// A mask, and what was computed of it before.
+pub(super) enum Marks {
+    Booleans,
+    Numbers(Bases),
+    Bits(Bits),
+}
+
+impl Changes<'_> {
     /// Whether there are none.
     pub fn is_none(&self) -> bool {
         self.of_registers() == 0 && self.lengths.is_none() && self.window.is_none()
@@ -44,17 +52,36 @@ impl<'a> Changes<'a> {
         [self.mask.is_some(), self.cap.is_some(), self.dropped.is_some()].into_iter().filter(|has| *has).count()
     }
 
-    /// Plans the bits of a mask of booleans, for kernels of warp groups: of each query, and `by_key` also of each key.
-    pub fn bits(&self, plan: &mut Plan, problem: &Problem, by_key: bool) -> Result<Option<Bits>> {
-        let mask = self.mask.filter(|mask| mask.dtype() == DType::Bool);
-        mask.map(|mask| Bits::plan(plan, mask, problem, by_key)).transpose()
+    /// Plans what kernels need of a mask before they begin: of booleans the bits `by_groups`, for kernels of warp
+    /// groups, of each query, and `by_key` also of each key; of numbers the bases of rows.
+    pub fn marks(
+        &self,
+        plan: &mut Plan,
+        problem: &Problem,
+        is_causal: bool,
+        [by_groups, by_key]: [bool; 2],
+    ) -> Result<Option<Marks>> {
+        Ok(match self.mask {
+            None => None,
+            Some(mask) if mask.dtype() != DType::Bool => {
+                let lengths = self.lengths.map(|lengths| contiguous(plan, lengths)).transpose()?;
+                let sees = Sees { is_causal, lengths: lengths.as_ref(), window: self.window.map(rows_of) };
+                Some(Marks::Numbers(Bases::plan(plan, mask, problem, sees)?))
+            }
+            Some(mask) if by_groups => Some(Marks::Bits(Bits::plan(plan, mask, problem, by_key)?)),
+            Some(_) => Some(Marks::Booleans),
+        })
     }
 
-    /// Tells the kernels which changes they are compiled for, and whether a mask is given as bits.
-    pub fn define(&self, plan: &mut Plan, by_bits: bool) {
-        if let Some(mask) = self.mask {
-            let booleans = if by_bits { 3 } else { 1 };
-            plan.define("MASK", if mask.dtype() == DType::Bool { booleans } else { 2 });
+    /// Tells the kernels which changes they are compiled for.
+    pub fn define(&self, plan: &mut Plan, marks: Option<&Marks>) {
+        if let Some(marks) = marks {
+            let form = match marks {
+                Marks::Booleans => 1,
+                Marks::Numbers(_) => 2,
+                Marks::Bits(_) => 3,
+            };
+            plan.define("MASK", form);
         }
         if let Some(lengths) = self.lengths {
             plan.define("LENGTHS", type_of(lengths.dtype()));
@@ -68,12 +95,11 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// The last parameters of the kernels, in the order of `masks.cuh`; `bits` are those of a mask that is given as
-    /// bits, as [`Bits::parameters`] has them.
-    pub fn parameters(&self, plan: &mut Plan, bits: Option<[Parameter; 2]>) -> Result<Vec<Parameter>> {
+    /// The last parameters of the kernels, in the order of `masks.cuh`, of kernels whose rows are keys with `of_keys`.
+    pub fn parameters(&self, plan: &mut Plan, marks: Option<&Marks>, of_keys: bool) -> Result<Vec<Parameter>> {
         let mut parameters = Vec::new();
-        if let Some(bits) = bits {
-            parameters.extend(bits);
+        if let Some(Marks::Bits(bits)) = marks {
+            parameters.extend(bits.parameters(of_keys));
         } else if let Some(mask) = self.mask {
             let stride =
                 |mask: &DeviceTensor, dim: usize| if mask.shape()[dim] == 1 { 0 } else { mask.strides[dim] as i64 };
@@ -83,11 +109,13 @@ impl<'a> Changes<'a> {
             let mask = if near { mask.clone() } else { contiguous_copy(plan, mask)? };
             parameters.extend([Parameter::from(&mask), Parameter::from([0, 1, 2, 3].map(|dim| stride(&mask, dim)))]);
         }
+        if let Some(Marks::Numbers(bases)) = marks {
+            parameters.extend(bases.parameters());
+        }
         if let Some(lengths) = self.lengths {
             parameters.push((&contiguous(plan, lengths)?).into());
         }
-        // Rows are fewer than a window of that length.
-        parameters.extend(self.window.map(|window| Parameter::from(window.min(1 << 30) as i32)));
+        parameters.extend(self.window.map(|window| Parameter::from(rows_of(window))));
         parameters.extend(self.cap.map(|cap| Parameter::from(cap as f32)));
         if let Some((generator, probability)) = self.dropped {
             parameters.push((&contiguous(plan, generator)?).into());
@@ -101,6 +129,11 @@ impl<'a> Changes<'a> {
 /// `prims::uniform` makes of them with the probability in f32.
 fn threshold(probability: f64) -> u32 {
     (f64::from(probability as f32) * f64::from(1u32 << 24)).ceil() as u32
+}
+
+/// A window as kernels take it: rows are fewer than the longest.
+fn rows_of(window: i64) -> i32 {
+    window.min(1 << 30) as i32
 }
 
 fn contiguous(plan: &mut Plan, tensor: &DeviceTensor) -> Result<DeviceTensor> {

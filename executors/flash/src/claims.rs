@@ -47,7 +47,7 @@ impl attention::Args<Tensor> {
     fn of_numbers(&self, mask: Tensor) -> Numbers {
         let attention::Args { query, key, value, generator, dropout_p, scale, .. } = *self;
         let dropped = generator.map(|generator| (generator, dropout_p));
-        Numbers { mask, bases: None, query, key, value, dropped, scale }
+        Numbers { mask, query, key, value, dropped, scale }
     }
 }
 

@@ -207,7 +207,7 @@ fn launch_forward(
     let Way { is_causal, scale, changes, .. } = way;
     let groups = Groups::forward(plan, &problem, changes);
     let operands = operands(plan, &problem, groups.is_some(), &[query, key, value])?;
-    let bits = if groups.is_some() { changes.bits(plan, &problem, false)? } else { None };
+    let marks = changes.marks(plan, &problem, *is_causal, [groups.is_some(), false])?;
     let shape = if let Some(groups) = groups {
         plan.source(source_files!["rows.cuh", "masks.cuh", "wgmma.cuh", "tiles.cuh", "forward_wgmma.cu"]);
         groups.define(plan);
@@ -225,7 +225,7 @@ fn launch_forward(
         LaunchShape::linear(blocks as u32, tiling.threads()).shared(tiling.shared_bytes(&problem, own) as u32)
     };
     plan.define("AFTER", u8::from(starts.is_some()));
-    changes.define(plan, bits.is_some());
+    changes.define(plan, marks.as_ref());
     let mut parameters: Vec<Parameter> = operands.iter().map(|heads| Parameter::from(&heads.tensor)).collect();
     parameters.push(Parameter::from(out));
     match starts {
@@ -242,7 +242,7 @@ fn launch_forward(
         parameters.extend(groups.parameters(&problem));
         parameters.extend(groups.forward_parameters(zeros(plan, size_of::<u32>())));
     }
-    parameters.extend(changes.parameters(plan, bits.map(|bits| bits.parameters(false)))?);
+    parameters.extend(changes.parameters(plan, marks.as_ref(), false)?);
     plan.launch("attention", shape, parameters)
 }
 
@@ -354,15 +354,15 @@ pub(super) fn backward(
         parameters.extend(groups.joint_parameters(&problem, *is_causal));
         return plan.launch("attention_backward", groups.shape(plan), parameters);
     }
+    let marks = changes.marks(plan, &problem, *is_causal, [groups.is_some(), true])?;
     if let Some(both) = groups {
-        let bits = changes.bits(plan, &problem, true)?;
         for (groups, of_keys) in both.into_iter().zip([true, false]) {
-            let of_changes = changes.parameters(plan, bits.map(|bits| bits.parameters(of_keys)))?;
+            let of_changes = changes.parameters(plan, marks.as_ref(), of_keys)?;
             plan.source(source_files!["rows.cuh", "masks.cuh", "wgmma.cuh", "tiles.cuh", "backward_wgmma.cu"]);
             groups.define(plan);
             define(plan, &problem, Groups::padded(&problem), *is_causal, aligned);
             plan.define("OF_KEYS", u8::from(of_keys));
-            changes.define(plan, bits.is_some());
+            changes.define(plan, marks.as_ref());
             let mut parameters = parameters.clone();
             parameters.extend(problem.extents(*scale));
             parameters.extend(groups.parameters(&problem));
@@ -371,10 +371,10 @@ pub(super) fn backward(
         }
         return Ok(());
     }
-    let of_changes = changes.parameters(plan, None)?;
+    let of_changes = changes.parameters(plan, marks.as_ref(), false)?;
     kernels!(plan, tiling, "backward.cu");
     define_by_warps(plan, &problem, *is_causal, aligned);
-    changes.define(plan, false);
+    changes.define(plan, marks.as_ref());
     plan.define("ROWS_HERE", u8::from(matches!(rows, Rows::Here { .. })));
     let rows_aligned = self::aligned(&problem, WIDEST_ACCESS / problem.dtype.size(), &operands[..1], &[&out]);
     plan.define("ROWS_ALIGNED", u8::from(rows_aligned));

@@ -13,6 +13,7 @@ mod claims;
 mod groups;
 mod heads;
 mod launch;
+mod mask_bases;
 mod mask_bits;
 mod problem;
 mod symbols;

@@ -45,6 +45,10 @@ typedef T Mark;
 struct MarkStrides {
     i64 batch, head, query, key;
 };
+// Of bases of rows, [batch, heads, queries], in elements; 0 where one is for all.
+struct BaseStrides {
+    i64 batch, head, query;
+};
 // Of words with the bits of 32 columns each: [batch, heads, rows, words], in words; and how many rows there are. Rows
 // are queries or keys, as the kernel has them.
 struct BitStrides {
@@ -57,7 +61,10 @@ struct BitStrides {
 #define IN_ORDER
 #endif
 
-#if MARKED
+#if MASK == 2
+#define TAKEN_MASK , const Mark *mask, MarkStrides of_mask, const float *bases, BaseStrides of_bases
+#define GIVEN_MASK mask, of_mask, bases, of_bases,
+#elif MASK == 1
 #define TAKEN_MASK , const Mark *mask, MarkStrides of_mask
 #define GIVEN_MASK mask, of_mask,
 #elif MASK
@@ -103,6 +110,11 @@ struct Changes {
 #if MARKED
     const Mark* mask;
     MarkStrides of_mask;
+#if MASK == 2
+    // What is subtracted from sums of scores and numbers (`mask_bases.cu`).
+    const float* bases;
+    BaseStrides of_bases;
+#endif
 #elif MASK
     const u32* bits;
     BitStrides of_bits;
@@ -176,6 +188,10 @@ struct HeadChanges {
 #if MARKED
     const Mark* mask;
     int of_query, of_key, last_query, last_key;
+#if MASK == 2
+    const float* bases;
+    int base_of_query;
+#endif
 #elif MASK
     const u32* bits;
     int words, last_row;
@@ -196,6 +212,10 @@ struct HeadChanges {
         of_key = (int)c.of_mask.key;
         last_query = queries - 1;
         last_key = keys - 1;
+#if MASK == 2
+        bases = c.bases + batch * c.of_bases.batch + head * c.of_bases.head;
+        base_of_query = (int)c.of_bases.query;
+#endif
 #elif MASK
         bits = c.bits + batch * c.of_bits.batch + head * c.of_bits.head;
         words = (int)c.of_bits.row;
@@ -215,7 +235,9 @@ struct HeadChanges {
 
     // The exponent to base 2 that a product becomes: `to_power` is the factor of scores in units of log 2. `slope` is
     // multiplied with the derivative of the score by the product, but for the factor. Queries and keys that are none
-    // get anything but a fault.
+    // get anything but a fault. The sum with a number of a mask is rounded to f32, as the formula's is: beside a number
+    // far below 0 nothing is left of the score. The base of the row keeps what is left near 0, where logarithms of sums
+    // have digits.
     __device__ __forceinline__ float exponent(
         float product, int query, int key, float to_power, float& slope) const {
         float score = product * to_power;
@@ -225,22 +247,12 @@ struct HeadChanges {
         slope *= 1.0f - bent * bent;
 #endif
 #if MARKED
-        const Mark mark = mask[min(query, last_query) * of_query + min(key, last_key) * of_key];
+        const int row = min(query, last_query);
+        const Mark mark = mask[row * of_query + min(key, last_key) * of_key];
 #if MASK == 1
         score = mark ? score : -INFINITY_F32;
 #else
-        // Below the floor a number gives a weight of 0 beside any above it, since what is left of scores has a bound
-        // there. Rows without others stay in the range where logarithms of their sums keep digits: with what the sum
-        // in f32 leaves of the score, which is nothing beside numbers below the second floor; those have no weight
-        // beside numbers on the first one. -infinity hides even there. NaN stays.
-        const float number = widen(mark), added = number * LOG2_E;
-        if (added < -24576.0f && number != -INFINITY_F32) {
-            const float left = ((score * LN_2 + number) - number) * LOG2_E;
-            score = -24576.0f + (left > 4096.0f ? 4096.0f : left < -4096.0f ? -4096.0f : left);
-            if (number < -0x1p100f) score = -32000.0f;
-        } else {
-            score += added;
-        }
+        score = (__fmaf_rn(score, LN_2, widen(mark)) - bases[row * base_of_query]) * LOG2_E;
 #endif
 #endif
         return score;

@@ -44,8 +44,8 @@ pub(super) fn kernels_fit(query: &TensorMeta, key: &TensorMeta, value: &TensorMe
 /// of a position beside each other, and the logarithm of the sum of each row's exponentials, f32 [B, H, L]. `is_causal`
 /// lets position i see 0 to i, `window` only that number of last ones; row b of the batch sees its first `lengths[b]`
 /// keys. With `cap` scores become cap · tanh(score / cap). `mask` [B, H, L, S], where every extent may be 1, is of
-/// booleans that say which keys are seen, or of numbers that are added to scores; of those below -17034 each counts as
-/// that, but for -infinity. Weights are dropped as by `dropout` of `dropout_p` and `generator`. A query that sees
+/// booleans that say which keys are seen, or of numbers that are added to scores; the logarithm is that of sums less the
+/// largest number of a key that the row sees. Weights are dropped as by `dropout` of `dropout_p` and `generator`. A query that sees
 /// nothing gets zeros, and the logarithm infinity. Operands of f32 are multiplied as they are, and with `tf32` rounded
 /// to TF32.
 #[operator(
@@ -115,8 +115,7 @@ pub mod attention {
         let Args { query, key, value, is_causal, scale, mask, lengths, generator, window, cap, dropout_p, .. } = args;
         let marks = Marks::of(mask);
         let kept = kept(query, key, generator, dropout_p)?;
-        let changes =
-            definition::Changes { added: marks.added, bases: None, lengths, window, cap, kept: kept.as_ref() };
+        let changes = definition::Changes { added: marks.added, lengths, window, cap, kept: kept.as_ref() };
         Ok(Attended { query, key, value, mask: marks.seen, is_causal, scale }.forward_with(&changes))
     }
 
@@ -343,8 +342,7 @@ pub mod attention_backward {
         let Args { scale, mask, lengths, generator, window, cap, dropout_p, .. } = args;
         let marks = Marks::of(mask);
         let kept = kept(query, key, generator, dropout_p)?;
-        let changes =
-            definition::Changes { added: marks.added, bases: None, lengths, window, cap, kept: kept.as_ref() };
+        let changes = definition::Changes { added: marks.added, lengths, window, cap, kept: kept.as_ref() };
         let all = Attended { query, key, value, mask: marks.seen, is_causal, scale };
         Ok(all.backward_with(&changes, d_out, Some(attended), log_sums).into())
     }

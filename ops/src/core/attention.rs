@@ -145,11 +145,9 @@ pub struct Attended<'a> {
 #[derive(Clone, Copy, Default)]
 pub struct Changes<'a> {
     /// Numbers that are added to scores, [B, H, L, S], where every extent may be 1. Sums are rounded to f32, as those
-    /// of the formula are: beside a number far below 0 nothing is left of a score.
+    /// of the formula are: beside a number far below 0 nothing is left of a score. From the sums of a row the largest
+    /// number of a key that it sees is subtracted, so that logarithms of their exponentials keep digits in f32.
     pub added: Option<&'a ArrayD<f64>>,
-    /// What is subtracted from the sums of each row, [B, H, L], so that logarithms of their exponentials keep digits.
-    /// Without it sums with numbers below [`LEAST_ADDED`] are moved to a floor: see [`floored`].
-    pub bases: Option<&'a ArrayD<f64>>,
     /// How many of the keys of each batch are seen: [B].
     pub lengths: Option<&'a ArrayD<i64>>,
     /// Position i sees the keys after i - window alone.
@@ -165,34 +163,9 @@ fn spread<T: Copy>(array: &ArrayD<T>, at: [usize; 4]) -> T {
     array[[0, 1, 2, 3].map(|dim| at[dim] % array.shape()[dim])]
 }
 
-/// Numbers of masks below this hide keys beside any others. Kernels without a base for each row move sums with them to
-/// this floor, so that logarithms of sums of exponentials in f32 keep digits.
-pub const LEAST_ADDED: f64 = -24_576.0 / std::f64::consts::LOG2_E;
-
-/// What is left of scores is at most this far from 0 on that floor.
-pub const MOST_BELOW: f64 = 4_096.0 / std::f64::consts::LOG2_E;
-
-/// Nothing is left of a score, of 2^75 at most, beside numbers of masks below this.
-pub const NOTHING_LEFT: f64 = -1_267_650_600_228_229_401_496_703_205_376.0;
-
-/// The floor of sums with such numbers: they have no weight beside those on the floor above.
-pub const LOWEST: f64 = -32_000.0 / std::f64::consts::LOG2_E;
-
 /// As f32 holds it.
 fn rounded(number: f64) -> f64 {
     f64::from(number as f32)
-}
-
-/// A score and what a mask adds to it, for kernels without a base for each row: the weights are those of the rounded
-/// sum, except that numbers between [`NOTHING_LEFT`] and [`LEAST_ADDED`] do not hide each other.
-fn floored(score: f64, added: f64) -> f64 {
-    let sum = rounded(score + added);
-    match added {
-        f64::NEG_INFINITY => sum,
-        added if added < NOTHING_LEFT => LOWEST,
-        added if added < LEAST_ADDED => LEAST_ADDED + (sum - added).clamp(-MOST_BELOW, MOST_BELOW),
-        _ => sum,
-    }
 }
 
 /// The rows of a head of a batch.
@@ -227,12 +200,14 @@ impl Attended<'_> {
                 *score = cap * bent;
                 *slope *= 1.0 - bent * bent;
             }
-            if let Some(added) = changes.added {
-                let added = spread(added, at);
-                *score = match changes.bases {
-                    Some(bases) => rounded(*score + added) - bases[[batch, head, i]],
-                    None => floored(*score, added),
-                };
+        }
+        if let Some(added) = changes.added {
+            for (i, mut row) in scores.rows_mut().into_iter().enumerate() {
+                let number = |j: usize| spread(added, [batch, head, i, j]);
+                let seen = (0..row.len()).filter(|j| row[*j] > f64::NEG_INFINITY).map(number);
+                let largest = seen.fold(f64::NEG_INFINITY, f64::max);
+                let base = if largest == f64::NEG_INFINITY { 0.0 } else { largest };
+                row.indexed_iter_mut().for_each(|(j, score)| *score = rounded(*score + number(j)) - base);
             }
         }
         [scores, slopes]
@@ -327,24 +302,14 @@ mod tests {
     use super::*;
     use crate::core::arrays::array;
 
-    /// A query that sees keys by numbers that are added to their scores: the weights, as the result for unit values;
-    /// with a base and without, which are the same.
+    /// A query that sees keys by numbers that are added to their scores: the weights, as the result for unit values.
     fn weights(scores: [f64; 2], added: [f64; 2]) -> Vec<f64> {
-        let largest = added[0].max(added[1]);
-        let base = array(&[1, 1, 1], vec![if largest == f64::NEG_INFINITY { 0.0 } else { largest }]);
-        let [with, without] = [Some(&base), None].map(|bases| weights_with(scores, added, bases));
-        let near = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-9;
-        assert!(with.iter().zip(&without).all(near), "{scores:?} {added:?}: {with:?} and {without:?}");
-        with
-    }
-
-    fn weights_with(scores: [f64; 2], added: [f64; 2], bases: Option<&ArrayD<f64>>) -> Vec<f64> {
         let query = array(&[1, 1, 1, 1], vec![1.0]);
         let key = array(&[1, 1, 2, 1], scores.to_vec());
         let value = array(&[1, 1, 2, 2], vec![1.0, 0.0, 0.0, 1.0]);
         let added = array(&[1, 1, 1, 2], added.to_vec());
         let attended = Attended { query: &query, key: &key, value: &value, mask: None, is_causal: false, scale: 1.0 };
-        let changes = Changes { added: Some(&added), bases, ..Changes::default() };
+        let changes = Changes { added: Some(&added), ..Changes::default() };
         attended.forward_with(&changes).0.into_raw_vec_and_offset().0
     }
 

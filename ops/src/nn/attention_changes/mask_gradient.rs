@@ -2,7 +2,7 @@
 
 use fulgurite_runtime::{DType, Tensor};
 
-use crate::core::attention::{LEAST_ADDED, LOWEST, MOST_BELOW, NOTHING_LEFT, extents_of_mask};
+use crate::core::attention::{extents_of_mask, mask_as_four};
 use crate::core::promotion::{accumulating, broadcast, cast};
 use crate::prims;
 
@@ -11,8 +11,6 @@ use crate::prims;
 pub struct Numbers {
     /// The mask; it spreads to [B, H, L, S], and leading extents may be missing.
     pub mask: Tensor,
-    /// What the kernels subtract from sums of scores and numbers, where they do: [B, H, L], where extents may be 1.
-    pub bases: Option<Tensor>,
     /// The queries.
     pub query: Tensor,
     /// The keys.
@@ -46,12 +44,11 @@ impl Numbers {
         let extents = [batch, heads, queries, keys];
         let spread = |row: Tensor| prims::broadcast_in_dim(row, extents, [0, 1, 2]);
         let added = broadcast(accumulating(mask), &extents);
-        // As the kernels add them.
+        // As the kernels add them, and subtract the largest of each row.
         let sums = prims::add(prims::mul(products(self.query, self.key), self.scale), added);
-        let scores = match self.bases {
-            Some(bases) => prims::sub(sums, broadcast_rows(bases, &extents)),
-            None => floored(sums, added),
-        };
+        let largest = prims::amax(mask_as_four(accumulating(mask)), [3]);
+        let bases = prims::select(prims::eq(largest, f64::NEG_INFINITY), 0.0, largest);
+        let scores = prims::sub(sums, broadcast_rows(bases, &extents));
         let weights = prims::exp(prims::sub(scores, spread(log_sums)));
         let mut d_weights = products(d_out, self.value);
         if let Some((generator, probability)) = self.dropped {
@@ -75,14 +72,4 @@ fn broadcast_rows(rows: Tensor, extents: &[usize; 4]) -> Tensor {
     let mut shape = rows.shape().to_vec();
     shape.push(1);
     broadcast(prims::reshape(rows, shape), extents)
-}
-
-/// Sums with numbers of masks far below 0 on the floors of [`core::attention`](crate::core::attention).
-#[track_caller]
-fn floored(sums: Tensor, added: Tensor) -> Tensor {
-    let finite = prims::gt(added, f64::NEG_INFINITY);
-    let below = |least: f64| prims::logical_and(finite, prims::lt(added, least));
-    let left = prims::maximum(prims::minimum(prims::sub(sums, added), MOST_BELOW), -MOST_BELOW);
-    let first = prims::select(below(LEAST_ADDED), prims::add(left, LEAST_ADDED), sums);
-    prims::select(below(NOTHING_LEFT), LOWEST, first)
 }
