@@ -1,5 +1,5 @@
-// Of each row of a mask of numbers, the largest one of a key that the query sees; 0 where that is -infinity. What keys a
-// query sees is said by lengths of batches, a window and CAUSAL.
+// Of each row of a mask of numbers, the largest one of a key that the query sees; 0 where that is -infinity. Lengths of
+// batches, a window and CAUSAL say which keys a query sees.
 #include "fulgurite/elements.cuh"
 #include "fulgurite/reductions.cuh"
 

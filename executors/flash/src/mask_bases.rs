@@ -57,7 +57,7 @@ impl Bases {
         Ok(Bases { at, strides: [apart(batches, heads * queries), apart(heads, queries), apart(queries, 1)] })
     }
 
-    /// What kernels take.
+    /// The address and the strides, as kernels take them.
     pub fn parameters(&self) -> [Parameter; 2] {
         [Parameter::from(self.at), Parameter::from(self.strides)]
     }

@@ -44,10 +44,10 @@ pub(super) fn kernels_fit(query: &TensorMeta, key: &TensorMeta, value: &TensorMe
 /// of a position beside each other, and the logarithm of the sum of each row's exponentials, f32 [B, H, L]. `is_causal`
 /// lets position i see 0 to i, `window` only that number of last ones; row b of the batch sees its first `lengths[b]`
 /// keys. With `cap` scores become cap · tanh(score / cap). `mask` [B, H, L, S], where every extent may be 1, is of
-/// booleans that say which keys are seen, or of numbers that are added to scores; the logarithm is that of sums less the
-/// largest number of a key that the row sees. Weights are dropped as by `dropout` of `dropout_p` and `generator`. A query that sees
-/// nothing gets zeros, and the logarithm infinity. Operands of f32 are multiplied as they are, and with `tf32` rounded
-/// to TF32.
+/// booleans that say which keys are seen, or of numbers that are added to scores; the logarithm is that of sums less
+/// the largest number of a key that the row sees. Weights are dropped as by `dropout` of `dropout_p` and `generator`. A
+/// query that sees nothing gets zeros, and the logarithm infinity. Operands of f32 are multiplied as they are, and with
+/// `tf32` rounded to TF32.
 #[operator(
     executor = flash,
     strided,

@@ -24,10 +24,12 @@ use fulgurite_kernels::DType;
 
 use crate::array::Array;
 use crate::device::DeviceState;
+use crate::directives::Tolerance;
 use crate::error::{Error, Result};
 use crate::executor::{ExecutorDef, default_executors, find_executor};
 use crate::generate::guarded;
 use crate::meta::Device;
+use crate::problem::{Check, Problem};
 use crate::samples::Random;
 use crate::trace::Trace;
 use case::Case;
@@ -35,6 +37,7 @@ use fulgurite_ir::registry::find_operator;
 use generate::Parts;
 use judge::{Against, Failure, Kind, Verdict, judge};
 use minimize::minimize;
+use oracle::{Answer, Oracle};
 
 /// Cases that are made on one thread before another takes over: what a thread keeps of the programs it traced is given
 /// back.
@@ -141,6 +144,20 @@ pub enum Event<'a> {
     Progress(&'a Totals),
     /// A program fails. Findings of one cause are told once.
     Found(&'a Finding),
+}
+
+/// Whether results are what the references of a program's lines give, each rounding made anew: elements that a rounding
+/// moves by more than a part of their size say nothing.
+///
+/// # Errors
+/// Where they differ, or the references say nothing.
+pub(crate) fn agrees(trace: &Trace, inputs: &[Array], outputs: &[Array]) -> Check {
+    let tolerances = vec![Tolerance::NONE; outputs.len()];
+    match Oracle::ask(trace, inputs, &tolerances, usize::MAX)? {
+        Answer::Gives(oracle) => oracle.compare(outputs).map(drop),
+        Answer::Refuses(problem) => Err(problem.within("the references refuse it")),
+        Answer::Nothing | Answer::TooLong => Err(Problem("the references say nothing".into())),
+    }
 }
 
 /// Makes and runs cases until time or number is reached.
