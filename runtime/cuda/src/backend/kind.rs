@@ -18,6 +18,9 @@ const CAPABILITIES: [u32; 21] =
 /// The first capability with `a`, features that later ones lack, and with `f`, features of its family.
 const FIRST_WITH_LETTER: [(char, u32); 2] = [('a', 90), ('f', 100)];
 
+/// With this variable set to 1 a machine without NVRTC fails tests that need it.
+const REQUIRE_NVRTC: &str = "FULGURITE_REQUIRE_NVRTC";
+
 /// The kind `cuda`.
 #[derive(Debug)]
 pub struct Cuda;
@@ -131,6 +134,10 @@ impl DeviceKind for Cuda {
     fn compiler(&self) -> Result<(), DeviceError> {
         nvrtc::version()?;
         Ok(())
+    }
+
+    fn requires_compiler(&self) -> bool {
+        std::env::var(REQUIRE_NVRTC).is_ok_and(|value| value == "1")
     }
 
     fn entries(&self, architecture: &str, source: &Source) -> Result<Vec<Entry>, DeviceError> {
