@@ -23,8 +23,8 @@ table() {
     cat <<'END'
 decoders    fulgurite-tests   models          ^llama_parity::.*cuda              4
 gpt2        fulgurite-tests   models          ^gpt2_parity::                     2
-kernels     fulgurite-kernels cuda_generated  -                                  2
-floor       fulgurite-kernels cuda_device     -                                  4
+kernels     fulgurite-cuda    cuda_generated  -                                  2
+floor       fulgurite-cuda    cuda_device     -                                  4
 programs    fulgurite-tests   declared        ^device_runs::                     4
 plans       fulgurite-tests   programs        ^mutated_plans::.*on_a_device      4
 streams     fulgurite-tests   programs        ^streams::                         4

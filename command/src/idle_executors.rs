@@ -4,8 +4,8 @@ use std::sync::{Mutex, PoisonError};
 
 use fulgurite::Target;
 use fulgurite::executor::ExecutorDef;
+use fulgurite::kernels::cuda::cublaslt::has_eight_bits;
 use fulgurite::precision::Precision;
-use fulgurite_kernels::cuda::cublaslt::has_eight_bits;
 
 use super::output::warn;
 

@@ -1,13 +1,12 @@
 //! The ground floor of Fulgurite: element types, buffers, strided views, the CPU building blocks (tiles, reductions,
-//! products, random numbers) and the CUDA floor. It knows no trace and no operator. Each `unsafe` block has its reason
-//! beside it.
+//! products, random numbers). It is for the host alone, and knows no trace and no operator. Each `unsafe` block has its
+//! reason beside it.
 
 pub mod access;
 pub mod attention;
 pub mod buffer;
 pub mod caches;
 pub mod crash;
-pub mod cuda;
 pub mod dtype;
 pub mod durable;
 pub mod elements;
@@ -31,7 +30,7 @@ pub mod reduce;
 pub mod regular_file;
 pub mod row;
 pub mod scalar;
-mod tile;
+pub mod tile;
 mod transpose;
 pub mod vector;
 pub mod view;

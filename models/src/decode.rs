@@ -42,11 +42,14 @@ pub fn continued(
     (cached.into_cache(), reshape(logits, [batch as i64, logits.size(2) as i64]))
 }
 
-/// `options` with the executor `decode` before those of a CUDA device, unless executors are named. No list has it by
+/// `options` with the executor `decode` before those of a device that it is for, unless executors are named. No list has it by
 /// itself: other programs have nothing for it.
 pub fn by_decode(options: Options) -> Options {
-    let device = options.device.filter(|device| device.is_cuda() && options.executors.is_none());
-    let (Some(device), Ok(decode)) = (device, find_executor("decode")) else { return options };
+    let (Some(device), None) = (options.device, &options.executors) else { return options };
+    let Ok(decode) = find_executor("decode") else { return options };
+    if !decode.runs_on(device.kind()) {
+        return options;
+    }
     let list = [decode].into_iter().chain(options.executor_list(device.kind())).collect();
     Options { executors: Some(list), ..options }
 }

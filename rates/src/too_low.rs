@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
-use fulgurite_kernels::{cuda, machine};
+use fulgurite_kernels::machine;
 use fulgurite_runtime::Device;
 use fulgurite_runtime::device::find_kind;
+use fulgurite_runtime::kernels::cuda;
 use fulgurite_runtime::program::{Ceiling, Profile, Source, Span};
 use serde::Serialize;
 

@@ -8,6 +8,7 @@
 //! | crate | what is in it |
 //! |---|---|
 //! | `fulgurite-base` | errors, metas, arguments, records of operators, kinds of devices, memory, arrays |
+//! | `fulgurite-cuda` | NVIDIA GPUs: their kind of device, libraries, compilation, the printer of kernels |
 //! | `fulgurite-ir` | traces, their text, the verifier, the tracer, the types of all rules |
 //! | `fulgurite-compile` | transforms, autodiff, rewriting, the executor of each call, the stages |
 //! | `fulgurite-run` | programs, `jit`, candidates that are measured |
@@ -16,14 +17,22 @@
 pub use fulgurite_compile::{registration, transforms};
 pub use fulgurite_ir::{
     Array, DType, Device, Error, Failure, Result, Target, Tensor, TensorMeta, argument, arithmetic, array, array_tree,
-    backends, comparison, cost, device, dlpack, dyn_tree, error, executor, expansion, failure, fuel, gradient, kernel,
-    mesh, meta, operator, precision, random, reference, refusal, registry, rules, strided, trace, tracer, tree,
+    comparison, cost, device, dlpack, dyn_tree, error, executor, expansion, failure, fuel, gradient, kernel, mesh,
+    meta, operator, precision, random, reference, refusal, registry, rules, strided, trace, tracer, tree,
 };
 pub use fulgurite_ir::{attribute_enum, binds, refuse_unless, require, source_files};
 pub use fulgurite_run::{choices, compile, jit, program};
 
-/// Buffers, strided views and the building blocks that host kernels are written with.
-pub use fulgurite_ir::rules::fulgurite_kernels as kernels;
+/// Buffers, strided views and the building blocks that host kernels are written with; and those of CUDA.
+pub mod kernels {
+    pub use fulgurite_cuda as cuda;
+    pub use fulgurite_ir::rules::fulgurite_kernels::*;
+}
+
+/// The kinds of devices that come with the runtime.
+pub mod backends {
+    pub use fulgurite_cuda::backend as cuda;
+}
 
 #[cfg(not(feature = "testing"))]
 pub use fulgurite_ir::testing;

@@ -12,7 +12,7 @@ A mutant is a source with one mistake: another sign, comparison or constant, a d
 barrier, swapped arguments. Each is a process with a folder of its own in FULGURITE_CUDA_SOURCES, which runs the
 generated tests of the operators that its file serves, template by template, until one fails. A file serves the
 operators that the Rust files which name it declare or have kernels for; of a file of helpers, those of the files that
-name the helpers. Kernels whose text is generated (`kernels/src/cuda/generate`) have no file, and no mutants here.
+name the helpers. Kernels whose text is generated (`runtime/cuda/src/generate`) have no file, and no mutants here.
 
 `equivalent_cuda.txt` lists survivors that change nothing, each with its reason: FILE | ORIGINAL LINE | CHANGED LINE | REASON.
 The exit code is 1 if any other survives."""
@@ -32,7 +32,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # Where sources are, from which their names in FULGURITE_CUDA_SOURCES are counted.
-FOLDERS = [ROOT / "executors", ROOT / "kernels/src/cuda"]
+FOLDERS = [ROOT / "executors", ROOT / "runtime/cuda/src"]
 # The order in which templates are asked: those first that find most.
 TEMPLATES = ["consistency", "bounds", "gradient", "decomposition", "layout", "determinism", "in_place", "effects", "errors", "bits"]
 

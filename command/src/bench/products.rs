@@ -1,7 +1,7 @@
 //! What a product is compared with: the best of the library's algorithms.
 
+use fulgurite::kernels::cuda::cublaslt::{Operand, Problem, survey};
 use fulgurite::{DType, Device};
-use fulgurite_kernels::cuda::cublaslt::{Operand, Problem, survey};
 
 use super::figures::Figure;
 use super::rows::{Form, Work};

@@ -10,27 +10,31 @@ type Strides = SmallVec<[isize; 6]>;
 
 /// The strides of one operand, in elements.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct OperandLayout {
-    pub(crate) outer: Strides,
-    pub(crate) inner: isize,
+pub struct OperandLayout {
+    /// From row to row, for each outer dimension.
+    pub outer: Strides,
+    /// From element to element of a row.
+    pub inner: isize,
 }
 
 /// Rows (an odometer of outer dimensions) of `width` elements.
 #[derive(Debug, Clone)]
-pub(crate) struct Layout {
-    pub(crate) outer: Extents,
-    pub(crate) width: usize,
+pub struct Layout {
+    /// Extents of the outer dimensions.
+    pub outer: Extents,
+    /// Elements of a row.
+    pub width: usize,
     /// Inputs, then outputs.
-    pub(crate) operands: Vec<OperandLayout>,
+    pub operands: Vec<OperandLayout>,
     /// For each output, whether it has one value a row.
-    pub(crate) per_row: Vec<bool>,
+    pub per_row: Vec<bool>,
 }
 
 impl Layout {
     /// Drops extents of one and merges dimensions that every operand walks through evenly. Without a reduction the
     /// dimensions are first ordered by the strides of the first output, so that writes are sequential; with one, the
     /// last dimension stays by itself.
-    pub(crate) fn new(shape: &[usize], inputs: &[&[isize]], outputs: &[OutputLayout<'_>], reduces: bool) -> Layout {
+    pub fn new(shape: &[usize], inputs: &[&[isize]], outputs: &[OutputLayout<'_>], reduces: bool) -> Layout {
         let stride = |operand: usize, axis: usize| -> isize {
             match operand.checked_sub(inputs.len()) {
                 None => inputs[operand][axis],
@@ -82,12 +86,12 @@ impl Layout {
     }
 
     /// Number of rows.
-    pub(crate) fn rows(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.outer.iter().product()
     }
 
     /// Where an operand varies.
-    pub(crate) fn space(&self, operand: usize) -> Space {
+    pub fn space(&self, operand: usize) -> Space {
         let layout = &self.operands[operand];
         if layout.inner != 0 || self.width <= 1 {
             Space::Full
@@ -99,14 +103,14 @@ impl Layout {
     }
 
     /// Whether `rows` whole rows of the operand are adjacent, without gaps.
-    pub(crate) fn is_block(&self, operand: usize, rows: usize) -> bool {
+    pub fn is_block(&self, operand: usize, rows: usize) -> bool {
         let layout = &self.operands[operand];
         (layout.inner == 1 || self.width == 1)
             && (rows == 1 || (layout.outer.len() == 1 && layout.outer[0] == self.width as isize))
     }
 
     /// Offset of the first element of a row.
-    pub(crate) fn row_offset(&self, operand: usize, row: usize) -> isize {
+    pub fn row_offset(&self, operand: usize, row: usize) -> isize {
         let strides = &self.operands[operand].outer;
         match strides.len() {
             0 => 0,

@@ -6,7 +6,7 @@
 
 mod ahead;
 mod kernel;
-pub(crate) mod layout;
+pub mod layout;
 mod long_rows;
 #[cfg(test)]
 mod long_rows_tests;
@@ -19,7 +19,7 @@ mod schedule;
 mod task;
 #[cfg(test)]
 mod tests;
-pub(crate) mod values;
+pub mod values;
 
 pub use kernel::FusedKernel;
 pub use program::{DivisionByZero, FusedNode, FusedProgram, OutputLayout};

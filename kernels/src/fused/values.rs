@@ -9,7 +9,7 @@ use crate::tile::{Class, Operand, arithmetic};
 
 /// Where a value varies. The order is that of broadcasting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Space {
+pub enum Space {
     /// One value for the whole iteration.
     Uniform,
     /// One value for each row.
@@ -20,14 +20,22 @@ pub(crate) enum Space {
 
 /// How a value comes about; operands are indices of earlier values.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// An element of an input.
     Input(usize),
+    /// A number.
     Constant(f64),
+    /// A function of one value.
     Unary(ScalarOp, u32),
+    /// A function of two values.
     Binary(ScalarOp, u32, u32),
+    /// The second where the first is not 0, otherwise the third.
     Select(u32, u32, u32),
+    /// The same number in the value's class and space.
     Cast(u32),
+    /// The nearest element of a type (or the wrapped integer), still in the value's class.
     Round(DType, u32),
+    /// The reduction of each row.
     Reduce(Reduction, u32),
     /// Found by the plan of the host (see [`super::recognition`]).
     Gelu(Gelu, u32),
@@ -37,17 +45,20 @@ pub(crate) enum Kind {
 
 /// One typed value.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Value {
-    pub(crate) kind: Kind,
-    pub(crate) class: Class,
-    pub(crate) space: Space,
+pub struct Value {
+    /// How it comes about.
+    pub kind: Kind,
+    /// The arithmetic that it is computed in.
+    pub class: Class,
+    /// Where it varies.
+    pub space: Space,
     /// How many reductions one after another it depends on.
-    pub(crate) level: usize,
+    pub level: usize,
 }
 
 impl Value {
     /// Operands, as indices of values.
-    pub(crate) fn operands(&self) -> impl Iterator<Item = usize> + use<> {
+    pub fn operands(&self) -> impl Iterator<Item = usize> + use<> {
         let (list, count) = match self.kind {
             Kind::Input(_) | Kind::Constant(_) => ([0; 3], 0),
             Kind::Unary(_, a) | Kind::Cast(a) | Kind::Round(_, a) | Kind::Reduce(_, a) | Kind::Gelu(_, a) => {
@@ -60,7 +71,7 @@ impl Value {
     }
 
     /// Whether computing it again costs much more than reading it.
-    pub(crate) fn is_expensive(&self) -> bool {
+    pub fn is_expensive(&self) -> bool {
         use ScalarOp::*;
         matches!(
             self.kind,
@@ -74,25 +85,28 @@ impl Value {
 
 /// What a node of the program has become.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Lowered {
+pub enum Lowered {
     /// A number that takes the type of what it is combined with.
     Number(f64),
+    /// An index of the list of values.
     Value(u32),
 }
 
 /// The values of a program, operands before users.
 #[derive(Debug)]
-pub(crate) struct Values {
-    pub(crate) list: Vec<Value>,
+pub struct Values {
+    /// The values; operands are indices of this list.
+    pub list: Vec<Value>,
     /// The lowered form of each node.
-    pub(crate) nodes: Vec<Lowered>,
+    pub nodes: Vec<Lowered>,
     /// For each output, in the class and (if it varies at all) the space that it is stored in.
-    pub(crate) outputs: Vec<u32>,
+    pub outputs: Vec<u32>,
     fallback: Class,
 }
 
 impl Values {
-    pub(crate) fn new(program: &FusedProgram, spaces: &[Space]) -> Values {
+    /// The values of `program`, whose inputs vary as `spaces` say.
+    pub fn new(program: &FusedProgram, spaces: &[Space]) -> Values {
         let fallback = program
             .input_dtypes
             .iter()
@@ -161,7 +175,7 @@ impl Values {
     }
 
     /// The value once more for every element (`space` full) or row.
-    pub(crate) fn broadcast(&mut self, value: u32, space: Space) -> u32 {
+    pub fn broadcast(&mut self, value: u32, space: Space) -> u32 {
         let Value { class, space: present, level, .. } = self.list[value as usize];
         if present >= space { value } else { self.add(Value { kind: Kind::Cast(value), class, space, level }) }
     }

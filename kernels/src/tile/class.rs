@@ -4,16 +4,20 @@ use crate::dtype::DType;
 
 /// What a tile holds: one byte (0 or 1), i64, f32 or f64 for each element. The order is that of promotion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Class {
+pub enum Class {
+    /// 0 or 1 in a byte.
     Bool,
+    /// All integers.
     I64,
+    /// f32, f16 and bf16.
     F32,
+    /// f64.
     F64,
 }
 
 impl Class {
     /// The class in which values of `dtype` are computed.
-    pub(crate) const fn of(dtype: DType) -> Class {
+    pub const fn of(dtype: DType) -> Class {
         match dtype {
             DType::Bool => Class::Bool,
             DType::U8 | DType::I32 | DType::I64 => Class::I64,
@@ -23,7 +27,7 @@ impl Class {
     }
 
     /// The element type that is stored just as the class is.
-    pub(crate) const fn dtype(self) -> DType {
+    pub const fn dtype(self) -> DType {
         match self {
             Class::Bool => DType::Bool,
             Class::I64 => DType::I64,
@@ -33,17 +37,17 @@ impl Class {
     }
 
     /// Bytes per element of a tile.
-    pub(crate) const fn size(self) -> usize {
+    pub const fn size(self) -> usize {
         self.dtype().size()
     }
 
     /// Whether the class is f32 or f64.
-    pub(crate) const fn is_floating(self) -> bool {
+    pub const fn is_floating(self) -> bool {
         matches!(self, Class::F32 | Class::F64)
     }
 
     /// `value` as the bytes of one element, in the low bytes; integers truncate.
-    pub(crate) fn bits(self, value: f64) -> u64 {
+    pub fn bits(self, value: f64) -> u64 {
         match self {
             Class::Bool => u64::from(value != 0.0),
             Class::I64 => value as i64 as u64,

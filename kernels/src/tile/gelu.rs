@@ -16,7 +16,7 @@ pub(crate) enum Sigmoid {
 
 /// `(x · half) · (s(x) + one)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Gelu {
+pub struct Gelu {
     pub(crate) sigmoid: Sigmoid,
     pub(crate) half: f32,
     pub(crate) one: f32,
@@ -24,7 +24,7 @@ pub(crate) struct Gelu {
 
 /// `d · ((s(x) + one) · half + slope)`, where the slope depends on the form.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct GeluBackward {
+pub struct GeluBackward {
     pub(crate) sigmoid: Sigmoid,
     pub(crate) half: f32,
     pub(crate) one: f32,

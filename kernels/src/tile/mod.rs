@@ -12,5 +12,5 @@ pub(crate) mod reduction;
 pub(crate) mod store;
 pub(crate) mod stream;
 
-pub(crate) use class::Class;
+pub use class::Class;
 pub(crate) use operand::Operand;

@@ -1,8 +1,6 @@
 //! Kernels of the host: through views, with extents that do not fit, in random fused programs.
 
-#[path = "../generated/cases/mod.rs"]
 mod cases;
-#[path = "../generated/operands.rs"]
 #[allow(dead_code)]
 mod operands;
 

@@ -8,7 +8,6 @@ pub mod argument;
 pub mod arithmetic;
 pub mod array;
 pub mod array_tree;
-pub mod backends;
 pub mod device;
 pub mod dlpack;
 pub mod dyn_tree;

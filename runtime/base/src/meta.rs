@@ -49,11 +49,6 @@ impl Device {
         self.index
     }
 
-    /// Whether this is an NVIDIA GPU.
-    pub fn is_cuda(&self) -> bool {
-        self.kind == "cuda"
-    }
-
     /// Whether this is the host.
     pub fn is_cpu(&self) -> bool {
         Device::is_host(self.kind)

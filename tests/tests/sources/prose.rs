@@ -74,7 +74,7 @@ fn paths<'a>(page: &'a str, folders: &[String]) -> Vec<&'a str> {
 /// The place of a path that a page names: below the repository, or a CUDA header by the name that sources include.
 fn place(root: &Path, path: &str) -> PathBuf {
     let include = path.starts_with("fulgurite/") && path.ends_with(".cuh");
-    if include { root.join("kernels/src/cuda").join(path) } else { root.join(path) }
+    if include { root.join("runtime/cuda/src").join(path) } else { root.join(path) }
 }
 
 fn root() -> &'static Path {

@@ -143,6 +143,12 @@ pub trait DeviceKind: Send + Sync {
         Err(DeviceError::new(Category::Unavailable, message))
     }
 
+    /// Whether the environment requires [`DeviceKind::compiler`]: tests that need it then fail where it is absent,
+    /// and are not skipped.
+    fn requires_compiler(&self) -> bool {
+        false
+    }
+
     /// Compiles a source for an architecture, and lists its kernels.
     ///
     /// # Errors

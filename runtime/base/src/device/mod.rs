@@ -3,7 +3,7 @@
 //!
 //! # A kind of device
 //!
-//! A backend is a crate, or a module such as [`crate::backends::cuda`], that implements six traits and registers one
+//! A backend is a crate, such as `fulgurite-cuda`, that implements six traits and registers one
 //! value:
 //!
 //! ```text

@@ -23,9 +23,6 @@ use crate::subject::{accepted_samples, describe, sample_metas};
 use crate::test::selected_sample;
 use crate::test::{Context, Outcome, PASSED, nothing};
 
-/// With this variable set to 1 a machine without NVRTC fails.
-const REQUIRED: &str = "FULGURITE_REQUIRE_NVRTC";
-
 /// With this variable set to `part`, as the gate has it, the first source of each operator and executor is compiled and
 /// one in [`PART`] of the others: the same ones for the same text. There are thousands, of a third of a second each.
 /// Without it all are, as on a device, where every test compiles what it runs.
@@ -84,12 +81,12 @@ impl Compiled {
     }
 }
 
-/// What this machine lacks to compile the sources of `executor`. Where the environment requires NVRTC, the tests that
-/// need it run and fail.
+/// What this machine lacks to compile the sources of `executor`. Where the environment requires the compiler, the tests
+/// that need it run and fail.
 pub(crate) fn lacks(executor: &ExecutorDef) -> Option<String> {
-    let required = Device::new(executor.device, 0).is_cuda() && std::env::var(REQUIRED).is_ok_and(|value| value == "1");
-    let absent = find_kind(executor.device).ok()?.compiler().err()?;
-    (!required).then(|| absent.to_string())
+    let kind = find_kind(executor.device).ok()?;
+    let absent = kind.compiler().err()?;
+    (!kind.requires_compiler()).then(|| absent.to_string())
 }
 
 /// See the module.

@@ -13,7 +13,7 @@ use graph::Graph;
 
 /// Folders of the crates that have no circle. Operators of `operator_files!` are not looked at: the gradient of a sum
 /// is a broadcast, and that of a broadcast is a sum.
-const CRATES: [&str; 24] = [
+const CRATES: [&str; 25] = [
     "command",
     "executors/cpu",
     "executors/cublaslt",
@@ -34,6 +34,7 @@ const CRATES: [&str; 24] = [
     "rates",
     "runtime/base",
     "runtime/compile",
+    "runtime/cuda",
     "runtime/ir",
     "runtime/run",
     "runtime/testing",

@@ -1,0 +1,222 @@
+//! A program loaded onto a CUDA device: its steps, and graphs of whole runs, recorded once, replayed, and updated where
+//! an input or output is elsewhere.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::{CaptureMode, Context, CudaError, ExecutableGraph, Fill, Graph, Stream};
+use fulgurite_kernels::launch::DeviceAddress;
+
+use super::choice::{Choice, Miss};
+use super::library::Libraries;
+use super::recorders::Recorders;
+use super::stream::CudaStream;
+use super::work::{Work, enqueue, fill_of, ready};
+use fulgurite_base::device::{
+    Addresses, CodeError, DeviceCode, DeviceError, DeviceStream, LoadedCode, RECORD_BYTES, ReplayCounts, Room,
+    StreamKind, same_addresses,
+};
+
+/// Graphs that are kept for different addresses of large inputs and outputs.
+const MOST_GRAPHS: usize = 4;
+
+/// A graph, and the addresses of inputs and outputs that it uses.
+struct Recorded {
+    key: Arc<[DeviceAddress]>,
+    /// What it was made from; an update names its nodes.
+    graph: Graph,
+    executable: ExecutableGraph,
+}
+
+/// A program on its device.
+pub(super) struct CudaCode {
+    context: Context,
+    code: Arc<DeviceCode>,
+    room: Room,
+    /// The work of each step, in order.
+    work: Vec<Vec<Work>>,
+    /// Clears the record of faults.
+    fill: Option<Fill>,
+    /// The one used last is the last.
+    graphs: Vec<Recorded>,
+    choice: Choice,
+    /// The streams that work is recorded on: other threads may enqueue on the device's meanwhile, which is no part of a
+    /// graph.
+    recorders: Option<Recorders>,
+    counts: ReplayCounts,
+}
+
+impl CudaCode {
+    /// Compiles sources, loads modules, plans products and attention.
+    pub(super) fn load(
+        context: &Context,
+        libraries: &Libraries,
+        code: &Arc<DeviceCode>,
+        stream: &Stream,
+        room: Room,
+    ) -> Result<CudaCode, CodeError> {
+        Ok(CudaCode {
+            context: context.clone(),
+            work: ready(context, libraries, code, stream, room)?,
+            fill: if room.fault.is_some() { fill_of(context)? } else { None },
+            code: code.clone(),
+            room,
+            graphs: Vec::new(),
+            choice: Choice::default(),
+            recorders: None,
+            counts: ReplayCounts::default(),
+        })
+    }
+
+    /// # Safety
+    /// As [`LoadedCode::step`].
+    unsafe fn enqueue(&self, stream: &Stream, step: usize, addresses: &Addresses) -> Result<(), CudaError> {
+        let of = &self.code.steps[step];
+        // SAFETY: promised by the caller.
+        unsafe { enqueue(&self.work[step], stream, of.fault_code, &|address| addresses.at(of, address)) }
+    }
+
+    /// Records the work of some steps, a piece each. Before the first piece of a whole program comes what begins a run.
+    ///
+    /// # Safety
+    /// As [`LoadedCode::step`], for when the graph is launched.
+    unsafe fn capture(&mut self, given: &[DeviceAddress], steps: &[usize]) -> Result<Graph, CodeError> {
+        let addresses = self.code.addresses(&self.room, given);
+        if self.recorders.is_none() {
+            self.recorders = Some(Recorders::new(&self.context, &self.code)?);
+        }
+        let recorders = self.recorders.as_ref().unwrap_or_else(|| unreachable!("made above"));
+        // Part of a program is recorded in one order: it only takes the place of nodes that are in their own.
+        let whole = steps.len() == self.code.steps.len();
+        let fences = recorders.fences.as_ref().filter(|_| whole);
+        let main = recorders.main();
+        main.capture_pieces(CaptureMode::ThreadLocal, steps.len() + 1, |piece| {
+            let Some(at) = piece.checked_sub(1) else {
+                if let Some(record) = self.room.fault.filter(|_| whole) {
+                    // SAFETY: the record has as many bytes, and is used by work of this program alone, which the
+                    // other streams of it go on behind.
+                    unsafe {
+                        match &self.fill {
+                            Some(fill) => fill.enqueue(main, record, 0, RECORD_BYTES),
+                            None => main.fill_u8(record, 0, RECORD_BYTES),
+                        }
+                    }?;
+                }
+                return Ok(fences.map_or(Ok(()), |fences| fences.begin(recorders))?);
+            };
+            let step = steps[at];
+            let of = &self.code.steps[step];
+            let stream = recorders.of(if fences.is_some() { of.stream } else { StreamKind::Compute });
+            let record = || -> Result<(), DeviceError> {
+                fences.map_or(Ok(()), |fences| fences.before(stream, &of.after))?;
+                // SAFETY: promised by the caller.
+                unsafe { self.enqueue(stream.raw(), step, &addresses) }?;
+                let Some(fences) = fences else { return Ok(()) };
+                fences.after(stream, step)?;
+                if step + 1 == self.code.steps.len() { fences.end(recorders) } else { Ok(()) }
+            };
+            record().map_err(|error| CodeError::at(step, error))
+        })
+    }
+
+    /// Records the work for these addresses.
+    ///
+    /// # Safety
+    /// As [`CudaCode::capture`].
+    unsafe fn record(&mut self, stream: &Stream, given: &Arc<[DeviceAddress]>) -> Result<(), CodeError> {
+        let all: Vec<usize> = (0..self.code.steps.len()).collect();
+        // SAFETY: promised by the caller.
+        let graph = unsafe { self.capture(given, &all) }?;
+        let executable = graph.instantiate()?;
+        executable.upload(stream)?;
+        self.counts.graphs += 1;
+        self.counts.branched += usize::from(!graph.is_chain());
+        tracing::info!(function = %self.code.name, "recorded a graph");
+        if self.graphs.len() == MOST_GRAPHS {
+            self.graphs.remove(0);
+        }
+        self.graphs.push(Recorded { key: given.clone(), graph, executable });
+        Ok(())
+    }
+
+    /// Has a graph use these addresses, of which those of `steps` are new. It is then the last. False if it cannot, and
+    /// is gone.
+    ///
+    /// # Safety
+    /// As [`CudaCode::capture`].
+    unsafe fn update(
+        &mut self,
+        given: &Arc<[DeviceAddress]>,
+        graph: usize,
+        steps: &[usize],
+    ) -> Result<bool, CodeError> {
+        let mut recorded = self.graphs.remove(graph);
+        if !steps.is_empty() {
+            // SAFETY: promised by the caller.
+            let other = unsafe { self.capture(given, steps) }?;
+            for (at, step) in steps.iter().enumerate() {
+                if !recorded.executable.update(&recorded.graph, step + 1, &other, at + 1)? {
+                    return Ok(false);
+                }
+            }
+        }
+        recorded.key = given.clone();
+        self.graphs.push(recorded);
+        self.counts.updates += 1;
+        Ok(true)
+    }
+}
+
+impl LoadedCode for CudaCode {
+    unsafe fn step(
+        &mut self,
+        stream: &dyn DeviceStream,
+        step: usize,
+        addresses: &Addresses,
+    ) -> Result<(), DeviceError> {
+        // SAFETY: promised by the caller.
+        Ok(unsafe { self.enqueue(CudaStream::of(stream)?.raw(), step, addresses) }?)
+    }
+
+    /// Replays a graph for these addresses. False if there is none, and it is not known that the addresses come again.
+    unsafe fn replay(&mut self, stream: &dyn DeviceStream, given: &Arc<[DeviceAddress]>) -> Result<bool, CodeError> {
+        let stream = CudaStream::of(stream)?.raw();
+        match self.graphs.iter().rposition(|recorded| same_addresses(&recorded.key, given)) {
+            Some(at) if at + 1 < self.graphs.len() => {
+                let recorded = self.graphs.remove(at);
+                self.graphs.push(recorded);
+            }
+            Some(_) => {}
+            None => {
+                let moved: Vec<Vec<usize>> =
+                    self.graphs.iter().map(|recorded| self.code.moved_steps(&recorded.key, given)).collect();
+                match self.choice.miss(moved.into_iter(), self.code.steps.len(), given) {
+                    // SAFETY: promised by the caller.
+                    Miss::Record => unsafe { self.record(stream, given) }?,
+                    Miss::Update { graph, steps } => {
+                        // SAFETY: promised by the caller.
+                        if !unsafe { self.update(given, graph, &steps) }? {
+                            self.choice.refuse(given);
+                            self.counts.refused += 1;
+                            return Ok(false);
+                        }
+                    }
+                    Miss::Launch => return Ok(false),
+                }
+            }
+        }
+        if let Some(recorded) = self.graphs.last() {
+            let started = Instant::now();
+            // SAFETY: the graph uses the program's memory, and inputs and outputs at these addresses, all alive as the
+            // caller promises.
+            unsafe { recorded.executable.launch(stream) }?;
+            self.counts.launching += started.elapsed();
+            self.counts.replays += 1;
+        }
+        Ok(true)
+    }
+
+    fn counts(&self) -> ReplayCounts {
+        self.counts
+    }
+}

@@ -1,0 +1,120 @@
+//! Sums of columns: blocks are persistent and loop over rows, and keep the sums of their rows in registers. The
+//! elements of the next row are copied to shared memory meanwhile, by the threads that read them.
+
+use super::emitter::{row_start, sum};
+use super::region::Operand;
+use super::row_writer::Writer;
+use super::text::stored_type;
+use fulgurite_kernels::fused::values::Space;
+
+impl Writer<'_> {
+    /// What a block that stays has before its first row; opens the loop over its rows.
+    pub(super) fn begin_sums(&mut self) -> Option<usize> {
+        let region = self.emitter.region;
+        self.emitter.text.line("const int lane = (int)threadIdx.x;");
+        self.emitter.define_uniform();
+        self.load_early(Operand::is_same_for_all_rows);
+        let [vectors, elements] = [self.emitter.unroll, self.emitter.vector]
+            .map(|count| if count > 1 { format!("[{count}]") } else { String::new() });
+        for output in region.sums() {
+            let zero = if vectors.is_empty() && elements.is_empty() { "0.0f" } else { "{}" };
+            self.emitter.text.line(format!("float sum{output}{vectors}{elements} = {zero};"));
+        }
+        let kind = self.row_type;
+        self.declare_cache();
+        for input in region.used_inputs_in(Space::Row) {
+            let element = stored_type(region.inputs[input].dtype);
+            self.emitter.text.line(format!("{element} next{input};"));
+        }
+        self.ask_for_row("", "blockIdx.x");
+        // Only reductions ask for it.
+        let turns = self.plan.passes.list.iter().any(|pass| !pass.reductions.is_empty());
+        if turns {
+            self.emitter.text.line("int turn = 0;");
+        }
+        let next = if turns { ", turn ^= 1" } else { "" };
+        self.emitter.text.open(format!("for ({kind} row = blockIdx.x; row < rows; row += gridDim.x{next})"));
+        None
+    }
+
+    /// Closes the loop over the block's rows, and stores its parts of the sums.
+    pub(super) fn end_sums(&mut self) {
+        let region = self.emitter.region;
+        self.emitter.text.close();
+        self.emitter.text.line("");
+        self.emitter.text.line("// The block's parts of the sums over all rows.");
+        self.emitter.text.open("");
+        let whole = (self.emitter.unroll == 1).then(|| self.write_column());
+        let column = self.open_vectors();
+        for output in region.sums() {
+            let part = format!("(long long)blockIdx.x * {} + column", region.width);
+            self.emitter.open_elements();
+            let at = if self.emitter.vector > 1 { " + j" } else { "" };
+            let element = self.element();
+            self.emitter.text.line(format!("out{output}[{part}{at}] = sum{output}{element};"));
+            self.emitter.close_elements();
+        }
+        self.close_vectors(column);
+        self.close_columns(whole);
+    }
+
+    /// Reads the values of the row with this number, if there is one, and starts copies of its elements.
+    pub(super) fn ask_for_row(&mut self, condition: &str, number: &str) {
+        let region = self.emitter.region;
+        let values = region.used_inputs_in(Space::Row);
+        let elements: Vec<usize> = self.plan.cached.iter().map(|&(input, _)| input).collect();
+        if values.is_empty() && elements.is_empty() {
+            return;
+        }
+        let kind = self.row_type;
+        self.emitter.text.line("// The next row is on its way while this one is worked on.");
+        self.emitter.text.open(condition);
+        self.emitter.text.line(format!("const {kind} following = {number};"));
+        let operands: Vec<&Operand> = values.iter().chain(&elements).map(|&input| &region.inputs[input]).collect();
+        let axes: Vec<usize> = (0..region.extents.len()).collect();
+        for line in self.emitter.coordinates("following", "long long", &axes, &operands) {
+            self.emitter.text.line(line);
+        }
+        for input in values {
+            let place = sum([row_start(&region.inputs[input])]);
+            self.emitter.text.line(format!("next{input} = in{input}[{place}];"));
+        }
+        if !elements.is_empty() {
+            let whole = (self.emitter.unroll == 1).then(|| self.write_column());
+            let column = self.open_vectors();
+            for input in elements {
+                let operand = &region.inputs[input];
+                let from = sum([Some(operand.name.clone()), row_start(operand), Some("column".to_owned())]);
+                let bytes = self.emitter.vector * operand.dtype.size();
+                let call = self.emitter.functions.fetch(bytes, &format!("row{input} + column"), &from);
+                self.emitter.text.line(format!("{call};"));
+            }
+            self.close_vectors(column);
+            if let Some(whole) = whole {
+                self.emitter.text.sweep(whole, "column");
+            }
+        }
+        self.emitter.text.close();
+    }
+
+    /// Declares and loads the inputs among those to be loaded early that are as `wanted` says.
+    pub(super) fn load_early(&mut self, wanted: impl Fn(&Operand) -> bool) {
+        let region = self.emitter.region;
+        let early: Vec<usize> =
+            self.plan.early.iter().copied().filter(|&input| wanted(&region.inputs[input])).collect();
+        if early.is_empty() {
+            return;
+        }
+        for &input in &early {
+            self.emitter.declare_held(&format!("x{input}"), &region.inputs[input]);
+        }
+        self.emitter.text.open("");
+        let whole = (self.emitter.unroll == 1).then(|| self.write_column());
+        let column = self.open_vectors();
+        for &input in &early {
+            self.load(0, input);
+        }
+        self.close_vectors(column);
+        self.close_columns(whole);
+    }
+}
