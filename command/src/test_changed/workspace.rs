@@ -40,7 +40,7 @@ pub struct Package {
     pub uses: BTreeSet<String>,
     /// The packages that its tests alone depend on.
     pub tests_use: BTreeSet<String>,
-    /// Whether it has a library.
+    /// Whether it has a library that is compiled for tests of its own.
     pub library: bool,
     /// Targets of tests: the name, and the path of the file from the root of the workspace.
     pub tests: Vec<(String, String)>,
@@ -143,7 +143,8 @@ impl Package {
         for target in read["targets"].as_array().into_iter().flatten() {
             let name = target["name"].as_str().unwrap_or_default();
             let kinds: Vec<&str> = target["kind"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-            library |= kinds.iter().any(|kind| kind.ends_with("lib") || *kind == "proc-macro");
+            let is_library = kinds.iter().any(|kind| kind.ends_with("lib") || *kind == "proc-macro");
+            library |= is_library && target["test"] != false;
             if kinds.contains(&"test") {
                 tests.push((name.to_owned(), relative(&target["src_path"])));
             }

@@ -4,6 +4,7 @@
 mod device;
 
 mod autocast;
+mod definitions;
 mod derivatives;
 mod device_runs;
 mod effects;

@@ -2,5 +2,6 @@
 
 mod facts;
 mod imports;
+mod libraries;
 mod prose;
 mod tables;

@@ -85,7 +85,8 @@ fn verdict(changed: &Trace, inputs: &[Array]) -> Check<Verdict> {
     });
     if let Err(problem) = against_lines {
         // Where terms cancel, other roundings give other results: the references tell how far.
-        agrees(&unplanned(changed), inputs, &planned).map_err(|Problem(other)| Problem(format!("{problem}; {other}")))?;
+        agrees(&unplanned(changed), inputs, &planned)
+            .map_err(|Problem(other)| Problem(format!("{problem}; {other}")))?;
     }
     Ok(Verdict::Right)
 }
