@@ -51,7 +51,8 @@ impl Rule {
             }
             Some(_) => None,
             None => {
-                let names = self.params.iter().map(|param| param.name.clone()).collect();
+                let names = self.params.iter().filter(|param| !param.precision);
+                let names = names.map(|param| param.name.clone()).collect();
                 Some(Taken { names, at: &self.function.sig.ident, unused: ["_", ": ..."] })
             }
         }

@@ -31,6 +31,8 @@ pub struct Executor {
     pub strided_results: Option<LitInt>,
     /// How exactly it computes: the variant of `Precision`.
     pub precision: Option<Ident>,
+    /// Further precisions, variants of `Precision`, by the names that executor lists ask for them with.
+    pub precisions: Vec<(Ident, Ident)>,
     /// Its rules.
     pub rules: Vec<Rule>,
     /// Helpers and other items.
@@ -41,7 +43,7 @@ pub struct Executor {
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Executor> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
     let (mut device, mut priority, mut strided, mut precision) = (None, None, false, None);
-    let mut strided_results = None;
+    let (mut strided_results, mut precisions) = (None, Vec::new());
     options::once(&settings, &[], errors);
     for setting in &settings {
         match (setting.name.to_string().as_str(), &setting.value) {
@@ -51,10 +53,11 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
             ("strided", _) => strided = options::flag(setting, errors),
             ("strided_results", _) => strided_results = options::strided_results(setting, errors),
             ("precision", _) => precision = options::precision(setting, errors),
+            ("precisions", _) => precisions = options::precisions(setting, errors),
             _ => options::unknown(
                 setting,
                 "`#[executor]`",
-                &["device", "priority", "strided", "strided_results", "precision"],
+                &["device", "priority", "strided", "strided_results", "precision", "precisions"],
                 errors,
             ),
         }
@@ -80,6 +83,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         strided,
         strided_results,
         precision,
+        precisions,
         rules: parts.rules,
         others: parts.others,
     })

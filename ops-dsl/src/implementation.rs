@@ -6,8 +6,9 @@ use syn::{Attribute, LitInt, LitStr, Path, Visibility};
 
 use crate::declaration::{Rule, parts};
 use crate::errors::Errors;
+use crate::model::is_word;
 use crate::options;
-use crate::parse::{self, Module};
+use crate::parse::{self, Module, Setting};
 use crate::rules::{IMPLEMENTATION_RULES, RuleKind};
 
 /// A declared implementation.
@@ -21,14 +22,8 @@ pub struct Implementation {
     pub ident: Ident,
     /// The operator's module.
     pub of: Path,
-    /// The executor's module.
-    pub by: Path,
-    /// Whether its host kernel takes operands of any strides.
-    pub strided: bool,
-    /// How many of the last dimensions of results its kernel wants packed, if it writes others at any distance.
-    pub strided_results: Option<LitInt>,
-    /// Whether its kernel may write a result over an operand: over these, or over any if none is named.
-    pub in_place: Option<Vec<Ident>>,
+    /// The executors, which run the same rules.
+    pub by: Vec<By>,
     /// Cotangents that are not used, with reasons.
     pub waived: Vec<(Ident, LitStr)>,
     /// Its rules.
@@ -37,19 +32,49 @@ pub struct Implementation {
     pub others: Vec<TokenStream>,
 }
 
+/// An executor of an implementation.
+#[derive(Debug)]
+pub struct By {
+    /// Its module.
+    pub path: Path,
+    /// What holds of the kernel when this executor runs it.
+    pub facts: KernelFacts,
+}
+
+/// What an implementation says of its kernel.
+#[derive(Debug, Clone, Default)]
+pub struct KernelFacts {
+    /// Whether it takes operands of any strides.
+    pub strided: bool,
+    /// How many of the last dimensions of results it wants packed, if it writes others at any distance.
+    pub strided_results: Option<LitInt>,
+    /// Whether it may write a result over an operand: over these, or over any if none is named.
+    pub in_place: Option<Vec<Ident>>,
+}
+
+impl KernelFacts {
+    const NAMES: [&'static str; 3] = ["strided", "strided_results", "in_place"];
+
+    /// Reads a setting with one of these names.
+    fn read(&mut self, setting: &Setting, errors: &mut Errors) {
+        match setting.name.to_string().as_str() {
+            "strided" => self.strided = options::flag(setting, errors),
+            "strided_results" => self.strided_results = options::strided_results(setting, errors),
+            _ => self.in_place = options::in_place(setting, errors),
+        }
+    }
+}
+
 /// Reads a declaration; `None` if nothing can be made of it.
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Implementation> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
-    let (mut of, mut by, mut strided, mut in_place, mut waived) = (None, None, false, None, Vec::new());
-    let mut strided_results = None;
+    let (mut of, mut executors, mut facts, mut waived) = (None, Vec::new(), KernelFacts::default(), Vec::new());
     options::once(&settings, &["waive"], errors);
     for setting in &settings {
         match setting.name.to_string().as_str() {
             "of" => of = options::path(setting, errors),
-            "by" => by = options::path(setting, errors),
-            "strided" => strided = options::flag(setting, errors),
-            "strided_results" => strided_results = options::strided_results(setting, errors),
-            "in_place" => in_place = options::in_place(setting, errors),
+            "by" => executors = options::executors(setting, errors),
+            name if KernelFacts::NAMES.contains(&name) => facts.read(setting, errors),
             "waive" => waived.extend(options::waived(setting, errors)),
             _ => options::unknown(
                 setting,
@@ -60,14 +85,20 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         }
     }
     let module: Module = errors.keep(syn::parse2(item))?;
-    let parts = parts(module.entries, &IMPLEMENTATION_RULES, errors);
+    let mut parts = parts(module.entries, &IMPLEMENTATION_RULES, errors);
+    for param in parts.rules.iter_mut().flat_map(|rule| &mut rule.params) {
+        param.precision = param.name == "precision" && is_word(&param.ty, "Precision");
+    }
     crate::check::implementation(&module.ident, &parts, &waived, errors);
     // The signature is elsewhere, but the kernel takes what it is written over.
     let kernel = |rule: &&Rule| matches!(rule.kind, RuleKind::Cpu | RuleKind::Plan);
-    let named = in_place.as_deref().filter(|_| !parts.rules.iter().any(is_whole_kernel));
     let taken: Vec<String> =
         parts.rules.iter().filter(kernel).flat_map(|rule| &rule.params).map(|param| param.name.clone()).collect();
-    crate::check::in_place(named, &taken, "its kernel takes", errors);
+    let by: Vec<By> = executors.into_iter().map(|(path, own)| of_executor(path, &own, &facts, errors)).collect();
+    for named in by.iter().filter_map(|by| by.facts.in_place.as_deref()) {
+        let named = Some(named).filter(|_| !parts.rules.iter().any(is_whole_kernel));
+        crate::check::in_place(named, &taken, "its kernel takes", errors);
+    }
     for (name, example) in [("of", "of = rms_norm"), ("by", "by = liger")] {
         if !settings.iter().any(|setting| setting.name == name) {
             let what = if name == "of" { "operator" } else { "executor" };
@@ -82,14 +113,24 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         vis: module.vis,
         ident: module.ident,
         of: of?,
-        by: by?,
-        strided,
-        strided_results,
-        in_place,
+        by: Some(by).filter(|by| !by.is_empty())?,
         waived,
         rules: parts.rules,
         others: parts.others,
     })
+}
+
+/// An executor of `by`, with settings of its own beside those of the implementation.
+fn of_executor(path: Path, own: &[Setting], facts: &KernelFacts, errors: &mut Errors) -> By {
+    let mut facts = facts.clone();
+    options::once(own, &[], errors);
+    for setting in own {
+        match KernelFacts::NAMES.iter().any(|name| setting.name == name) {
+            true => facts.read(setting, errors),
+            false => options::unknown(setting, "an executor of `by`", &KernelFacts::NAMES, errors),
+        }
+    }
+    By { path, facts }
 }
 
 /// Whether a rule is a kernel that takes all arguments as a whole.

@@ -274,6 +274,8 @@ pub struct RuleParam {
     pub ty: Type,
     /// What is read of it, if it is the struct of all arguments.
     pub args: Option<Fields>,
+    /// Whether it is the precision of the executor that an implementation is run by.
+    pub precision: bool,
 }
 
 impl RuleParam {
@@ -296,7 +298,7 @@ pub fn rule_params(function: &Function, errors: &mut Errors) -> Vec<RuleParam> {
         };
         let ty = (*typed.ty).clone();
         if let Some((written, fields)) = args::read(&typed.pat, &ty, function) {
-            params.push(RuleParam { name: written.to_string(), written, ty, args: Some(fields) });
+            params.push(RuleParam { name: written.to_string(), written, ty, args: Some(fields), precision: false });
             continue;
         }
         match &*typed.pat {
@@ -304,7 +306,7 @@ pub fn rule_params(function: &Function, errors: &mut Errors) -> Vec<RuleParam> {
                 let written = pattern.ident.clone();
                 let text = written.to_string();
                 let name = text.strip_prefix('_').filter(|rest| !rest.is_empty()).unwrap_or(&text).to_owned();
-                params.push(RuleParam { written, name, ty, args: None });
+                params.push(RuleParam { written, name, ty, args: None, precision: false });
             }
             other => errors.at(
                 other,

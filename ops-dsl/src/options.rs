@@ -2,11 +2,12 @@
 
 use proc_macro2::{Ident, Span};
 use quote::ToTokens;
+use syn::parse::Parser;
 use syn::{Expr, ExprLit, ExprPath, Lit, LitInt, LitStr, Path};
 
 use crate::errors::{Errors, did_you_mean};
 use crate::model::{Directive, DirectiveKind, Effects, Kind, Options};
-use crate::parse::{Setting, Value};
+use crate::parse::{Setting, Value, settings};
 
 /// The templates of the generated tests: the name in directives, the variant of `Template`.
 pub const TEMPLATES: [(&str, &str); 23] = [
@@ -35,8 +36,12 @@ pub const TEMPLATES: [(&str, &str); 23] = [
     ("programs", "Programs"),
 ];
 
-/// The precisions of executors, and the variants of the runtime's `Precision`.
-const PRECISIONS: [(&str, &str); 3] = [("exact", "Exact"), ("tf32", "Tf32"), ("fp8", "Fp8")];
+/// The precisions of executors, the variants of the runtime's `Precision`, and what executors do in them.
+const PRECISIONS: [(&str, &str, &str); 3] = [
+    ("exact", "Exact", "nothing rounded before it is multiplied"),
+    ("tf32", "Tf32", "operands of f32 rounded to TF32 (10 bits of fraction)"),
+    ("fp8", "Fp8", "operands rounded to 8 bits"),
+];
 
 /// Element types: the name in directives, the variant of `DType`.
 pub const DTYPES: [(&str, &str); 8] = [
@@ -349,13 +354,56 @@ fn names(setting: &Setting, example: &str, errors: &mut Errors) -> Vec<Ident> {
 pub fn precision(setting: &Setting, errors: &mut Errors) -> Option<Ident> {
     let given = path(setting, errors)?;
     let name = given.to_token_stream().to_string();
-    let known = PRECISIONS.iter().find(|(known, _)| *known == name);
+    let known = PRECISIONS.iter().find(|(known, ..)| *known == name);
     if known.is_none() {
-        let names = PRECISIONS.map(|(known, _)| known);
+        let names = PRECISIONS.map(|(known, ..)| known);
         let hint = did_you_mean(&name, names);
         errors.at(&given, format!("there is no precision `{name}`{hint} (there are: {})", names.join(", ")));
     }
-    known.map(|(_, variant)| Ident::new(variant, setting.name.span()))
+    known.map(|(_, variant, _)| Ident::new(variant, setting.name.span()))
+}
+
+/// What executors do in the precision of this variant.
+pub fn meaning(precision: &Ident) -> &'static str {
+    PRECISIONS.iter().find(|(_, variant, _)| precision == variant).map_or("", |(.., meaning)| meaning)
+}
+
+/// `precisions(flash_tf32 = tf32)`: the names and variants of further precisions.
+pub fn precisions(setting: &Setting, errors: &mut Errors) -> Vec<(Ident, Ident)> {
+    let inner = inner(setting, "precisions(name_in_lists = tf32)", errors);
+    once(inner, &[], errors);
+    inner.iter().filter_map(|one| Some((one.name.clone(), precision(one, errors)?))).collect()
+}
+
+/// `by = liger` or `by = [cublaslt, tf32(in_place(x))]`: modules of executors, with settings for each.
+pub fn executors(setting: &Setting, errors: &mut Errors) -> Vec<(Path, Vec<Setting>)> {
+    let list = match &setting.value {
+        Value::Equals(value) => match ungrouped(value) {
+            Expr::Array(list) => list.elems.iter().collect(),
+            other => vec![other],
+        },
+        _ => Vec::new(),
+    };
+    if list.is_empty() {
+        errors.at(setting, format!("write `{name} = path`, or `{name} = [path, path]`", name = setting.name));
+    }
+    let mut all: Vec<(Path, Vec<Setting>)> = Vec::new();
+    for one in list {
+        let (path, own) = match one {
+            Expr::Call(call) => (&*call.func, errors.keep(settings.parse2(call.args.to_token_stream()))),
+            other => (other, Some(Vec::new())),
+        };
+        let Expr::Path(ExprPath { path, qself: None, .. }) = ungrouped(path) else {
+            errors.at(one, format!("write the path of a module: `{} = path`", setting.name));
+            continue;
+        };
+        if all.iter().any(|(other, _)| other == path) {
+            errors.at(path, "the executor is given twice");
+        } else {
+            all.push((path.clone(), own.unwrap_or_default()));
+        }
+    }
+    all
 }
 
 /// One directive for each executor that is named, and each element type.

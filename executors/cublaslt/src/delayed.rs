@@ -2,11 +2,11 @@
 
 use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::kernels::cuda::cublaslt::{Epilogue, Format};
+use fulgurite_runtime::precision::Precision;
 use fulgurite_runtime::refuse_unless;
 
 use super::eight_bits::{Expected, Forms, Quantized, has_products, look, product, takes};
 use super::epilogue::Product;
-use super::ieee;
 use fulgurite_ops::nn::{delayed_linear, delayed_linear_backward};
 
 /// Bytes of a number of `largest`.
@@ -23,7 +23,7 @@ mod delayed_linear_by_fp8 {
     fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
         let Args { input, weight, largest, bias } = args;
         let epilogue = if bias.is_some() { Epilogue::Bias } else { Epilogue::None };
-        let plain = Product::linear(input, weight, out, ieee::compute(out.dtype()));
+        let plain = Product::linear(input, weight, out, crate::compute(Precision::Exact, out.dtype()));
         let plain = Product { epilogue, bias, ..plain };
         if !has_products(plan) {
             return plain.plan(plan);
@@ -51,7 +51,7 @@ mod delayed_linear_backward_by_fp8 {
         d_weight: &DeviceTensor,
         seen: &DeviceTensor,
     ) -> Result<()> {
-        let compute = ieee::compute(d_input.dtype());
+        let compute = crate::compute(Precision::Exact, d_input.dtype());
         let (plain, of_weight) = Product::of_gradients(grad_output, weight, input, d_input, d_weight, compute);
         // The bits of magnitudes are ordered as they are; those of 0 are the least.
         plan.fill(seen, 0);

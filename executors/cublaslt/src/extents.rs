@@ -5,6 +5,7 @@
 //! classes, in bf16 and in TF32, by leading dimensions of 50304, so that only the extents were odd.
 
 use fulgurite_runtime::DType;
+use fulgurite_runtime::precision::Precision;
 use fulgurite_runtime::strided::Strided;
 
 /// How fast products of an element type are.
@@ -19,11 +20,14 @@ pub(crate) struct Rates {
 /// Products of 16-bit types: 690 TFLOP/s, and 95 where extents are odd.
 pub(crate) const HALVES: Rates = Rates { multiple: 8, lost: 1.0 / 95e12 - 1.0 / 690e12 };
 /// Products of f32 rounded to TF32: 320 TFLOP/s, and 130 where extents are odd; 90 to 120 of 256 rows.
-pub(crate) const TF32: Rates = Rates { multiple: 4, lost: 1.0 / 105e12 - 1.0 / 320e12 };
+const TF32: Rates = Rates { multiple: 4, lost: 1.0 / 105e12 - 1.0 / 320e12 };
 
-/// Those of products in IEEE arithmetic: of f32 and f64 they do not depend on the extents.
-pub(crate) fn of_ieee(dtype: DType) -> Option<Rates> {
-    matches!(dtype, DType::BF16 | DType::F16).then_some(HALVES)
+/// Those of products in a precision: in IEEE arithmetic those of f32 and f64 do not depend on the extents.
+pub(crate) fn of(precision: Precision, dtype: DType) -> Option<Rates> {
+    match precision {
+        Precision::Tf32 => Some(TF32),
+        _ => matches!(dtype, DType::BF16 | DType::F16).then_some(HALVES),
+    }
 }
 
 /// From so many elements on, an extent that does not fit becomes a multiple of 64: 50304 classes took 7 to 15 % less

@@ -21,11 +21,12 @@ fulgurite_ops_macros::operator_files! {
     weight_gradients,
 }
 
-use fulgurite_ops_macros::executor;
+use fulgurite_ops_macros::{executor, implementation};
 use fulgurite_runtime::backends::cuda::{Matmul, MatmulAddresses};
 use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::kernels::access::for_each_offset;
 use fulgurite_runtime::kernels::cuda::cublaslt::{Compute, Epilogue, Format, Operand, Problem};
+use fulgurite_runtime::precision::Precision;
 use fulgurite_runtime::rules::{Address, Command, DeviceTensor, Failure, Plan, Result};
 use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
@@ -33,12 +34,8 @@ use epilogue::WORKSPACE;
 use turned::Side;
 
 /// Products of floating-point matrices by cuBLASLt, in the element type's own precision.
-#[executor(device = "cuda", priority = 10, strided)]
+#[executor(device = "cuda", priority = 10, strided, precisions(tf32 = tf32))]
 pub mod cublaslt {}
-
-/// Products of f32 matrices by cuBLASLt with operands rounded to TF32 (10 bits of fraction).
-#[executor(device = "cuda", strided, precision = tf32)]
-pub mod tf32 {}
 
 /// Linear layers of bf16 and f16, and their gradients, by cuBLASLt with operands rounded to 8 bits: to E4M3 (3 bits of
 /// fraction), and the gradients that come in to E5M2 (2 bits). Each operand is scaled by one factor, so that its
@@ -46,78 +43,31 @@ pub mod tf32 {}
 #[executor(device = "cuda", precision = fp8)]
 pub mod fp8 {}
 
-/// What `cublaslt` takes, and how it computes.
-mod ieee {
-    use super::extents::Rates;
-    use super::{Claim, Compute, DType};
-
-    pub(super) fn takes(dtype: DType) -> Claim {
-        fulgurite_runtime::refuse_unless!(dtype.is_floating(), "has no products of {dtype}");
-        Ok(())
+/// The products that are taken: in TF32 those alone whose operands would be rounded.
+fn takes(precision: Precision, dtype: DType) -> Claim {
+    match precision {
+        Precision::Tf32 => refuse_unless!(dtype == DType::F32, "rounds operands of f32, input is {dtype}"),
+        _ => refuse_unless!(dtype.is_floating(), "has no products of {dtype}"),
     }
-
-    /// The library's hyperbolic tangent is the hardware's approximation, of 11 bits.
-    pub(super) fn takes_approximations(dtype: DType) -> Claim {
-        fulgurite_runtime::refuse_unless!(
-            dtype != DType::F32,
-            "approximates the hyperbolic tangent to 11 bits, and f32 is IEEE here; tf32 takes it"
-        );
-        Ok(())
-    }
-
-    pub(super) fn compute(dtype: DType) -> Compute {
-        if dtype == DType::F64 { Compute::F64 } else { Compute::F32 }
-    }
-
-    pub(super) fn rates(dtype: DType) -> Option<Rates> {
-        crate::extents::of_ieee(dtype)
-    }
+    Ok(())
 }
 
-/// What `tf32` takes, and how it computes.
-mod rounded {
-    use super::extents::Rates;
-    use super::{Claim, Compute, DType};
-
-    pub(super) fn takes(dtype: DType) -> Claim {
-        fulgurite_runtime::refuse_unless!(dtype == DType::F32, "rounds operands of f32, input is {dtype}");
-        Ok(())
-    }
-
-    pub(super) fn takes_approximations(_dtype: DType) -> Claim {
-        Ok(())
-    }
-
-    pub(super) fn compute(_dtype: DType) -> Compute {
-        Compute::Tf32
-    }
-
-    pub(super) fn rates(_dtype: DType) -> Option<Rates> {
-        Some(crate::extents::TF32)
-    }
+/// The library's hyperbolic tangent is the hardware's approximation, of 11 bits.
+fn takes_approximations(precision: Precision, dtype: DType) -> Claim {
+    refuse_unless!(
+        dtype != DType::F32 || precision == Precision::Tf32,
+        "approximates the hyperbolic tangent to 11 bits, and f32 is IEEE here; tf32 takes it"
+    );
+    Ok(())
 }
 
-/// Declares how both executors run an operator, with settings for both or for each; in the rules `precision` is what
-/// the executor takes and how it computes.
-macro_rules! by_both {
-    ($of:ident, $ieee:ident, $rounded:ident, [$($setting:tt)*], { $($rules:tt)* }) => {
-        $crate::by_both!($of, $ieee, $rounded, [$($setting)*] [$($setting)*], { $($rules)* });
-    };
-    ($of:ident, $ieee:ident, $rounded:ident, [$($ieee_setting:tt)*] [$($setting:tt)*], { $($rules:tt)* }) => {
-        #[fulgurite_ops_macros::implementation(of = $of, by = crate::cublaslt, $($ieee_setting)*)]
-        mod $ieee {
-            use crate::ieee as precision;
-            $($rules)*
-        }
-
-        #[fulgurite_ops_macros::implementation(of = $of, by = crate::tf32, $($setting)*)]
-        mod $rounded {
-            use crate::rounded as precision;
-            $($rules)*
-        }
-    };
+fn compute(precision: Precision, dtype: DType) -> Compute {
+    match (precision, dtype) {
+        (Precision::Tf32, _) => Compute::Tf32,
+        (_, DType::F64) => Compute::F64,
+        _ => Compute::F32,
+    }
 }
-use by_both;
 
 /// The layout of the last two dimensions, if the library supports it: whether transposed, and the stride of rows.
 fn matrix(shape: &[usize], strides: &[isize]) -> Option<(bool, usize)> {
@@ -283,19 +233,26 @@ fn laid_out(plan: &mut Plan, tensor: &DeviceTensor, batch: usize) -> Result<Devi
 use fulgurite_ops::nn::linear;
 use fulgurite_ops::prims::matmul;
 
-by_both!(matmul, matmul_by_cublaslt, matmul_by_tf32, [strided, strided_results = 1], {
-    fn checker(input: &TensorMeta) -> Claim {
-        precision::takes(input.dtype())
+#[implementation(of = matmul, by = [cublaslt, tf32], strided, strided_results = 1)]
+mod matmul_by_cublaslt {
+    fn checker(input: &TensorMeta, precision: Precision) -> Claim {
+        takes(precision, input.dtype())
     }
 
-    fn plan(plan: &mut Plan, input: &DeviceTensor, other: &DeviceTensor, out: &DeviceTensor) -> Result<()> {
-        super::product(plan, input, other, out, precision::compute(out.dtype()), 1.0)
+    fn plan(
+        plan: &mut Plan,
+        input: &DeviceTensor,
+        other: &DeviceTensor,
+        out: &DeviceTensor,
+        precision: Precision,
+    ) -> Result<()> {
+        super::product(plan, input, other, out, compute(precision, out.dtype()), 1.0)
     }
 
-    fn padded(input: &Strided, other: &Strided) -> Option<Vec<Vec<usize>>> {
-        crate::extents::of_matmul(precision::rates(input.meta.dtype())?, input, other)
+    fn padded(input: &Strided, other: &Strided, precision: Precision) -> Option<Vec<Vec<usize>>> {
+        crate::extents::of_matmul(crate::extents::of(precision, input.meta.dtype())?, input, other)
     }
-});
+}
 
 /// Whether the library has a product of rows with `weight` [out, in], and a bias of its own for it.
 fn takes_linear(weight: &TensorMeta) -> Claim {
@@ -306,25 +263,36 @@ fn takes_linear(weight: &TensorMeta) -> Claim {
     Ok(())
 }
 
-by_both!(linear, linear_by_cublaslt, linear_by_tf32, [], {
-    fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
-        precision::takes(input.dtype())?;
+#[implementation(of = linear, by = [cublaslt, tf32])]
+mod linear_by_cublaslt {
+    fn checker(input: &TensorMeta, weight: &TensorMeta, precision: Precision) -> Claim {
+        takes(precision, input.dtype())?;
         super::takes_linear(weight)
     }
 
-    fn plan(plan: &mut Plan, Args { input, weight, bias }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
+    fn plan(
+        plan: &mut Plan,
+        Args { input, weight, bias }: Args<&DeviceTensor>,
+        out: &DeviceTensor,
+        precision: Precision,
+    ) -> Result<()> {
         let epilogue = if bias.is_some() { Epilogue::Bias } else { Epilogue::None };
-        let product = super::epilogue::Product::linear(input, weight, out, precision::compute(out.dtype()));
+        let product = super::epilogue::Product::linear(input, weight, out, compute(precision, out.dtype()));
         super::epilogue::Product { epilogue, bias, ..product }.plan(plan)
     }
 
-    fn padded(input: &Strided, weight: &Strided, bias: Option<&Strided>) -> Option<Vec<Vec<usize>>> {
-        crate::extents::of_linear(precision::rates(input.meta.dtype())?, input, weight, bias)
+    fn padded(
+        input: &Strided,
+        weight: &Strided,
+        bias: Option<&Strided>,
+        precision: Precision,
+    ) -> Option<Vec<Vec<usize>>> {
+        crate::extents::of_linear(crate::extents::of(precision, input.meta.dtype())?, input, weight, bias)
     }
-});
+}
 
 /// input and weight are rounded to E4M3.
-#[fulgurite_ops_macros::implementation(of = linear, by = crate::fp8)]
+#[implementation(of = linear, by = fp8)]
 mod linear_by_fp8 {
     use super::eight_bits::{Forms, Quantized, has_products, product, takes};
 
@@ -336,7 +304,7 @@ mod linear_by_fp8 {
 
     fn plan(plan: &mut Plan, Args { input, weight, bias }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
         let epilogue = if bias.is_some() { Epilogue::Bias } else { Epilogue::None };
-        let plain = super::epilogue::Product::linear(input, weight, out, super::ieee::compute(out.dtype()));
+        let plain = super::epilogue::Product::linear(input, weight, out, super::compute(Precision::Exact, out.dtype()));
         let plain = super::epilogue::Product { epilogue, bias, ..plain };
         if !has_products(plan) {
             return plain.plan(plan);

@@ -1,10 +1,11 @@
-use fulgurite_ops_macros::{operator, rewrite};
+use fulgurite_ops_macros::{implementation, operator, rewrite};
 use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::kernels::cuda::cublaslt::Epilogue;
+use fulgurite_runtime::precision::Precision;
 use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
 use super::epilogue::{Product, takes_gelu};
-use super::{by_both, cublaslt, takes_linear, tf32};
+use super::{compute, cublaslt, takes, takes_approximations, takes_linear, tf32};
 use fulgurite_ops::nn::{Approximate, gelu, linear};
 
 /// `gelu(input · weightᵀ + bias)` with the approximation by a hyperbolic tangent: input `[..., in]`, weight
@@ -103,32 +104,45 @@ fn shapes() -> Vec<(Vec<usize>, usize)> {
     ]
 }
 
-by_both!(linear_gelu, linear_gelu_by_cublaslt, linear_gelu_by_tf32, [], {
-    fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
-        precision::takes(input.dtype())?;
-        precision::takes_approximations(input.dtype())?;
+#[implementation(of = linear_gelu, by = [cublaslt, tf32])]
+mod linear_gelu_by_cublaslt {
+    fn checker(input: &TensorMeta, weight: &TensorMeta, precision: Precision) -> Claim {
+        takes(precision, input.dtype())?;
+        takes_approximations(precision, input.dtype())?;
         takes_linear_gelu(input, weight)
     }
 
-    fn plan(plan: &mut Plan, Args { input, weight, bias }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
-        let product = Product::linear(input, weight, out, precision::compute(out.dtype()));
+    fn plan(
+        plan: &mut Plan,
+        Args { input, weight, bias }: Args<&DeviceTensor>,
+        out: &DeviceTensor,
+        precision: Precision,
+    ) -> Result<()> {
+        let product = Product::linear(input, weight, out, compute(precision, out.dtype()));
         Product { epilogue: Epilogue::GeluBias, bias: Some(bias), ..product }.plan(plan)
     }
-});
+}
 
-by_both!(linear_gelu_aux, linear_gelu_aux_by_cublaslt, linear_gelu_aux_by_tf32, [], {
-    fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
-        precision::takes(input.dtype())?;
-        precision::takes_approximations(input.dtype())?;
+#[implementation(of = linear_gelu_aux, by = [cublaslt, tf32])]
+mod linear_gelu_aux_by_cublaslt {
+    fn checker(input: &TensorMeta, weight: &TensorMeta, precision: Precision) -> Claim {
+        takes(precision, input.dtype())?;
+        takes_approximations(precision, input.dtype())?;
         takes_linear_gelu(input, weight)
     }
 
-    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor, aux: &DeviceTensor) -> Result<()> {
+    fn plan(
+        plan: &mut Plan,
+        args: Args<&DeviceTensor>,
+        out: &DeviceTensor,
+        aux: &DeviceTensor,
+        precision: Precision,
+    ) -> Result<()> {
         let Args { input, weight, bias } = args;
-        let product = Product::linear(input, weight, out, precision::compute(out.dtype()));
+        let product = Product::linear(input, weight, out, compute(precision, out.dtype()));
         Product { epilogue: Epilogue::GeluAuxBias, bias: Some(bias), aux: Some(aux), ..product }.plan(plan)
     }
-});
+}
 
 /// GELU of a linear layer whose result has no other reader.
 #[rewrite(executor = cublaslt, executor = tf32)]

@@ -1,9 +1,10 @@
 use fulgurite_ops_macros::{implementation, operator, rewrite};
 use fulgurite_runtime::kernels::cuda::cublaslt::Format;
+use fulgurite_runtime::precision::Precision;
 
 use super::eight_bits::{Forms, Quantized, has_products, product, takes};
 use super::epilogue::Product;
-use super::{fp8, ieee};
+use super::fp8;
 use fulgurite_ops::prims;
 
 /// The gradients of a linear layer's input and weight: (`grad_output · weight` `[rows, in]`, `grad_outputᵀ · input`
@@ -45,7 +46,7 @@ mod linear_gradients_by_fp8 {
 
     fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, d_input: &DeviceTensor, d_weight: &DeviceTensor) -> Result<()> {
         let Args { grad_output, weight, input } = args;
-        let compute = ieee::compute(d_input.dtype());
+        let compute = crate::compute(Precision::Exact, d_input.dtype());
         let (plain, of_weight) = Product::of_gradients(grad_output, weight, input, d_input, d_weight, compute);
         if !has_products(plan) {
             plain.plan(plan)?;

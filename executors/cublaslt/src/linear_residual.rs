@@ -1,10 +1,11 @@
-use fulgurite_ops_macros::{operator, rewrite};
+use fulgurite_ops_macros::{implementation, operator, rewrite};
 use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::kernels::cuda::cublaslt::Epilogue;
+use fulgurite_runtime::precision::Precision;
 use fulgurite_runtime::{TensorMeta, refuse_unless};
 
 use super::epilogue::Product;
-use super::{by_both, cublaslt, rows_times, takes_linear, tf32};
+use super::{compute, cublaslt, rows_times, takes, takes_linear, tf32};
 use fulgurite_ops::core::add;
 use fulgurite_ops::nn::linear;
 use fulgurite_ops::prims;
@@ -45,18 +46,19 @@ pub mod linear_residual {
 
 // In the place of a residual of 16 bits many of the library's algorithms round the product before they add: the same
 // call would have other bits than with a result in memory of its own. `tf32` has f32 alone, where both are the same.
-by_both!(linear_residual, linear_residual_by_cublaslt, linear_residual_by_tf32, [][in_place(residual)], {
-    fn checker(input: &TensorMeta, weight: &TensorMeta) -> Claim {
-        precision::takes(input.dtype())?;
+#[implementation(of = linear_residual, by = [cublaslt, tf32(in_place(residual))])]
+mod linear_residual_by_cublaslt {
+    fn checker(input: &TensorMeta, weight: &TensorMeta, precision: Precision) -> Claim {
+        takes(precision, input.dtype())?;
         takes_linear(weight)
     }
 
-    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor, precision: Precision) -> Result<()> {
         let Args { input, weight, bias, residual } = args;
-        let product = Product::linear(input, weight, out, precision::compute(out.dtype()));
+        let product = Product::linear(input, weight, out, compute(precision, out.dtype()));
         Product { epilogue: Epilogue::Bias, bias: Some(bias), c: Some(residual), ..product }.plan(plan)
     }
-});
+}
 
 /// Whether the residual has the form of the layer's result: nothing is broadcast or converted.
 fn same_form(input: &TensorMeta, weight: &TensorMeta, residual: &TensorMeta) -> Claim {

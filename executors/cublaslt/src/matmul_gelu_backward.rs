@@ -1,8 +1,9 @@
-use fulgurite_ops_macros::{operator, rewrite};
+use fulgurite_ops_macros::{implementation, operator, rewrite};
 use fulgurite_runtime::kernels::cuda::cublaslt::Epilogue;
+use fulgurite_runtime::precision::Precision;
 
 use super::epilogue::{Product, takes_gelu};
-use super::{by_both, cublaslt, tf32};
+use super::{compute, cublaslt, takes, takes_approximations, tf32};
 use fulgurite_ops::nn::{Approximate, gelu_backward};
 use fulgurite_ops::prims;
 
@@ -46,15 +47,16 @@ pub mod matmul_gelu_backward {
     }
 }
 
-by_both!(matmul_gelu_backward, matmul_gelu_backward_by_cublaslt, matmul_gelu_backward_by_tf32, [], {
-    fn checker(weight: &TensorMeta) -> Claim {
-        precision::takes(weight.dtype())?;
-        precision::takes_approximations(weight.dtype())?;
+#[implementation(of = matmul_gelu_backward, by = [cublaslt, tf32])]
+mod matmul_gelu_backward_by_cublaslt {
+    fn checker(weight: &TensorMeta, precision: Precision) -> Claim {
+        takes(precision, weight.dtype())?;
+        takes_approximations(precision, weight.dtype())?;
         refuse_unless!(weight.shape()[0] > 0, "has nothing to multiply, weight is {weight}");
         takes_gelu(weight.dtype(), weight.shape()[1])
     }
 
-    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
+    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor, precision: Precision) -> Result<()> {
         let Args { grad_output, weight, before } = args;
         let [k, n] = [weight.shape()[0], weight.shape()[1]];
         Product {
@@ -67,14 +69,14 @@ by_both!(matmul_gelu_backward, matmul_gelu_backward_by_cublaslt, matmul_gelu_bac
             b_transposed: false,
             c: None,
             d: out,
-            compute: precision::compute(out.dtype()),
+            compute: compute(precision, out.dtype()),
             epilogue: Epilogue::DGelu,
             bias: None,
             aux: Some(before),
         }
         .plan(plan)
     }
-});
+}
 
 /// From so many rows of gradients on, a product by itself and a region that does the rest take less time: the region
 /// computes GELU again for the weight's gradient, and the sums of the bias's, from what it reads anyway. H100 80GB,

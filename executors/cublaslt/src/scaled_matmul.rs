@@ -1,6 +1,7 @@
-use fulgurite_ops_macros::{operator, rewrite};
+use fulgurite_ops_macros::{implementation, operator, rewrite};
+use fulgurite_runtime::precision::Precision;
 
-use super::{by_both, cublaslt, product, tf32};
+use super::{compute, cublaslt, product, takes, tf32};
 use fulgurite_ops::prims;
 
 /// `factor · input · other`, matrices or batches of them: input [..., m, k], other [..., k, n]. The factor is the
@@ -27,15 +28,21 @@ pub mod scaled_matmul {
     }
 }
 
-by_both!(scaled_matmul, scaled_matmul_by_cublaslt, scaled_matmul_by_tf32, [strided], {
-    fn checker(input: &TensorMeta) -> Claim {
-        precision::takes(input.dtype())
+#[implementation(of = scaled_matmul, by = [cublaslt, tf32], strided)]
+mod scaled_matmul_by_cublaslt {
+    fn checker(input: &TensorMeta, precision: Precision) -> Claim {
+        takes(precision, input.dtype())
     }
 
-    fn plan(plan: &mut Plan, Args { input, other, factor }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
-        product(plan, input, other, out, precision::compute(out.dtype()), factor)
+    fn plan(
+        plan: &mut Plan,
+        Args { input, other, factor }: Args<&DeviceTensor>,
+        out: &DeviceTensor,
+        precision: Precision,
+    ) -> Result<()> {
+        product(plan, input, other, out, compute(precision, out.dtype()), factor)
     }
-});
+}
 
 /// Scores of attention, scaled by 1/√E.
 #[rewrite(executor = cublaslt, executor = tf32)]

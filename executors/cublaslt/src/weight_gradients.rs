@@ -1,10 +1,11 @@
-use fulgurite_ops_macros::{operator, rewrite};
+use fulgurite_ops_macros::{implementation, operator, rewrite};
 use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::kernels::cuda::cublaslt::Epilogue;
+use fulgurite_runtime::precision::Precision;
 use fulgurite_runtime::{TensorMeta, refuse_unless};
 
 use super::epilogue::Product;
-use super::{by_both, cublaslt, tf32};
+use super::{compute, cublaslt, takes, tf32};
 use fulgurite_ops::prims;
 
 /// The gradients of a linear layer's weight and bias: (`grad_outputᵀ · input` `[out, in]`, the sum of the rows
@@ -35,9 +36,10 @@ pub mod weight_gradients {
     }
 }
 
-by_both!(weight_gradients, weight_gradients_by_cublaslt, weight_gradients_by_tf32, [], {
-    fn checker(grad_output: &TensorMeta, input: &TensorMeta) -> Claim {
-        precision::takes(grad_output.dtype())?;
+#[implementation(of = weight_gradients, by = [cublaslt, tf32])]
+mod weight_gradients_by_cublaslt {
+    fn checker(grad_output: &TensorMeta, input: &TensorMeta, precision: Precision) -> Claim {
+        takes(precision, grad_output.dtype())?;
         refuse_unless!(input.shape()[1] > 0, "has no product to sum beside, input is {input}");
         refuse_unless!(grad_output.dtype() != DType::F64, "has no sums of f64 beside a product");
         let [rows, outputs] = [grad_output.shape()[0], grad_output.shape()[1]];
@@ -45,7 +47,13 @@ by_both!(weight_gradients, weight_gradients_by_cublaslt, weight_gradients_by_tf3
         Ok(())
     }
 
-    fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, d_weight: &DeviceTensor, d_bias: &DeviceTensor) -> Result<()> {
+    fn plan(
+        plan: &mut Plan,
+        args: Args<&DeviceTensor>,
+        d_weight: &DeviceTensor,
+        d_bias: &DeviceTensor,
+        precision: Precision,
+    ) -> Result<()> {
         let Args { grad_output, input } = args;
         Product {
             m: grad_output.shape()[1],
@@ -57,14 +65,14 @@ by_both!(weight_gradients, weight_gradients_by_cublaslt, weight_gradients_by_tf3
             b_transposed: false,
             c: None,
             d: d_weight,
-            compute: precision::compute(d_weight.dtype()),
+            compute: compute(precision, d_weight.dtype()),
             epilogue: Epilogue::BiasGradA,
             bias: Some(d_bias),
             aux: None,
         }
         .plan(plan)
     }
-});
+}
 
 /// From so many rows of gradients on, a product by itself and a sum by itself take less time, if the sums are of
 /// as many columns as [`COLUMNS_SUMMED_APART`] says.

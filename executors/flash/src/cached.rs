@@ -5,10 +5,10 @@ use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::{ArrayD, IxDyn, Result};
 use fulgurite_runtime::{TensorMeta, refuse_unless};
 
-use super::exact;
 use super::flash;
 use super::launch::forward_after;
 use super::symbols::kernels_fit;
+use super::takes_half;
 use fulgurite_ops::core::arrays::softmax_row;
 use fulgurite_ops::core::attention::{beside, factor};
 use fulgurite_ops::prims;
@@ -48,7 +48,7 @@ pub mod attention_after {
     ) -> Tensor;
 
     fn meta(query: &TensorMeta, key: &TensorMeta, value: &TensorMeta, starts: &TensorMeta) -> Result<TensorMeta> {
-        let fits = exact::takes_half(query).and_then(|()| kernels_fit(query, key, value));
+        let fits = takes_half(query).and_then(|()| kernels_fit(query, key, value));
         fits.map_err(|reason| Failure::new(Code::Kernel.name(), reason))?;
         require!(starts.shape() == &query.shape()[..1], Starts, "starts is {starts}, query {query}");
         Ok(beside(query, value))
@@ -107,7 +107,7 @@ pub mod attention_after {
 #[implementation(of = fulgurite_ops::nn::cached_attention, by = flash)]
 mod cached_attention_by_flash {
     fn checker(Args { query, key, value, window, cap, .. }: Args<&TensorMeta>) -> Claim {
-        exact::takes_half(query)?;
+        takes_half(query)?;
         refuse_unless!(window.is_none(), "has no windows, window is {window:?}");
         refuse_unless!(cap.is_none(), "has no caps of scores, cap is {cap:?}");
         kernels_fit(query, key, value)

@@ -1,12 +1,14 @@
 //! What `flash` and `flash_tf32` take of the operators of attention.
 
+use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::executor::Claim;
+use fulgurite_runtime::precision::Precision;
 use fulgurite_runtime::tracer::wants_gradient;
 use fulgurite_runtime::{Tensor, TensorMeta, refuse_unless};
 
-use super::by_both;
 use super::changes::changes_fit;
 use super::symbols::{attention, attention_backward, kernels_fit};
+use super::{flash, flash_tf32, takes};
 use fulgurite_ops::core::attention::{
     as_before, as_four, claims_heads, extents_of_mask, factor, mask_as_four, meta_as_four,
 };
@@ -51,10 +53,11 @@ impl attention::Args<Tensor> {
     }
 }
 
-by_both!(fulgurite_ops::nn::scaled_dot_product_attention, attention_by_flash, attention_by_flash_tf32, {
-    fn checker(args: Args<&TensorMeta>) -> Claim {
+#[implementation(of = fulgurite_ops::nn::scaled_dot_product_attention, by = [flash, flash_tf32])]
+mod attention_by_flash {
+    fn checker(args: Args<&TensorMeta>, precision: Precision) -> Claim {
         let Args { query, key, value, attn_mask, dropout_p, is_causal, enable_gqa, generator, .. } = args;
-        precision::takes(query)?;
+        takes(precision, query)?;
         claims_heads(query, key, value, enable_gqa)?;
         let batches = query.rank().saturating_sub(3);
         let [query, key, value] = [query, key, value].map(meta_as_four);
@@ -74,12 +77,12 @@ by_both!(fulgurite_ops::nn::scaled_dot_product_attention, attention_by_flash, at
         changes_fit(&changes, &query, &key)
     }
 
-    fn execution(args: Args<Tensor>) -> Tensor {
-        as_before(attention::Args::of_dot_products(&args, precision::TF32).call().0, args.query)
+    fn execution(args: Args<Tensor>, precision: Precision) -> Tensor {
+        as_before(attention::Args::of_dot_products(&args, precision == Precision::Tf32).call().0, args.query)
     }
 
-    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        let call = attention::Args::of_dot_products(&args, precision::TF32);
+    fn grad(args: Args<Tensor>, precision: Precision) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let call = attention::Args::of_dot_products(&args, precision == Precision::Tf32);
         let (out, log_sums) = call.call();
         let Args { query, key, value, attn_mask, .. } = args;
         (as_before(out, query), move |d_out: Tensor| {
@@ -94,30 +97,38 @@ by_both!(fulgurite_ops::nn::scaled_dot_product_attention, attention_by_flash, at
             }
         })
     }
-});
+}
 
-by_both!(fulgurite_ops::nn::windowed_attention, windowed_by_flash, windowed_by_flash_tf32, {
-    fn checker(Args { query, key, value, lengths, is_causal, window, cap, .. }: Args<&TensorMeta>) -> Claim {
-        precision::takes(query)?;
+#[implementation(of = fulgurite_ops::nn::windowed_attention, by = [flash, flash_tf32])]
+mod windowed_by_flash {
+    fn checker(
+        Args { query, key, value, lengths, is_causal, window, cap, .. }: Args<&TensorMeta>,
+        precision: Precision,
+    ) -> Claim {
+        takes(precision, query)?;
         kernels_fit(query, key, value)?;
         let none = ChangesMeta { mask: None, lengths, generator: None, is_causal, window, cap, dropout_p: 0.0 };
         changes_fit(&none, query, key)
     }
 
-    fn execution(Args { query, key, value, lengths, is_causal, scale, window, cap }: Args<Tensor>) -> Tensor {
+    fn execution(
+        Args { query, key, value, lengths, is_causal, scale, window, cap }: Args<Tensor>,
+        precision: Precision,
+    ) -> Tensor {
         let call = attention::with(query, key, value, is_causal, factor(query, scale));
-        as_before(call.lengths(lengths).window(window).cap(cap).tf32(precision::TF32).call().0, query)
+        as_before(call.lengths(lengths).window(window).cap(cap).tf32(precision == Precision::Tf32).call().0, query)
     }
 
-    fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+    fn grad(args: Args<Tensor>, precision: Precision) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         let Args { query, key, value, lengths, is_causal, scale, window, cap } = args;
         let scale = factor(query, scale);
         let call = attention::with(query, key, value, is_causal, scale);
-        let (out, log_sums) = call.lengths(lengths).window(window).cap(cap).tf32(precision::TF32).call();
+        let (out, log_sums) = call.lengths(lengths).window(window).cap(cap).tf32(precision == Precision::Tf32).call();
         (as_before(out, query), move |d_out: Tensor| {
             let call = attention_backward::with(d_out, query, key, value, out, log_sums, is_causal, scale);
-            let (d_query, d_key, d_value) = call.lengths(lengths).window(window).cap(cap).tf32(precision::TF32).call();
+            let (d_query, d_key, d_value) =
+                call.lengths(lengths).window(window).cap(cap).tf32(precision == Precision::Tf32).call();
             Grads { query: as_before(d_query, query), key: as_before(d_key, key), value: as_before(d_value, value) }
         })
     }
-});
+}

@@ -1,13 +1,17 @@
 //! Heads that are read through their strides. Executors that copy them, as llm.c does, come later in the list.
 
-use super::by_both;
+use fulgurite_ops_macros::implementation;
+use fulgurite_runtime::precision::Precision;
+
+use super::{flash, flash_tf32, takes};
 use fulgurite_ops::core::promotion::constant_like;
 use fulgurite_ops::nn::{heads_apart, heads_beside};
 use fulgurite_ops::prims;
 
-by_both!(fulgurite_ops::nn::split_heads, split_heads_by_flash, split_heads_by_flash_tf32, {
-    fn checker(input: &TensorMeta) -> Claim {
-        precision::takes(input)
+#[implementation(of = fulgurite_ops::nn::split_heads, by = [flash, flash_tf32])]
+mod split_heads_by_flash {
+    fn checker(input: &TensorMeta, precision: Precision) -> Claim {
+        takes(precision, input)
     }
 
     fn execution(input: Tensor, n_head: usize) -> (Tensor, Tensor, Tensor) {
@@ -23,11 +27,12 @@ by_both!(fulgurite_ops::nn::split_heads, split_heads_by_flash, split_heads_by_fl
             Grads { input: prims::cat([part(d_query), part(d_key), part(d_value)], 2) }
         })
     }
-});
+}
 
-by_both!(fulgurite_ops::nn::merge_heads, merge_heads_by_flash, merge_heads_by_flash_tf32, {
-    fn checker(input: &TensorMeta) -> Claim {
-        precision::takes(input)
+#[implementation(of = fulgurite_ops::nn::merge_heads, by = [flash, flash_tf32])]
+mod merge_heads_by_flash {
+    fn checker(input: &TensorMeta, precision: Precision) -> Claim {
+        takes(precision, input)
     }
 
     fn execution(input: Tensor) -> Tensor {
@@ -40,4 +45,4 @@ by_both!(fulgurite_ops::nn::merge_heads, merge_heads_by_flash, merge_heads_by_fl
             Grads { input: prims::permute(prims::reshape(d_out, [batch, length, heads, size]), [0, 2, 1, 3]) }
         })
     }
-});
+}

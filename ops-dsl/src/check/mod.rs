@@ -6,7 +6,7 @@ use syn::{LitStr, Type, TypePath, parse_quote};
 
 use crate::declaration::{Operator, Parts, Rule};
 use crate::errors::{Errors, did_you_mean, nearest};
-use crate::model::{Kind, Param, ParamKind, Results, list_index};
+use crate::model::{Kind, Param, ParamKind, Results, is_word, list_index};
 use crate::parse::Function;
 use crate::rules::{EXECUTOR_RULES, IMPLEMENTATION_RULES, OPERATOR_RULES, REWRITE_RULES, RuleKind};
 use crate::scan;
@@ -79,6 +79,13 @@ fn signature(params: &mut [Param], errors: &mut Errors) {
             errors.at(
                 &param.ident,
                 format!("`{name}` is how a rule takes all of them at once; give the parameter another name"),
+            );
+        }
+        if name == "precision" && matches!(&param.kind, ParamKind::Attribute(ty) if is_word(ty, "Precision")) {
+            errors.at(
+                &param.ident,
+                "`precision: Precision` is how a rule of an implementation takes that of its executor; give the \
+                 parameter another name",
             );
         }
         if matches!(name.as_str(), "call" | "into_arguments") && param.default.is_some() {

@@ -1,15 +1,17 @@
 //! The expansion of `#[executor]`.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 
 use super::{function, guard, made, register, root, scope};
 use crate::executor::Executor;
+use crate::options;
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
     let Executor { attrs, vis, ident, docs, device, priority, strided, strided_results, precision, others, .. } =
         executor;
+    let further = executor.precisions.iter().map(|(name, precision)| further(executor, name, precision));
     let (scope, root) = (scope(), root());
     let name = ident.to_string();
     let priority = priority.as_ref().map(|priority| quote!(priority: Some(#priority),));
@@ -45,6 +47,32 @@ pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
                 #(#fields)*
                 package: env!("CARGO_PKG_NAME"),
                 ..#root::expansion::EXECUTOR
+            };
+            #register
+        }
+        #(#further)*
+    }
+}
+
+/// The executor in a further precision: the same record under another name, which must be named.
+fn further(executor: &Executor, own: &Ident, precision: &Ident) -> TokenStream {
+    let Executor { vis, ident, .. } = executor;
+    let (root, name) = (root(), own.to_string());
+    let docs = format!("As `{ident}`, with {}.", options::meaning(precision));
+    let comment = format!(" {docs}");
+    let register = register(quote!(#root::executor::EXECUTORS), quote!(#root::executor::ExecutorDef), made("EXECUTOR"));
+    let guard = guard("executor", &name);
+    quote! {
+        #[doc = #comment]
+        #vis mod #own {
+            /// The record of this executor.
+            #[unsafe(export_name = #guard)]
+            pub static EXECUTOR: #root::executor::ExecutorDef = #root::executor::ExecutorDef {
+                name: #name,
+                docs: #docs,
+                priority: None,
+                precision: #root::precision::Precision::#precision,
+                ..super::#ident::EXECUTOR
             };
             #register
         }

@@ -5,28 +5,70 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
+use syn::Path;
 
 use super::{
     KernelResults, as_function, cpu, erased, function, grad_function, made, module, plan, register, root, root_at,
     scope,
 };
 use crate::declaration::Rule;
-use crate::implementation::{Implementation, is_whole_kernel};
+use crate::implementation::{By, Implementation, is_whole_kernel};
 use crate::rules::RuleKind;
 use crate::scan;
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
     let Implementation { attrs, vis, ident, others, .. } = implementation;
-    let (scope, root) = (scope(), root());
+    let scope = scope();
     let (import_of, of) = module(&implementation.of, "__of");
-    let (import_by, by) = module(&implementation.by, "__by");
+    let executors: Vec<(Option<TokenStream>, Path)> =
+        implementation.by.iter().map(|by| executor(implementation, by)).collect();
+    let import_by = executors.iter().map(|(import, _)| import);
     let rules = implementation.rules.iter().map(|rule| match rule.kind {
         RuleKind::Grad => grad_function(rule),
         _ => function(&rule.function),
     });
     let grads = implementation.rules.iter().any(|rule| rule.kind == RuleKind::Grad).then(|| quote!(, Grads));
     let args = implementation.rules.iter().any(|rule| rule.args().is_some()).then(|| quote!(, Args));
+    // What a kernel is written over, where it takes all arguments as a whole.
+    let named = implementation.by.iter().flat_map(|by| by.facts.in_place.iter().flatten());
+    let over = named.filter(|_| implementation.rules.iter().any(is_whole_kernel));
+    let over = over.map(|name| quote!(const _: () = { let _ = &ARGUMENTS.#name; };));
+    let complete_rules = implementation.rules.iter().map(complete_by_name);
+    let runs_on = executors.iter().map(|(_, by)| super::runs_on(by, &implementation.rules));
+    let records = implementation.by.iter().zip(&executors).map(|(by, (_, path))| record(implementation, &of, by, path));
+    let lenient = (!complete).then(|| quote!(#[allow(dead_code, unused_imports)]));
+    quote! {
+        #(#attrs)*
+        #lenient
+        #vis mod #ident {
+            #scope
+            #import_of
+            #(#import_by)*
+            #[allow(unused_imports)]
+            use #of::{ARGUMENTS, Code, PARAMS, RESULTS #grads #args};
+            #(#rules)*
+            #(#others)*
+            #(#complete_rules)*
+            #(#over)*
+            #(#runs_on)*
+            #(#records)*
+        }
+    }
+}
+
+/// The module of an executor as the declaration names it, and what imports it.
+fn executor(implementation: &Implementation, by: &By) -> (Option<TokenStream>, Path) {
+    match (&implementation.by[..], by.path.get_ident()) {
+        ([_, _, ..], Some(name)) => module(&by.path, &format!("__by_{name}")),
+        _ => module(&by.path, "__by"),
+    }
+}
+
+/// The record of the implementation by one executor, and its registration; a rule that takes the precision gets that of
+/// the executor.
+fn record(implementation: &Implementation, of: &Path, own: &By, by: &Path) -> TokenStream {
+    let root = root();
     let (mut fields, mut kernel) = (TokenStream::new(), TokenStream::new());
     for rule in implementation.rules.iter().filter(|rule| rule.right) {
         let field = made(rule.kind.name());
@@ -47,56 +89,45 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
             }
         }
     }
-    if implementation.strided {
+    if own.facts.strided {
         kernel.extend(quote!(strided: true,));
     }
-    if let Some(packed) = &implementation.strided_results {
+    if let Some(packed) = &own.facts.strided_results {
         kernel.extend(quote!(strided_results: Some(#packed),));
     }
-    kernel.extend(super::in_place(implementation.in_place.as_deref()));
+    kernel.extend(super::in_place(own.facts.in_place.as_deref()));
     if !kernel.is_empty() {
         fields.extend(quote! {
             kernel: #root::kernel::KernelRules { #kernel ..#root::kernel::KernelRules::EMPTY },
         });
     }
-    // What a kernel is written over, where it takes all arguments as a whole.
-    let over = implementation.in_place.iter().flatten().filter(|_| implementation.rules.iter().any(is_whole_kernel));
-    let over = over.map(|name| quote!(const _: () = { let _ = &ARGUMENTS.#name; };));
-    let complete_rules = implementation.rules.iter().map(complete_by_name);
+    let takes_precision = implementation.rules.iter().flat_map(|rule| &rule.params).any(|param| param.precision);
+    let precision =
+        takes_precision.then(|| quote!(const PRECISION: #root::precision::Precision = #by::EXECUTOR.precision;));
     let register = register(
         quote!(#root::executor::IMPLEMENTATIONS),
         quote!(#root::executor::ImplementationDef),
         made("IMPLEMENTATION"),
     );
-    let runs_on = super::runs_on(&by, &implementation.rules);
-    let lenient = (!complete).then(|| quote!(#[allow(dead_code, unused_imports)]));
-    quote! {
-        #(#attrs)*
-        #lenient
-        #vis mod #ident {
-            #scope
-            #import_of
-            #import_by
-            #[allow(unused_imports)]
-            use #of::{ARGUMENTS, Code, PARAMS, RESULTS #grads #args};
-            #(#rules)*
-            #(#others)*
-            #(#complete_rules)*
-            #(#over)*
-            #runs_on
-            /// The record of this implementation.
-            #[allow(clippy::needless_update)]
-            pub static IMPLEMENTATION: #root::executor::ImplementationDef = #root::executor::ImplementationDef {
-                of: #of::OPERATOR.name,
-                by: #by::EXECUTOR.name,
-                #fields
-                package: env!("CARGO_PKG_NAME"),
-                file: file!(),
-                line: line!(),
-                ..#root::expansion::IMPLEMENTATION
-            };
-            #register
-        }
+    let record = quote! {
+        #precision
+        /// The record of this implementation.
+        #[allow(clippy::needless_update)]
+        pub static IMPLEMENTATION: #root::executor::ImplementationDef = #root::executor::ImplementationDef {
+            of: #of::OPERATOR.name,
+            by: #by::EXECUTOR.name,
+            #fields
+            package: env!("CARGO_PKG_NAME"),
+            file: file!(),
+            line: line!(),
+            ..#root::expansion::IMPLEMENTATION
+        };
+        #register
+    };
+    // Several records of one name, each in a scope of its own.
+    match &implementation.by[..] {
+        [_] => record,
+        _ => quote!(const _: () = { #record };),
     }
 }
 
@@ -106,7 +137,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
 fn complete_by_name(rule: &Rule) -> TokenStream {
     let here = rule.function.sig.ident.span().resolved_at(Span::call_site());
     let (name, taken) = (rule.kind.name(), rule.params.iter().map(|param| &param.name));
-    let beside = rule.params.iter().filter(|param| rule.args().is_some() && param.args.is_none());
+    let beside = rule.params.iter().filter(|param| rule.args().is_some() && param.args.is_none() && !param.precision);
     let in_one_form = beside.map(|param| {
         let (here, param) = (param.written.span().resolved_at(Span::call_site()), &param.name);
         let root = root_at(here);

@@ -119,6 +119,9 @@ pub(crate) fn call(rule: &Rule, special: impl Fn(&RuleParam) -> Option<TokenStre
             let here = param.written.span().resolved_at(Span::call_site());
             return quote_spanned!(here=> Args::of(a));
         }
+        if param.precision {
+            return quote!(PRECISION);
+        }
         special(param).unwrap_or_else(|| {
             let field = field(param);
             let here = param.written.span().resolved_at(Span::call_site());
@@ -179,7 +182,7 @@ pub(crate) fn as_function(rule: TokenStream) -> TokenStream {
 
 /// What the arguments are called in a rule's call: rules without parameters leave them unread.
 fn arguments_of(rule: &Rule) -> Ident {
-    Ident::new(if rule.params.is_empty() { "_a" } else { "a" }, Span::call_site())
+    Ident::new(if rule.params.iter().all(|param| param.precision) { "_a" } else { "a" }, Span::call_site())
 }
 
 /// The parameters of a kernel that stand for results: of an operator those that it names, of an implementation, whose
@@ -239,7 +242,8 @@ pub(crate) fn cpu(rule: &Rule, params: &[Param], results: &KernelResults<'_>) ->
         .iter()
         .any(|param| results.is_one(param) && !results.is_list(param))
         .then(|| quote!(let mut outputs = __f::outputs::<{ RESULTS.len() }>(outputs)?;));
-    let reads = rule.params.iter().any(|param| !results.is_list(param) && !results.is_one(param));
+    let is_read = |param: &RuleParam| !param.precision && !results.is_list(param) && !results.is_one(param);
+    let reads = rule.params.iter().any(is_read);
     let a = Ident::new(if reads { "a" } else { "_a" }, Span::call_site());
     quote!(cpu |#a, outputs| { #split #call })
 }

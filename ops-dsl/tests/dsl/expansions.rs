@@ -57,4 +57,7 @@ macro_rules! expansions {
     )*};
 }
 
-expansions! { prim args composite symbol comparison implementation executor rewrite executor_rewrite family tree wrong }
+expansions! {
+    prim args composite symbol comparison implementation precision executor executor_precisions rewrite executor_rewrite
+    family tree wrong
+}
