@@ -1,6 +1,7 @@
 //! Reading and writing whole tensors as plain numbers, one element at a time: for references and tests, not for speed.
 
 use crate::dtype::{DType, Element};
+use crate::scratch;
 use crate::view::{TensorMut, TensorRef};
 
 /// Calls `f` with the offset, in elements from the first one, of each element in row-major order.
@@ -30,7 +31,7 @@ pub fn for_each_offset(shape: &[usize], strides: &[isize], mut f: impl FnMut(isi
 }
 
 fn read<T: Element, R>(tensor: &TensorRef<'_>, convert: impl Fn(T) -> R) -> Vec<R> {
-    let mut values = Vec::with_capacity(tensor.len());
+    let mut values = scratch::room(tensor.len());
     let first: *const T = tensor.as_ptr().cast();
     for_each_offset(tensor.shape(), tensor.strides(), |offset| {
         // SAFETY: the view's contract covers every element that its shape and strides reach.
@@ -56,7 +57,7 @@ pub fn read_f64(tensor: &TensorRef<'_>) -> Vec<f64> {
 pub fn read_i64(tensor: &TensorRef<'_>) -> Vec<i64> {
     match tensor.dtype() {
         DType::I64 => read(tensor, |v: i64| v),
-        _ => read_f64(tensor).into_iter().map(|v| v as i64).collect(),
+        _ => scratch::collected(read_f64(tensor).into_iter().map(|v| v as i64)),
     }
 }
 

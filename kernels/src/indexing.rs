@@ -7,6 +7,7 @@ use crate::dtype::{DType, Element};
 use crate::elementwise::convert;
 use crate::extents::{self, with_extent};
 use crate::parallel::{Shared, for_ranges};
+use crate::scratch;
 use crate::view::{TensorMut, TensorRef, contiguous_strides};
 use crate::walk::{Walk, lines};
 
@@ -36,7 +37,7 @@ fn no_larger(function: &str, index: &[usize], operand: &str, of: &[usize], but: 
 
 /// The indices, row-major and checked.
 fn checked(index: TensorRef<'_>, size: usize) -> Result<Vec<i64>, IndexOutOfRange> {
-    let mut indices = vec![0i64; index.len()];
+    let mut indices = scratch::zeroed::<i64>(index.len());
     let strides = contiguous_strides(index.shape());
     convert(index, TensorMut::from_slice(&mut indices, index.shape(), &strides));
     match indices.iter().position(|&index| index < 0 || index as u64 >= size as u64) {
@@ -253,7 +254,7 @@ fn as_type<'a, T: Element>(tensor: TensorRef<'a>, data: &'a mut Vec<T>, strides:
     if tensor.dtype() == T::DTYPE {
         return tensor;
     }
-    *data = vec![T::from_f64(0.0); tensor.len()];
+    *data = scratch::zeroed(tensor.len());
     *strides = contiguous_strides(tensor.shape());
     convert(tensor, TensorMut::from_slice(data, tensor.shape(), strides));
     TensorRef::from_slice(data, tensor.shape(), strides)
@@ -267,7 +268,7 @@ fn in_type<T: Sum>(source: TensorRef<'_>, target: &mut TensorMut<'_>, add: impl 
         return add(source, target);
     }
     let strides = contiguous_strides(target.shape());
-    let mut data = vec![T::from_f64(0.0); target.len()];
+    let mut data = scratch::zeroed::<T>(target.len());
     convert(target.as_ref(), TensorMut::from_slice(&mut data, target.shape(), &strides));
     add(source, &mut TensorMut::from_slice(&mut data, target.shape(), &strides));
     convert(TensorRef::from_slice(&data, target.shape(), &strides), target.reborrow());

@@ -2,6 +2,7 @@
 
 use crate::parallel::{Shared, for_ranges};
 use crate::product::Product;
+use crate::scratch;
 use crate::vector::multiversion;
 
 /// Rows of a panel of the left operand: sums of so many rows are held in registers.
@@ -82,8 +83,8 @@ macro_rules! integer_products {
             let (row_blocks, column_blocks) = (rows.div_ceil(ROW_BLOCK), columns.div_ceil(COLUMN_BLOCK));
             for_ranges(batch * row_blocks * column_blocks, work, |range| {
                 let depth = INNER_BLOCK.min(inner.max(1));
-                let mut packed_left = vec![0; ROW_BLOCK.min(rows.next_multiple_of(ROWS)) * depth];
-                let mut packed_right = vec![0; COLUMN_BLOCK.min(columns.next_multiple_of(COLUMNS)) * depth];
+                let mut packed_left = scratch::zeroed(ROW_BLOCK.min(rows.next_multiple_of(ROWS)) * depth);
+                let mut packed_right = scratch::zeroed(COLUMN_BLOCK.min(columns.next_multiple_of(COLUMNS)) * depth);
                 for unit in range {
                     let (position, block) = (unit / (row_blocks * column_blocks), unit % (row_blocks * column_blocks));
                     let [left_base, right_base, target_base] = product.batch.offsets(position);

@@ -30,6 +30,7 @@ pub mod reduce;
 pub mod regular_file;
 pub mod row;
 pub mod scalar;
+pub mod scratch;
 pub mod tile;
 mod transpose;
 pub mod vector;

@@ -12,6 +12,7 @@ use crate::gemm::{self, Parallelism};
 use crate::integers::{multiply_i32, multiply_i64};
 use crate::parallel::Shared;
 use crate::product::Product;
+use crate::scratch;
 use crate::view::{TensorMut, TensorRef, contiguous_strides};
 use rayon::prelude::*;
 
@@ -84,7 +85,7 @@ fn widened<T: Element>(tensor: TensorRef<'_>) -> (Vec<T>, Vec<isize>) {
         .map(|(&extent, &stride)| if stride == 0 { 1 } else { extent })
         .collect();
     let mut strides = contiguous_strides(&shape);
-    let mut data = vec![T::from_f64(0.0); shape.iter().product()];
+    let mut data = scratch::zeroed::<T>(shape.iter().product());
     // SAFETY: a part of the tensor: the first of every dimension that repeats itself.
     let source = unsafe { tensor.part(&shape, tensor.strides(), tensor.as_ptr()) };
     convert(source, TensorMut::from_slice(&mut data, &shape, &strides));
@@ -103,7 +104,7 @@ fn converted<T: Element>(
     let (right_data, right_strides) = widened::<T>(right);
     let shape = target.shape();
     let strides = contiguous_strides(shape);
-    let mut result = vec![T::from_f64(0.0); target.len()];
+    let mut result = scratch::zeroed::<T>(target.len());
     if accumulate {
         convert(target.as_ref(), TensorMut::from_slice(&mut result, shape, &strides));
     }
@@ -190,7 +191,7 @@ fn product<T: Element + std::ops::AddAssign>(
     }
     if batch == 1 && inner >= LONG_INNER && rows * columns <= SMALL_RESULT {
         let parts = cut(inner, INNER_PART, MOST_PARTS / 2);
-        let mut partial = vec![T::from_f64(0.0); parts.len() * rows * columns];
+        let mut partial = scratch::zeroed::<T>(parts.len() * rows * columns);
         partial.par_chunks_mut(rows * columns).zip(parts.par_iter()).for_each(|(partial, inner)| {
             multiply(0, Part { inner: *inner, ..whole }, partial.as_mut_ptr(), (columns as isize, 1), false);
         });

@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use crate::dtype::DType;
 use crate::extents::{self, with_extent};
 use crate::parallel::{Shared, for_ranges};
+use crate::scratch;
 use crate::tile::convert::cast;
 use crate::tile::load::load;
 use crate::tile::store::{store, store_one};
@@ -193,7 +194,7 @@ pub fn topk(source: TensorRef<'_>, dim: usize, largest: bool, mut values: Tensor
     for_lines(source, dim, [value_strides, index_strides], |line, [value_offset, index_offset]| {
         let class = wide(line.dtype);
         let mut tile = [0; TILE];
-        let mut candidates: Vec<(i64, u64, i64)> = Vec::with_capacity(line.length);
+        let mut candidates: Vec<(i64, u64, i64)> = scratch::room(line.length);
         for first in (0..line.length).step_by(TILE) {
             let count = TILE.min(line.length - first);
             // SAFETY: a line of the source.

@@ -6,6 +6,7 @@
 use crate::dtype::DType;
 use crate::extents;
 use crate::parallel::{Shared, for_ranges};
+use crate::scratch;
 use crate::tile::convert::cast;
 use crate::tile::load::load;
 pub use crate::tile::reduction::Reduction;
@@ -157,7 +158,7 @@ impl Job {
                 }
             });
         } else {
-            let mut totals = vec![start; outputs * pieces];
+            let mut totals = scratch::filled(start, outputs * pieces);
             let address = Shared::new(totals.as_mut_ptr().cast());
             for_ranges(outputs * pieces, elements, |range| {
                 for unit in range {
@@ -301,7 +302,8 @@ macro_rules! columns {
                 };
                 let elements = outer.len() * width * rows;
                 let units = outer.len() * pieces;
-                let mut partial = vec![<$wide>::default(); if groups > 1 { units * groups * COLUMNS } else { 0 }];
+                let mut partial =
+                    scratch::filled(<$wide>::default(), if groups > 1 { units * groups * COLUMNS } else { 0 });
                 let address = Shared::new(partial.as_mut_ptr().cast());
                 for_ranges(units * groups, elements, |range| {
                     for unit in range {

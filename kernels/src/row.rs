@@ -13,6 +13,7 @@ use crate::fused::{FusedNode, FusedProgram};
 use crate::parallel::{Shared, for_ranges};
 use crate::reduce::Reduction;
 use crate::scalar::ScalarOp::{self, Add, Div, Exp, Log, Mul, Rsqrt, Sub};
+use crate::scratch;
 use crate::tile::Class;
 use crate::tile::load::load;
 use crate::vector::multiversion;
@@ -99,7 +100,7 @@ fn per_column<'a>(tensor: TensorRef<'a>, shape: &'a [usize], strides: &'a mut [i
 
 /// The elements of a tensor, row-major, in f64.
 fn in_f64(tensor: TensorRef<'_>) -> Vec<f64> {
-    let mut values = vec![0.0; tensor.len()];
+    let mut values = scratch::zeroed(tensor.len());
     let strides = contiguous_strides(tensor.shape());
     convert(tensor, TensorMut::from_slice(&mut values, tensor.shape(), &strides));
     values
@@ -272,10 +273,10 @@ macro_rules! column_gradients {
             let (rows, width) = (input.shape()[0], input.shape()[1]);
             let (mean, reciprocal) = (in_f64(mean), in_f64(reciprocal_deviation));
             let groups = rows.div_ceil(ROW_GROUP);
-            let mut partial = vec![0 as $type; groups * 2 * width];
+            let mut partial = scratch::zeroed::<$type>(groups * 2 * width);
             let address = Shared::new(partial.as_mut_ptr().cast());
             for_ranges(groups, rows * width, |range| {
-                let mut tiles = [vec![0u64; width], vec![0u64; width]];
+                let mut tiles = [scratch::zeroed::<u64>(width), scratch::zeroed::<u64>(width)];
                 for group in range {
                     // SAFETY: every group has its own part of the partial sums.
                     let sums = unsafe {
@@ -299,7 +300,7 @@ macro_rules! column_gradients {
             });
             for (index, target) in [d_weight, d_bias].into_iter().enumerate() {
                 let Some(target) = target else { continue };
-                let mut totals = vec![0f64; width];
+                let mut totals = scratch::zeroed::<f64>(width);
                 for sums in partial.chunks(2 * width.max(1)) {
                     let sums = &sums[index * width..][..width];
                     totals.iter_mut().zip(sums).for_each(|(total, &sum)| *total += f64::from(sum));

@@ -1,6 +1,8 @@
 //! A tensor in plain memory: what checkpoints are read into and written from.
 
 use fulgurite_kernels::DType;
+use fulgurite_kernels::buffer::OutOfMemory;
+use fulgurite_kernels::scratch::{try_room, try_zeroed};
 use fulgurite_runtime::meta::TensorMeta;
 use fulgurite_runtime::{Array, Device, Result as RuntimeResult};
 use half::{bf16, f16};
@@ -49,6 +51,9 @@ pub enum HostTensorError {
         /// The type there is.
         found: DType,
     },
+    /// A copy that there is no memory for.
+    #[error(transparent)]
+    Memory(#[from] OutOfMemory),
 }
 
 /// Bytes of a tensor of this shape; `None` where the number overflows.
@@ -60,7 +65,9 @@ macro_rules! typed {
     ($($make:ident, $read:ident, $type:ty, $dtype:ident;)*) => {$(
         #[doc = concat!("A tensor of `", stringify!($type), "` values, row-major.")]
         pub fn $make(shape: &[usize], values: &[$type]) -> Result<Self, HostTensorError> {
-            HostTensor::new(DType::$dtype, shape, values.iter().flat_map(|value| value.to_le_bytes()).collect())
+            let mut bytes = try_room(size_of_val(values))?;
+            values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+            HostTensor::new(DType::$dtype, shape, bytes)
         }
 
         #[doc = concat!("The values of a `", stringify!($type), "` tensor, row-major.")]
@@ -68,8 +75,10 @@ macro_rules! typed {
             if self.dtype != DType::$dtype {
                 return Err(HostTensorError::DType { expected: DType::$dtype, found: self.dtype });
             }
-            let (values, _) = self.bytes().as_chunks();
-            Ok(values.iter().map(|&bytes| <$type>::from_le_bytes(bytes)).collect())
+            let (elements, _) = self.bytes().as_chunks();
+            let mut values = try_room(elements.len())?;
+            values.extend(elements.iter().map(|&bytes| <$type>::from_le_bytes(bytes)));
+            Ok(values)
         }
     )*};
 }
@@ -159,54 +168,54 @@ impl HostTensor {
     }
 
     /// Zeros of this type and shape.
-    pub fn zeros_like(&self) -> HostTensor {
-        HostTensor {
-            dtype: self.dtype,
-            shape: self.shape.clone(),
-            bytes: TensorBytes::Owned(vec![0; self.bytes().len()]),
-        }
+    pub fn zeros_like(&self) -> Result<HostTensor, OutOfMemory> {
+        let bytes = TensorBytes::Owned(try_zeroed(self.bytes().len())?);
+        Ok(HostTensor { dtype: self.dtype, shape: self.shape.clone(), bytes })
     }
 
     /// The transpose of a matrix; `None` for other shapes.
-    pub fn transposed(&self) -> Option<HostTensor> {
-        let [rows, columns] = self.shape[..] else { return None };
+    pub fn transposed(&self) -> Result<Option<HostTensor>, OutOfMemory> {
+        let [rows, columns] = self.shape[..] else { return Ok(None) };
         let size = self.dtype.size();
-        let mut bytes = Vec::with_capacity(self.bytes().len());
+        let mut bytes = try_room(self.bytes().len())?;
         for column in 0..columns {
             for row in 0..rows {
                 let start = (row * columns + column) * size;
                 bytes.extend_from_slice(&self.bytes()[start..start + size]);
             }
         }
-        Some(HostTensor { dtype: self.dtype, shape: vec![columns, rows], bytes: TensorBytes::Owned(bytes) })
+        Ok(Some(HostTensor { dtype: self.dtype, shape: vec![columns, rows], bytes: TensorBytes::Owned(bytes) }))
     }
 
     /// The tensor in f32, which holds every f16 and bf16 exactly; `None` for other types than these three.
-    pub fn widened(&self) -> Option<HostTensor> {
+    pub fn widened(&self) -> Result<Option<HostTensor>, OutOfMemory> {
         self.converted(DType::F32)
     }
 
     /// A tensor of f32, bf16 or f16 in f32 or in bf16, rounded to the nearest, ties to even; `None` for other types.
-    pub fn converted(&self, dtype: DType) -> Option<HostTensor> {
-        fn each<const N: usize, const M: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> [u8; M] + Sync) -> Vec<u8> {
+    pub fn converted(&self, dtype: DType) -> Result<Option<HostTensor>, OutOfMemory> {
+        fn each<const N: usize, const M: usize>(
+            bytes: &[u8],
+            value: impl Fn([u8; N]) -> [u8; M] + Sync,
+        ) -> Result<Vec<u8>, OutOfMemory> {
             let values = bytes.as_chunks::<N>().0;
-            let mut converted = vec![0; values.len() * M];
+            let mut converted = try_zeroed(values.len() * M)?;
             let blocks = converted.as_chunks_mut::<M>().0.par_chunks_mut(BLOCK).zip(values.par_chunks(BLOCK));
             blocks.for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, from)| *to = value(*from)));
-            converted
+            Ok(converted)
         }
         let bytes = self.bytes();
         let bytes = match (self.dtype, dtype) {
-            (DType::F32, DType::F32) | (DType::BF16, DType::BF16) => return Some(self.clone()),
+            (DType::F32, DType::F32) | (DType::BF16, DType::BF16) => return Ok(Some(self.clone())),
             (DType::F16, DType::F32) => each(bytes, |half| f16::from_le_bytes(half).to_f32().to_le_bytes()),
             (DType::BF16, DType::F32) => each(bytes, |half| bf16::from_le_bytes(half).to_f32().to_le_bytes()),
             (DType::F32, DType::BF16) => each(bytes, |wide| bf16::from_f32(f32::from_le_bytes(wide)).to_le_bytes()),
             (DType::F16, DType::BF16) => {
                 each(bytes, |half| bf16::from_f32(f16::from_le_bytes(half).to_f32()).to_le_bytes())
             }
-            _ => return None,
+            _ => return Ok(None),
         };
-        Some(HostTensor { dtype, shape: self.shape.clone(), bytes: TensorBytes::Owned(bytes) })
+        Ok(Some(HostTensor { dtype, shape: self.shape.clone(), bytes: TensorBytes::Owned(bytes?) }))
     }
 
     /// The values, row-major, little-endian; copied where they are those of a mapped file.
@@ -232,21 +241,21 @@ mod tests {
     #[test]
     fn matrices_turn_and_halves_widen() {
         let matrix = HostTensor::from_i32(&[2, 3], &[1, 2, 3, 4, 5, 6]).unwrap();
-        assert_eq!(matrix.transposed(), Some(HostTensor::from_i32(&[3, 2], &[1, 4, 2, 5, 3, 6]).unwrap()));
-        assert_eq!(HostTensor::from_i32(&[1], &[1]).unwrap().transposed(), None);
-        assert_eq!(HostTensor::from_i32(&[0, 4], &[]).unwrap().transposed().unwrap().shape(), [4, 0]);
+        assert_eq!(matrix.transposed().unwrap(), Some(HostTensor::from_i32(&[3, 2], &[1, 4, 2, 5, 3, 6]).unwrap()));
+        assert_eq!(HostTensor::from_i32(&[1], &[1]).unwrap().transposed().unwrap(), None);
+        assert_eq!(HostTensor::from_i32(&[0, 4], &[]).unwrap().transposed().unwrap().unwrap().shape(), [4, 0]);
         for (dtype, bits) in [(DType::F16, 0xC100_u16), (DType::BF16, 0xC020)] {
             let half = HostTensor::new(dtype, &[1], bits.to_le_bytes().to_vec()).unwrap();
-            assert_eq!(half.widened().unwrap().to_f32().unwrap(), [-2.5], "{dtype}");
+            assert_eq!(half.widened().unwrap().unwrap().to_f32().unwrap(), [-2.5], "{dtype}");
         }
-        assert_eq!(matrix.widened(), None);
+        assert_eq!(matrix.widened().unwrap(), None);
         // Ties go to the even number; more values than one thread takes.
         let values = [1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, -1.0, f32::MAX];
         let many = HostTensor::from_f32(&[BLOCK, 4], &values.repeat(BLOCK)).unwrap();
-        let rounded = many.converted(DType::BF16).unwrap();
+        let rounded = many.converted(DType::BF16).unwrap().unwrap();
         assert_eq!(rounded.dtype(), DType::BF16);
         let expected = [1.0, 1.0 + 4.0 / 256.0, -1.0, f32::INFINITY];
-        assert!(rounded.widened().unwrap().to_f32().unwrap().chunks(4).all(|row| row == expected));
+        assert!(rounded.widened().unwrap().unwrap().to_f32().unwrap().chunks(4).all(|row| row == expected));
         assert_eq!(many.first_nonfinite(), None);
         assert_eq!(rounded.first_nonfinite(), Some((3, f64::INFINITY)));
         let mut values = values.repeat(BLOCK);

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use fulgurite_kernels::DType;
+use fulgurite_kernels::buffer::OutOfMemory;
 use fulgurite_kernels::durable;
 use serde_json::Value;
 
@@ -65,6 +66,14 @@ pub enum HuggingFaceError {
         name: String,
         /// Its type.
         found: DType,
+    },
+    /// A tensor that there is no memory for.
+    #[error("tensor {name:?}: {source}")]
+    Memory {
+        /// The tensor.
+        name: String,
+        /// The bytes.
+        source: OutOfMemory,
     },
     /// An output projection of its own.
     #[error(
@@ -226,53 +235,57 @@ fn parameter(name: &str, shape: &[usize], tensor: HostTensor) -> Result<HostTens
         });
     }
     let dtype = tensor.dtype();
-    let wide = tensor.widened().ok_or_else(|| HuggingFaceError::DType { name: name.to_owned(), found: dtype })?;
-    Ok(if turned { wide.transposed().unwrap_or(wide) } else { wide })
+    let lacking = |source| HuggingFaceError::Memory { name: name.to_owned(), source };
+    let wide = tensor.widened().map_err(lacking)?;
+    let wide = wide.ok_or_else(|| HuggingFaceError::DType { name: name.to_owned(), found: dtype })?;
+    Ok(if turned { wide.transposed().map_err(lacking)?.unwrap_or(wide) } else { wide })
 }
 
 fn check_tied(head: HostTensor, wte: &HostTensor) -> Result<(), HuggingFaceError> {
     if head.bytes() == wte.bytes() {
         return Ok(());
     }
-    let (Ok(found), Ok(expected)) = (head.to_f32(), wte.to_f32()) else { return Ok(()) };
+    let (found, expected) = (head.bytes().as_chunks().0, wte.bytes().as_chunks().0);
     let channels = wte.shape()[1];
-    match found.iter().zip(&expected).position(|(found, expected)| found.to_bits() != expected.to_bits()) {
+    match found.iter().zip(expected).position(|(found, expected)| found != expected) {
         None => Ok(()),
         Some(index) => Err(HuggingFaceError::Untied {
             row: index / channels,
             column: index % channels,
-            found: found[index],
-            expected: expected[index],
+            found: f32::from_le_bytes(found[index]),
+            expected: f32::from_le_bytes(expected[index]),
         }),
     }
 }
 
 /// The content of a safetensors file of these weights, in f32. The metadata says `format: pt`, which `transformers`
 /// asks for, and the number of heads.
-pub fn tensor_file(weights: &Weights, names: Names) -> TensorFile {
+pub fn tensor_file(weights: &Weights, names: Names) -> Result<TensorFile, HuggingFaceError> {
     let config = weights.config();
     let tensors = weights.tensors().iter().map(|(name, tensor)| {
-        let stored = tensor.transposed().filter(|_| transposed(name)).unwrap_or_else(|| tensor.clone());
+        let lacking = |source| HuggingFaceError::Memory { name: name.clone(), source };
+        let turned = if transposed(name) { tensor.transposed().map_err(lacking)? } else { None };
+        let stored = turned.unwrap_or_else(|| tensor.clone());
         let name = match names {
             Names::Plain => name.clone(),
             Names::Prefixed => format!("{PREFIX}{name}"),
         };
-        (name, stored)
+        Ok((name, stored))
     });
-    TensorFile {
-        tensors: tensors.collect(),
+    Ok(TensorFile {
+        tensors: tensors.collect::<Result<_, HuggingFaceError>>()?,
         metadata: BTreeMap::from([
             ("format".to_owned(), "pt".to_owned()),
             (HEADS.to_owned(), config.heads.to_string()),
         ]),
-    }
+    })
 }
 
 /// Writes a safetensors file in place of the one at `path`, whole or not at all, and `config.json` beside it. One that
 /// is there and says the same stays as it is; one of another model is an error, and nothing is written.
 pub fn save(weights: &Weights, names: Names, path: &Path) -> Result<(), HuggingFaceError> {
     save_config(weights.config(), &path.with_file_name(CONFIG))?;
-    let TensorFile { metadata, tensors } = tensor_file(weights, names);
+    let TensorFile { metadata, tensors } = tensor_file(weights, names)?;
     durable::replace(path, |writer| TensorFile::write(&metadata, &tensors, writer)).map_err(|(stage, error)| {
         HuggingFaceError::Write(std::io::Error::new(error.kind(), format!("{}: {error}", stage.describe())))
     })

@@ -12,14 +12,14 @@ fn weights() -> Weights {
 }
 
 fn read_changed(names: Names, change: impl FnOnce(&mut TensorFile)) -> Result<Weights, HuggingFaceError> {
-    let mut file = tensor_file(&weights(), names);
+    let mut file = tensor_file(&weights(), names).unwrap();
     change(&mut file);
     read(file, None, None)
 }
 
 #[test]
 fn conv1d_weights_are_stored_in_out() {
-    let file = tensor_file(&weights(), Names::Prefixed);
+    let file = tensor_file(&weights(), Names::Prefixed).unwrap();
     let shape = |name: &str| file.tensors[&format!("transformer.{name}")].shape().to_vec();
     assert_eq!(shape("h.0.attn.c_attn.weight"), [4, 12]);
     assert_eq!(shape("h.0.mlp.c_fc.weight"), [4, 16]);
@@ -88,7 +88,7 @@ fn faults_are_told_apart_and_named() {
 fn heads_come_from_the_caller_the_config_or_the_metadata_and_are_never_guessed() {
     let folder = tempfile::tempdir().unwrap();
     let with = |heads: Option<&str>| {
-        let mut file = tensor_file(&weights(), Names::Plain);
+        let mut file = tensor_file(&weights(), Names::Plain).unwrap();
         file.metadata.clear();
         file.metadata.extend(heads.map(|heads| (HEADS.to_owned(), heads.to_owned())));
         file

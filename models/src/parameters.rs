@@ -71,7 +71,7 @@ pub fn placed(params: Parameters<Array>, dtype: DType, device: Device) -> Result
     let one = |array: &Array| match dtype == array.dtype() {
         true => array.to_device(device),
         false => {
-            let tensor = to_host(array)?.converted(dtype);
+            let tensor = to_host(array)?.converted(dtype)?;
             let tensor = tensor.ok_or_else(|| wrong("dtype", format!("is {dtype}, expected f32 or bf16")))?;
             tensor.to_array()?.to_device(device)
         }

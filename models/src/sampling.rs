@@ -6,6 +6,7 @@
 //! takes the lowest id. A row of logits whose largest is NaN, infinite or absent (all are -infinity) is an error when
 //! the program runs; -infinity alone excludes a token.
 
+use fulgurite_kernels::scratch::try_zeroed;
 use fulgurite_ops::prelude::*;
 use fulgurite_ops::prims;
 use fulgurite_ops_macros::Tree;
@@ -126,7 +127,7 @@ impl Sampling {
 /// How often each token has occurred in each sequence, i32[B, V] on the host: `occurrences[b][v]`. Tokens beyond the
 /// vocabulary are an error.
 pub fn occurrences(sequences: &[Vec<i64>], vocabulary: usize) -> Result<Array> {
-    let mut counts = vec![0_i32; sequences.len() * vocabulary];
+    let mut counts = try_zeroed::<i32>(sequences.len() * vocabulary)?;
     for (row, sequence) in sequences.iter().enumerate() {
         for token in sequence {
             let place = usize::try_from(*token).ok().filter(|token| *token < vocabulary);

@@ -13,6 +13,7 @@ use crate::tensor_file::TensorFileError;
 use crate::tokenizer_error::TokenizerError;
 use crate::weight_format::Format;
 use crate::weights::WeightsError;
+use fulgurite_kernels::buffer::OutOfMemory;
 
 /// A file of weights that cannot be used, or could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +25,14 @@ pub enum WeightFileError {
         path: PathBuf,
         /// The error of the file system.
         source: io::Error,
+    },
+    /// Weights that there is no memory for.
+    #[error("'{}': {source}", path.display())]
+    Memory {
+        /// The file that is read or written.
+        path: PathBuf,
+        /// The bytes.
+        source: OutOfMemory,
     },
     /// Tensors that are no model's.
     #[error("'{}': {source}", path.display())]

@@ -27,6 +27,7 @@ use crate::tokenizer_file::TokenizerFile;
 use crate::tokenizer_vocabulary;
 use crate::torch;
 use crate::weights::{FamilyWeights, Weights};
+use fulgurite_kernels::buffer::OutOfMemory;
 
 pub use crate::weight_file_error::WeightFileError;
 pub use crate::weight_format::Format;
@@ -134,13 +135,17 @@ impl Loaded {
 pub fn load(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError> {
     let loaded = open(path, heads)?;
     loaded.check_finite(path)?;
-    Ok(Loaded { weights: loaded.weights.widened(), ..loaded })
+    let weights =
+        loaded.weights.widened().map_err(|source| WeightFileError::Memory { path: path.to_owned(), source })?;
+    Ok(Loaded { weights, ..loaded })
 }
 
 /// As [`load`], whatever the values are.
 pub fn load_unchecked(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError> {
     let loaded = open(path, heads)?;
-    Ok(Loaded { weights: loaded.weights.widened(), ..loaded })
+    let weights =
+        loaded.weights.widened().map_err(|source| WeightFileError::Memory { path: path.to_owned(), source })?;
+    Ok(Loaded { weights, ..loaded })
 }
 
 /// As [`load`], whatever the values are, and in the element types that the file has them in. A safetensors file is
@@ -235,13 +240,16 @@ pub fn save(
     names: Names,
     path: &Path,
 ) -> Result<(), WeightFileError> {
-    let weights = weights.widened();
+    let lacking = |source| WeightFileError::Memory { path: path.to_owned(), source };
+    let weights = weights.widened().map_err(lacking)?;
     if format == Format::Checkpoint {
-        return Ok(checkpoint_of(weights, tokenizer).save_unchecked(path)?);
+        return Ok(checkpoint_of(weights, tokenizer).map_err(lacking)?.save_unchecked(path)?);
     }
     let family = weights.config().family();
     match (format, weights.by_family()) {
-        (Format::Llmc(version), FamilyWeights::Gpt2(weights)) => Ok(LlmcCheckpoint::new(weights, version).save(path)?),
+        (Format::Llmc(version), FamilyWeights::Gpt2(weights)) => {
+            Ok(LlmcCheckpoint::new(weights, version).map_err(lacking)?.save(path)?)
+        }
         (Format::HuggingFace, FamilyWeights::Gpt2(weights)) => hugging_face::save(&weights, names, path)
             .map_err(|source| WeightFileError::HuggingFace { path: path.to_owned(), source }),
         (Format::HuggingFace, FamilyWeights::Decoder(weights)) => decoder::hugging_face::save(&weights, path)
@@ -258,7 +266,8 @@ pub fn save(
 /// # Errors
 /// A model of another family, and what cannot be written.
 pub fn save_sharded(weights: Weights<ModelConfig>, most: u64, path: &Path) -> Result<Shards, WeightFileError> {
-    match weights.widened().by_family() {
+    let lacking = |source| WeightFileError::Memory { path: path.to_owned(), source };
+    match weights.widened().map_err(lacking)?.by_family() {
         FamilyWeights::Decoder(weights) => decoder::hugging_face::save_sharded(&weights, path, most)
             .map_err(|source| WeightFileError::Decoder { path: path.to_owned(), source }),
         FamilyWeights::Gpt2(_) => Err(WeightFileError::Unsharded { path: path.to_owned() }),
@@ -267,9 +276,10 @@ pub fn save_sharded(weights: Weights<ModelConfig>, most: u64, path: &Path) -> Re
 
 /// A checkpoint at step 0: moments of 0, settings that nothing was trained with, and a place in no data. It is there to
 /// be sampled from and to start a run with; resuming it is refused, since no data has its fingerprint.
-pub fn checkpoint_of(weights: Weights<ModelConfig>, tokenizer: &Tokenizer) -> Checkpoint {
+pub fn checkpoint_of(weights: Weights<ModelConfig>, tokenizer: &Tokenizer) -> Result<Checkpoint, OutOfMemory> {
     let (config, mut tensors) = weights.into_parts();
-    let zeros: Vec<_> = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.zeros_like())).collect();
+    let zeros = tensors.iter().map(|(name, tensor)| Ok((name.clone(), tensor.zeros_like()?)));
+    let zeros: Vec<_> = zeros.collect::<Result<_, OutOfMemory>>()?;
     for (name, zeros) in zeros {
         tensors.insert(format!("{FIRST_MOMENT}{name}"), zeros.clone());
         tensors.insert(format!("{SECOND_MOMENT}{name}"), zeros);
@@ -295,7 +305,7 @@ pub fn checkpoint_of(weights: Weights<ModelConfig>, tokenizer: &Tokenizer) -> Ch
         random_offset: 0,
         notes: BTreeMap::from([("made".to_owned(), "from weights alone".to_owned())]),
     };
-    Checkpoint { state, tensors }
+    Ok(Checkpoint { state, tensors })
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ fn files_of_other_kinds_are_refused_by_name() {
     assert!(complain("pieces.model", b"\n\x0e\n\x05<unk>\x15\0").contains("is a model of SentencePiece"));
     assert!(load(&folder.path().join("absent"), None).unwrap_err().to_string().contains("absent"));
     // A checkpoint of a run must be whole.
-    let mut checkpoint = checkpoint_of(weights(), &Tokenizer::bytes());
+    let mut checkpoint = checkpoint_of(weights(), &Tokenizer::bytes()).unwrap();
     checkpoint.tensors.remove("ln_f.bias");
     let message = complain("run.safetensors", &checkpoint.to_bytes().unwrap());
     assert!(message.contains("tensor \"ln_f.bias\" is missing"), "{message}");
@@ -219,16 +219,16 @@ fn weights_in_bf16_stay_in_the_file_until_they_are_used() {
     for (name, tensor) in &mut file.tensors {
         // Queries, keys and values of one block, of which one has another type, become f32.
         let dtype = if name == "model.layers.1.self_attn.k_proj.weight" { DType::F32 } else { DType::BF16 };
-        *tensor = tensor.converted(DType::BF16).unwrap().converted(dtype).unwrap();
+        *tensor = tensor.converted(DType::BF16).unwrap().unwrap().converted(dtype).unwrap().unwrap();
     }
     let mut bytes = Vec::new();
     TensorFile::write(&file.metadata, &file.tensors, &mut bytes).unwrap();
     std::fs::write(&path, bytes).unwrap();
     let opened = open(folder.path(), None).unwrap();
-    let rounded = |name: &String| weights.tensors()[name].converted(DType::BF16).unwrap();
+    let rounded = |name: &String| weights.tensors()[name].converted(DType::BF16).unwrap().unwrap();
     for (name, tensor) in opened.weights.tensors() {
         let dtype = if name == "h.1.attn.qkv.weight" { DType::F32 } else { DType::BF16 };
-        assert_eq!(*tensor, rounded(name).converted(dtype).unwrap(), "{name}");
+        assert_eq!(*tensor, rounded(name).converted(dtype).unwrap().unwrap(), "{name}");
     }
     let halves = opened.weights.placed(DType::BF16, Device::CPU).unwrap();
     for (name, array) in halves.leaves() {
@@ -237,5 +237,5 @@ fn weights_in_bf16_stay_in_the_file_until_they_are_used() {
     }
     let wide = load(folder.path(), None).unwrap().weights;
     assert!(wide.tensors().values().all(|tensor| tensor.dtype() == DType::F32));
-    assert_eq!(wide, opened.weights.widened());
+    assert_eq!(wide, opened.weights.widened().unwrap());
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use fulgurite_kernels::DType;
+use fulgurite_kernels::buffer::OutOfMemory;
 use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, Device, Result as RuntimeResult};
 
@@ -90,16 +91,16 @@ impl<C: Model + Clone> Weights<C> {
     /// have this type already are used where they are: a program cannot write over them.
     pub fn placed(&self, dtype: DType, device: Device) -> RuntimeResult<Parameters<Array>> {
         Parameters::build(&self.config.parameters(), &mut |parameter| {
-            let tensor = self.tensors.get(&parameter.name).and_then(|tensor| tensor.converted(dtype));
+            let tensor = self.tensors.get(&parameter.name).map(|tensor| tensor.converted(dtype)).transpose()?.flatten();
             let tensor = tensor.ok_or_else(|| wrong("dtype", format!("is {dtype}, expected f32 or bf16")))?;
             tensor.to_array()?.to_device(device)
         })
     }
 
     /// The weights in f32.
-    pub fn widened(self) -> Self {
-        let wide = |tensor: HostTensor| tensor.widened().unwrap_or(tensor);
-        Weights { tensors: self.tensors.into_iter().map(|(name, tensor)| (name, wide(tensor))).collect(), ..self }
+    pub fn widened(self) -> Result<Self, OutOfMemory> {
+        let wide = |(name, tensor): (String, HostTensor)| Ok((name, tensor.widened()?.unwrap_or(tensor)));
+        Ok(Weights { tensors: self.tensors.into_iter().map(wide).collect::<Result<_, OutOfMemory>>()?, ..self })
     }
 
     /// The model. Its dropout is 0 unless a checkpoint said otherwise.

@@ -7,6 +7,7 @@ use fulgurite_runtime::Failure;
 use fulgurite_runtime::kernels::access::read_i64;
 use fulgurite_runtime::kernels::indexing::index_select;
 use fulgurite_runtime::kernels::matmul::matmul;
+use fulgurite_runtime::kernels::scratch;
 use fulgurite_runtime::kernels::{DType, TensorMut, TensorRef};
 
 use super::cpu;
@@ -14,7 +15,7 @@ use fulgurite_ops::nn::experts_by_group;
 
 /// The rows of each of `count` groups, and those of none.
 fn rows_of(groups: TensorRef<'_>, count: usize) -> (Vec<Vec<i64>>, Vec<i64>) {
-    let (mut of_groups, mut of_none) = (vec![Vec::new(); count], Vec::new());
+    let (mut of_groups, mut of_none) = (scratch::filled(Vec::new(), count), Vec::new());
     for (row, group) in (0..).zip(read_i64(&groups)) {
         let own = usize::try_from(group).ok().and_then(|group| of_groups.get_mut(group));
         own.unwrap_or(&mut of_none).push(row);
@@ -33,7 +34,12 @@ struct Matrix {
 impl Matrix {
     fn zeros(dtype: DType, shape: [usize; 2]) -> Matrix {
         let bytes = shape[0] * shape[1] * dtype.size();
-        Matrix { dtype, shape, strides: [shape[1] as isize, 1], words: vec![0; bytes.div_ceil(size_of::<u64>())] }
+        Matrix {
+            dtype,
+            shape,
+            strides: [shape[1] as isize, 1],
+            words: scratch::zeroed(bytes.div_ceil(size_of::<u64>())),
+        }
     }
 
     /// Some rows of a matrix, one after another.

@@ -12,6 +12,7 @@ pub mod reference {
     use fulgurite_runtime::argument::map_arguments;
     use fulgurite_runtime::executor::HostKernel;
     use fulgurite_runtime::kernels::access::{read_f64, read_i64, write_f64, write_i64};
+    use fulgurite_runtime::kernels::scratch;
     use fulgurite_runtime::operator::OperatorDef;
     use fulgurite_runtime::strided::Strided;
 
@@ -47,9 +48,9 @@ pub mod reference {
                     ));
                 }
                 if meta.dtype().is_integer() {
-                    write_i64(result, &computed.integers().iter().copied().collect::<Vec<_>>());
+                    write_i64(result, &scratch::collected(computed.integers().iter().copied()));
                 } else {
-                    write_f64(result, &computed.floats().iter().copied().collect::<Vec<_>>());
+                    write_f64(result, &scratch::collected(computed.floats().iter().copied()));
                 }
             }
             Ok(())

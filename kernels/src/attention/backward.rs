@@ -10,6 +10,7 @@ use super::products::{multiply, score};
 use super::rows::{add_weighted, dot, gradients};
 use super::seen::{Added, Seen};
 use crate::extents;
+use crate::scratch;
 use crate::view::{TensorMut, TensorRef};
 
 /// From so many heads on, all of one is done by one task, with five products for each pair of tiles. With fewer, tiles
@@ -54,7 +55,7 @@ pub fn attention_backward(
     for (name, operand) in operands.into_iter().chain(optional) {
         [&d_query, &d_key, &d_value].iter().for_each(|result| extents::apart(NAME, name, operand, result));
     }
-    let log_sums: Vec<f32> = crate::access::read_f64(&log_sums).into_iter().map(|sum| sum as f32).collect();
+    let log_sums: Vec<f32> = scratch::collected(crate::access::read_f64(&log_sums).into_iter().map(|sum| sum as f32));
     let operands = [scores.query, scores.key, value, d_out].map(Heads::of);
     let results = [d_query, d_key, d_value].map(Results::of);
     let added = Added::of(scores, &extents);
@@ -98,10 +99,10 @@ fn deltas_of_results(extents: &Extents, d_out: &Heads<'_>, attended: TensorRef<'
     let (shape, strides) = (order.map(|dim| attended.shape()[dim]), order.map(|dim| attended.strides()[dim]));
     // SAFETY: the same elements, in another order of dimensions.
     let attended = &Heads::of(unsafe { attended.part(&shape, &strides, attended.as_ptr()) });
-    let mut deltas = vec![0.0f32; extents.batch * heads * queries];
+    let mut deltas = scratch::zeroed::<f32>(extents.batch * heads * queries);
     deltas.par_chunks_mut(queries.max(1)).enumerate().for_each(|(pair, deltas)| {
         let [d_out, attended] = [d_out, attended].map(|tensor| tensor.matrix(pair / heads, pair % heads));
-        let mut rows = [vec![0.0f32; value_width], vec![0.0f32; value_width]];
+        let mut rows = [scratch::zeroed::<f32>(value_width), scratch::zeroed(value_width)];
         for (row, delta) in deltas.iter_mut().enumerate() {
             for (values, matrix) in rows.iter_mut().zip([d_out, attended]) {
                 let matrix = matrix.below(row);
@@ -143,7 +144,7 @@ struct Pair {
 impl Work<'_> {
     fn pair(&self) -> Pair {
         let count = QUERIES.min(self.extents.queries) * KEYS.min(self.extents.keys);
-        let of = |has: bool| vec![0.0; if has { count } else { 0 }];
+        let of = |has: bool| scratch::zeroed(if has { count } else { 0 });
         let (slopes, factors) = (of(self.scores.cap.is_some()), of(self.scores.dropped.is_some()));
         Pair { weights: of(true), d_scores: of(true), slopes, factors }
     }
@@ -151,7 +152,7 @@ impl Work<'_> {
     /// Sums over keys of weights times their gradients, of each query of each head.
     fn deltas_of_weights(&self) -> Vec<f32> {
         let Extents { batch, heads, queries, .. } = self.extents;
-        let mut deltas = vec![0.0f32; batch * heads * queries];
+        let mut deltas = scratch::zeroed::<f32>(batch * heads * queries);
         // A head has so many tiles, of which the last may be shorter.
         let tiles = deltas.chunks_mut(queries.max(1)).enumerate();
         let tiles = tiles.flat_map(|(pair, deltas)| deltas.chunks_mut(QUERIES).enumerate().map(move |at| (pair, at)));

@@ -10,6 +10,7 @@ use super::seen::{Added, Seen};
 use crate::elementwise::convert;
 use crate::extents;
 use crate::parallel::Shared;
+use crate::scratch;
 use crate::view::{TensorMut, TensorRef, contiguous_strides};
 
 /// `softmax(scores) · value`.
@@ -37,7 +38,7 @@ pub fn attention_forward(scores: &Scores<'_>, value: TensorRef<'_>, out: TensorM
     if extents.nothing() {
         return;
     }
-    let mut all_sums = vec![0.0f32; log_sums.len()];
+    let mut all_sums = scratch::zeroed::<f32>(log_sums.len());
     let sums = Shared::new(all_sums.as_mut_ptr().cast());
     let [query, key, value] = [scores.query, scores.key, value].map(Heads::of);
     let (results, added) = (Results::of(out), Added::of(scores, &extents));
@@ -75,10 +76,11 @@ unsafe fn of_tile(
 ) {
     let (rows, width) = (queries.len(), extents.value_width);
     let all = seen.keys(queries);
-    let mut scores = vec![0.0f32; rows * KEYS.min(all.len())];
-    let mut factors = vec![0.0f32; if how.dropped.is_some() { scores.len() } else { 0 }];
-    let mut sums = vec![0.0f32; rows * width];
-    let (mut top, mut sum, mut factor) = (vec![f32::NEG_INFINITY; rows], vec![0.0f32; rows], vec![0.0f32; rows]);
+    let mut scores = scratch::zeroed::<f32>(rows * KEYS.min(all.len()));
+    let mut factors = scratch::zeroed::<f32>(if how.dropped.is_some() { scores.len() } else { 0 });
+    let mut sums = scratch::zeroed::<f32>(rows * width);
+    let (mut top, mut sum, mut factor) =
+        (scratch::filled(f32::NEG_INFINITY, rows), scratch::zeroed::<f32>(rows), scratch::zeroed::<f32>(rows));
     for start in all.clone().step_by(KEYS) {
         let keys = tile(start, KEYS, all.end);
         let scores = &mut scores[..rows * keys.len()];

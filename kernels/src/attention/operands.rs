@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use crate::dtype::DType;
 use crate::elementwise::convert;
 use crate::parallel::Shared;
+use crate::scratch;
 use crate::view::{TensorMut, TensorRef, contiguous_strides};
 
 /// A matrix: its first element, and the distances of its rows and of its columns in elements.
@@ -51,7 +52,7 @@ impl<'a> Heads<'a> {
             let first = Shared::new(tensor.as_ptr().cast_mut());
             return Heads { first, strides, _copy: Vec::new(), memory: PhantomData };
         }
-        let mut copy = vec![0.0f32; tensor.len()];
+        let mut copy = scratch::zeroed::<f32>(tensor.len());
         let strides = contiguous_strides(tensor.shape());
         convert(tensor, TensorMut::from_slice(&mut copy, tensor.shape(), &strides));
         let first = Shared::new(copy.as_mut_ptr().cast());
@@ -82,7 +83,7 @@ impl<'a> Results<'a> {
             return Results { target, first, strides, copy: Vec::new() };
         }
         let strides = contiguous_strides(target.shape());
-        let mut copy = vec![0.0f32; target.len()];
+        let mut copy = scratch::zeroed::<f32>(target.len());
         let first = Shared::new(copy.as_mut_ptr().cast());
         Results { target, first, strides: [0, 1, 2, 3].map(|dim| strides[dim]), copy }
     }

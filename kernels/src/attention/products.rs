@@ -6,6 +6,7 @@ use super::operands::Matrix;
 use super::problem::Scores;
 use super::seen::Seen;
 use crate::gemm::{self, Parallelism};
+use crate::scratch;
 use crate::vector;
 
 /// `target = factor · left · right`, and what the target was before if `read` is set. `left` is `rows` x `inner`,
@@ -78,7 +79,7 @@ pub(super) unsafe fn score(
 /// Scores become `cap · tanh(score / cap)`, and `slopes` the derivatives of that: `1 / cosh²(x)` is
 /// `4·e / (1 + e)²` with `e = exp(-2·|x|)`, which keeps its digits where tanh is near 1.
 fn bend(scores: &mut [f32], slopes: Option<&mut [f32]>, cap: f32) {
-    let mut over: Vec<f32> = scores.iter().map(|score| score / cap).collect();
+    let mut over: Vec<f32> = scratch::collected(scores.iter().map(|score| score / cap));
     vector::tanh(&over, scores);
     scores.iter_mut().for_each(|score| *score *= cap);
     if let Some(slopes) = slopes {

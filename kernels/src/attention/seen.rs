@@ -8,6 +8,7 @@ use super::problem::{Extents, KEYS, QUERIES, Scores};
 use crate::access::read_i64;
 use crate::dtype::DType;
 use crate::elementwise::convert;
+use crate::scratch;
 use crate::view::{TensorMut, TensorRef, contiguous_strides};
 
 /// What a problem says of all heads: numbers of masks in f32, and lengths that were read.
@@ -31,7 +32,7 @@ unsafe impl Sync for Added<'_> {}
 
 impl<'a> Added<'a> {
     pub(super) fn of(scores: &Scores<'a>, extents: &Extents) -> Added<'a> {
-        let mut copy = Vec::new();
+        let mut copy: Vec<f32> = Vec::new();
         let mask = scores.mask.map(|mask| {
             let distances = |shape: &[usize], strides: &[isize]| {
                 [0, 1, 2, 3].map(|dim| if shape[dim] == 1 { 0 } else { strides[dim] })
@@ -45,21 +46,21 @@ impl<'a> Added<'a> {
             let shape = [0, 1, 2, 3].map(|dim| if own[dim] == 0 { 1 } else { mask.shape()[dim] });
             // SAFETY: a part of the mask.
             let once = unsafe { mask.part(&shape, &own, mask.as_ptr()) };
-            copy = vec![0.0f32; once.len()];
+            copy = scratch::zeroed(once.len());
             let strides = contiguous_strides(&shape);
             convert(once, TensorMut::from_slice(&mut copy, &shape, &strides));
             (copy.as_ptr().cast(), distances(&shape, &strides), false)
         });
         let read = |lengths: TensorRef<'_>| {
             let lengths = read_i64(&lengths).into_iter();
-            lengths.map(|length| usize::try_from(length).unwrap_or(0).min(extents.keys)).collect()
+            scratch::collected(lengths.map(|length| usize::try_from(length).unwrap_or(0).min(extents.keys)))
         };
-        let lengths = scores.lengths.map_or_else(|| vec![extents.keys; extents.batch], read);
+        let lengths = scores.lengths.map_or_else(|| scratch::filled(extents.keys, extents.batch), read);
         let (memory, bases) = (std::marker::PhantomData, Vec::new());
         let (queries, heads) = (extents.queries, extents.heads);
         let mut added = Added { mask, _copy: copy, lengths, bases, queries, heads, memory };
         if added.mask.is_some_and(|(_, _, is_of_booleans)| !is_of_booleans) {
-            let mut bases = vec![0.0f32; extents.batch * heads * queries];
+            let mut bases = scratch::zeroed::<f32>(extents.batch * heads * queries);
             bases.par_chunks_mut(queries.max(1)).enumerate().for_each(|(pair, bases)| {
                 Seen::of(scores, &added, pair / heads, pair % heads).find_bases(bases);
             });

@@ -7,6 +7,7 @@ use super::kernel::FusedKernel;
 use super::plan::{Operation, Storage};
 use super::task::{Addresses, CHUNK, Line, Running, Task, Tile, with_scratch};
 use crate::parallel::{Shared, for_ranges};
+use crate::scratch;
 use crate::tile::reduction::Total;
 
 /// Columns from which on rows that nearly fill the threads are cut as well: some of them would wait for the last row.
@@ -32,10 +33,10 @@ pub(super) fn run(kernel: &FusedKernel, addresses: &Addresses<'_>) {
     let chunks = width.div_ceil(CHUNK);
     let keeps = plan.places.iter().any(|place| matches!(place.storage, Storage::Kept(_)));
     // Laid out as the scratch is, of which nothing else is used.
-    let mut kept = vec![Line([0; 64]); if keeps { plan.scratch_bytes.div_ceil(64) } else { 0 }];
+    let mut kept = scratch::filled(Line([0; 64]), if keeps { plan.scratch_bytes.div_ceil(64) } else { 0 });
     let kept = Shared::new(kept.as_mut_ptr().cast());
     // For each chunk, its totals.
-    let mut parts: Vec<Option<Total>> = vec![None; chunks * plan.totals];
+    let mut parts: Vec<Option<Total>> = scratch::filled(None, chunks * plan.totals);
     for row in 0..kernel.layout.rows() {
         let mut totals = vec![Total::Floating(0.0); plan.totals];
         for (number, stage) in plan.stages.iter().enumerate() {

@@ -11,6 +11,7 @@ use super::kernel::FusedKernel;
 use super::plan::{Operation, Stage, Step, Storage};
 use super::values::Space;
 use crate::dtype::DType;
+use crate::scratch;
 use crate::tile::reduction::{Reduction, Total};
 use crate::tile::store::store;
 use crate::tile::{Class, Operand, arithmetic, chain, convert, gelu, load, reduction, stream};
@@ -57,7 +58,7 @@ pub(super) fn with_scratch(bytes: usize, body: impl FnOnce(*mut u8)) {
     let mut scratch = SCRATCH.take();
     let lines = bytes.div_ceil(64);
     if scratch.len() < lines {
-        scratch.resize(lines, Line([0; 64]));
+        scratch = scratch::filled(Line([0; 64]), lines);
     }
     body(scratch.as_mut_ptr().cast());
     SCRATCH.set(scratch);

@@ -10,6 +10,7 @@ use crate::extents;
 use crate::indexing::IndexOutOfRange;
 use crate::parallel::{Shared, for_ranges};
 use crate::scalar::ScalarOp::{Add, Exp, Log, Mul, Sub};
+use crate::scratch;
 use crate::tile::Class;
 use crate::tile::load::load;
 use crate::tile::store::{store, store_one};
@@ -33,7 +34,7 @@ fn classes(
 ) -> Result<Vec<Option<(usize, f64)>>, IndexOutOfRange> {
     let (rows, count) = matrix("cross_entropy", "logits", logits.shape());
     extents::shape("cross_entropy", "targets", targets.shape(), &[rows]);
-    let mut indices = vec![0i64; targets.len()];
+    let mut indices = scratch::zeroed::<i64>(targets.len());
     convert(targets, TensorMut::from_slice(&mut indices, targets.shape(), &[1]));
     let class = |(position, &index): (usize, &i64)| {
         if index == ignore_index {
@@ -46,7 +47,11 @@ fn classes(
         // SAFETY: an element of the logits.
         Ok(Some((index as usize, unsafe { number(logits.dtype(), element(logits.as_ptr(), logits.dtype(), offset)) })))
     };
-    indices.iter().enumerate().map(class).collect()
+    let mut classes = scratch::room(indices.len());
+    for each in indices.iter().enumerate() {
+        classes.push(class(each)?);
+    }
+    Ok(classes)
 }
 
 /// The address of the element `offset` elements behind the first.
@@ -206,7 +211,7 @@ multiversion! {
 fn statistics(logits: &TensorRef<'_>, with_means: bool) -> (Vec<f64>, Vec<f64>) {
     let (rows, width) = (logits.shape()[0], logits.shape()[1]);
     let blocks = Blocks::of(logits.as_ptr().cast_mut(), logits.dtype(), logits.shape(), logits.strides());
-    let mut parts = vec![Part::default(); rows * blocks.count];
+    let mut parts = scratch::filled(Part::default(), rows * blocks.count);
     let shared = Shared::new(parts.as_mut_ptr().cast());
     for_ranges(parts.len(), rows * width, |range| {
         let mut scratch = [0.0f32; BLOCK];
@@ -222,7 +227,7 @@ fn statistics(logits: &TensorRef<'_>, with_means: bool) -> (Vec<f64>, Vec<f64>) 
             unsafe { shared.get().cast::<Part>().add(n).write(part) };
         }
     });
-    let (mut sums, mut means) = (Vec::with_capacity(rows), Vec::new());
+    let (mut sums, mut means) = (scratch::room(rows), scratch::room(if with_means { rows } else { 0 }));
     for parts in parts.chunks_exact(blocks.count) {
         let most = parts.iter().fold(f32::NEG_INFINITY, |most, part| if part.most > most { part.most } else { most });
         let most = f64::from(most);
@@ -242,7 +247,7 @@ fn wide_statistics(logits: TensorRef<'_>, with_means: bool) -> (Vec<f64>, Vec<f6
     let (_, _, sum) = write_softmax(&mut writer);
     let (max, log) = (1, writer.unary(Log, sum));
     let total = writer.binary(Add, max, log);
-    let (mut totals, mut means) = (vec![0f64; rows], vec![0f64; rows]);
+    let (mut totals, mut means) = (scratch::zeroed::<f64>(rows), scratch::zeroed::<f64>(rows));
     let column = [rows, 1];
     let mut outputs = vec![TensorMut::from_slice(&mut totals, &column, &[1, 1])];
     let mut results = vec![total];
@@ -280,15 +285,14 @@ pub fn cross_entropy_forward(
     let with_means = label_smoothing != 0.0;
     let (totals, means) =
         if in_blocks(&logits) { statistics(&logits, with_means) } else { wide_statistics(logits, with_means) };
-    let values: Vec<f64> = (0..rows)
-        .map(|row| match classes[row] {
-            None => 0.0,
-            Some((_, logit)) if label_smoothing == 0.0 => totals[row] - logit,
-            Some((_, logit)) => {
-                (1.0 - label_smoothing) * (totals[row] - logit) + label_smoothing * (totals[row] - means[row])
-            }
-        })
-        .collect();
+    let loss = |row: usize| match classes[row] {
+        None => 0.0,
+        Some((_, logit)) if label_smoothing == 0.0 => totals[row] - logit,
+        Some((_, logit)) => {
+            (1.0 - label_smoothing) * (totals[row] - logit) + label_smoothing * (totals[row] - means[row])
+        }
+    };
+    let values: Vec<f64> = scratch::collected((0..rows).map(loss));
     let shape = [rows];
     convert(TensorRef::from_slice(&values, &shape, &[1]), losses);
     convert(TensorRef::from_slice(&totals, &shape, &[1]), log_sum_exp);

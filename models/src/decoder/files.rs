@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use fulgurite_kernels::DType;
+use fulgurite_kernels::buffer::OutOfMemory;
 use fulgurite_kernels::durable;
 use serde_json::Value;
 
@@ -37,6 +38,14 @@ pub enum DecoderFilesError {
         path: PathBuf,
         /// What is wrong with it.
         message: String,
+    },
+    /// A tensor that there is no memory for.
+    #[error("tensor {name:?}: {source}")]
+    Memory {
+        /// The tensor.
+        name: String,
+        /// The bytes.
+        source: OutOfMemory,
     },
     /// A file that only names another one, or is of another program.
     #[error("'{}' {told}", path.display())]

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use fulgurite_kernels::DType;
+use fulgurite_kernels::buffer::OutOfMemory;
 use fulgurite_kernels::durable;
+use fulgurite_kernels::scratch::{try_copy, try_room};
 use serde_json::Value;
 
 use super::config::DecoderConfig;
@@ -67,13 +69,16 @@ pub(crate) fn from_tensors(
             parts.push(tensor);
         }
         let exchanged = interleaved(kind, &parameter.name).then_some([config.n_head, 3]);
-        let tensor = joined(parts, &parameter.shape, exchanged);
+        let lacking = |source| DecoderFilesError::Memory { name: parameter.name.clone(), source };
+        let tensor = joined(parts, &parameter.shape, exchanged).map_err(lacking)?;
         let tensor = tensor.ok_or_else(|| DecoderFilesError::Missing(parameter.name.clone()))?;
         weights.insert(parameter.name, tensor);
     }
     for head in ["lm_head.weight", "embed_out.weight"].into_iter().filter(|_| config.tie_embeddings) {
         let Some(tensor) = tensors.remove(head) else { continue };
-        if tensor.widened() != weights.get("wte.weight").and_then(HostTensor::widened) {
+        let lacking = |source| DecoderFilesError::Memory { name: head.to_owned(), source };
+        let embedding = weights.get("wte.weight").map(HostTensor::widened).transpose().map_err(lacking)?.flatten();
+        if tensor.widened().map_err(lacking)? != embedding {
             return Err(DecoderFilesError::Untied(head.to_owned()));
         }
     }
@@ -150,13 +155,15 @@ fn their_tensors(
     let beside = folder_of(path).join(CONFIG);
     let mut tensors = BTreeMap::new();
     for (own, tensor) in weights.tensors() {
+        let lacking = |source| DecoderFilesError::Memory { name: own.clone(), source };
         let exchanged = interleaved(kind, own).then(|| blocks_exchanged(tensor.bytes(), [3, config.n_head]));
+        let exchanged = exchanged.transpose().map_err(lacking)?;
         let bytes = exchanged.as_deref().unwrap_or(tensor.bytes());
         let row = bytes.len() / tensor.shape()[0];
         let mut start = 0;
         for (name, rows) in theirs(kind, config, own, tensor.shape()[0]) {
             let (end, shape) = (start + rows * row, [&[rows], &tensor.shape()[1..]].concat());
-            let part = HostTensor::new(DType::F32, &shape, bytes[start..end].to_vec());
+            let part = HostTensor::new(DType::F32, &shape, try_copy(&bytes[start..end]).map_err(lacking)?);
             tensors.insert(name.clone(), part.map_err(|_| DecoderFilesError::Missing(name))?);
             start = end;
         }
@@ -182,30 +189,39 @@ fn interleaved(kind: Kind, name: &str) -> bool {
 
 /// Tensors one below the other, and then with blocks exchanged, if that is asked for. One tensor alone stays where it
 /// is; several of different types become f32.
-fn joined(mut parts: Vec<HostTensor>, shape: &[usize], exchanged: Option<[usize; 2]>) -> Option<HostTensor> {
+fn joined(
+    mut parts: Vec<HostTensor>,
+    shape: &[usize],
+    exchanged: Option<[usize; 2]>,
+) -> Result<Option<HostTensor>, OutOfMemory> {
     if parts.len() == 1 && exchanged.is_none() {
-        return parts.pop();
+        return Ok(parts.pop());
     }
-    let first = parts.first()?.dtype();
+    let Some(first) = parts.first().map(HostTensor::dtype) else { return Ok(None) };
     let dtype = if parts.iter().all(|part| part.dtype() == first) { first } else { DType::F32 };
-    let mut bytes = Vec::with_capacity(shape.iter().product::<usize>() * dtype.size());
+    let mut bytes = try_room(shape.iter().product::<usize>() * dtype.size())?;
     for part in parts {
         match part.dtype() == dtype {
             true => bytes.extend_from_slice(part.bytes()),
-            false => bytes.extend_from_slice(part.converted(dtype)?.bytes()),
+            false => match part.converted(dtype)? {
+                Some(part) => bytes.extend_from_slice(part.bytes()),
+                None => return Ok(None),
+            },
         }
     }
     if let Some(counts) = exchanged {
-        bytes = blocks_exchanged(&bytes, counts);
+        bytes = blocks_exchanged(&bytes, counts)?;
     }
-    HostTensor::new(dtype, shape, bytes).ok()
+    Ok(HostTensor::new(dtype, shape, bytes).ok())
 }
 
 /// Bytes as `outer` times `inner` equal blocks, those of the same inner number brought together.
-fn blocks_exchanged(bytes: &[u8], [outer, inner]: [usize; 2]) -> Vec<u8> {
+fn blocks_exchanged(bytes: &[u8], [outer, inner]: [usize; 2]) -> Result<Vec<u8>, OutOfMemory> {
     let block = bytes.len() / (outer * inner);
     let places = (0..inner).flat_map(|i| (0..outer).map(move |o| o * inner + i));
-    places.flat_map(|place| &bytes[place * block..(place + 1) * block]).copied().collect()
+    let mut exchanged = try_room(bytes.len())?;
+    places.for_each(|place| exchanged.extend_from_slice(&bytes[place * block..(place + 1) * block]));
+    Ok(exchanged)
 }
 
 /// The tensors of the files that a parameter consists of, one below the other, and how many of its `rows` each has.

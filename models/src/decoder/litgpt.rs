@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use fulgurite_kernels::DType;
+use fulgurite_kernels::buffer::OutOfMemory;
 use fulgurite_kernels::durable;
+use fulgurite_kernels::scratch::try_room;
 use serde_json::Value;
 
 use super::config::{DecoderConfig, NormClass};
@@ -127,7 +129,8 @@ pub(crate) fn from_tensors(
         if !matches!(found, DType::F32 | DType::BF16 | DType::F16) {
             return Err(DecoderFilesError::DType { name, found });
         }
-        let tensor = if of_old { parts_together(&config, tensor) } else { Some(tensor) };
+        let lacking = |source| DecoderFilesError::Memory { name: name.clone(), source };
+        let tensor = if of_old { parts_together(&config, tensor).map_err(lacking)? } else { Some(tensor) };
         weights.insert(parameter.name, tensor.ok_or(DecoderFilesError::Missing(name))?);
     }
     match tensors.into_keys().next() {
@@ -142,20 +145,20 @@ fn theirs(name: &str) -> String {
 }
 
 /// Queries of all groups, then keys, then values, of a tensor that has those of a group together.
-fn parts_together(config: &DecoderConfig, tensor: HostTensor) -> Option<HostTensor> {
+fn parts_together(config: &DecoderConfig, tensor: HostTensor) -> Result<Option<HostTensor>, OutOfMemory> {
     let (groups, width) = (config.groups(), config.head_width());
     let row = tensor.bytes().len() / tensor.shape()[0];
     let queries = config.n_head / groups * width;
     let group = queries + 2 * width;
     let parts = [(0, queries), (queries, width), (queries + width, width)];
-    let mut bytes = Vec::with_capacity(tensor.bytes().len());
+    let mut bytes = try_room(tensor.bytes().len())?;
     for (start, rows) in parts {
         for number in 0..groups {
             let first = (number * group + start) * row;
             bytes.extend_from_slice(&tensor.bytes()[first..first + rows * row]);
         }
     }
-    HostTensor::new(tensor.dtype(), tensor.shape(), bytes).ok()
+    Ok(HostTensor::new(tensor.dtype(), tensor.shape(), bytes).ok())
 }
 
 /// The text of a `model_config.yaml`, one key a line.

@@ -9,6 +9,7 @@ use super::layout::{Precision, padded_vocabulary, parameter_bytes, read_paramete
 use super::stream::{self, Stream};
 use crate::config::{GptConfig, Variant};
 use crate::weights::Weights;
+use fulgurite_kernels::buffer::OutOfMemory;
 
 /// The versions of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,13 +55,16 @@ pub struct LlmcCheckpoint {
 impl LlmcCheckpoint {
     /// A checkpoint of this version, padded as llm.c does it. Writing version 5 rounds to the nearest bf16, of two the
     /// even one.
-    pub fn new(weights: Weights, version: Version) -> Self {
+    ///
+    /// # Errors
+    /// If there is no memory for the weights in f32.
+    pub fn new(weights: Weights, version: Version) -> Result<Self, OutOfMemory> {
         let vocabulary = weights.config().vocabulary;
         let padded_vocabulary = match version {
             Version::F32Unpadded => vocabulary,
             Version::F32 | Version::Bf16 => padded_vocabulary(vocabulary),
         };
-        LlmcCheckpoint { version, padded_vocabulary, weights: weights.widened() }
+        Ok(LlmcCheckpoint { version, padded_vocabulary, weights: weights.widened()? })
     }
 
     /// Reads a checkpoint held in memory. Never panics, whatever the bytes.

@@ -42,7 +42,7 @@ fn checkpoints_come_back_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.bin");
     for (version, length) in [(Version::F32Unpadded, 3280), (Version::F32, 5152), (Version::Bf16, 3088)] {
-        let mut checkpoint = LlmcCheckpoint::new(weights(1), version);
+        let mut checkpoint = LlmcCheckpoint::new(weights(1), version).unwrap();
         checkpoint.save(&path).unwrap();
         let read = LlmcCheckpoint::load(&path).unwrap();
         assert_eq!(read.to_bytes().unwrap(), std::fs::read(&path).unwrap());
@@ -51,7 +51,7 @@ fn checkpoints_come_back_bit_for_bit() {
             let wte = read.weights.tensor("wte.weight").unwrap().to_f32().unwrap();
             assert!(wte.iter().all(|value| value.to_bits() & 0xFFFF == 0));
             // What has been rounded is not rounded again.
-            assert_eq!(LlmcCheckpoint::new(read.weights.clone(), version), read);
+            assert_eq!(LlmcCheckpoint::new(read.weights.clone(), version).unwrap(), read);
         } else {
             assert_eq!(read, checkpoint);
         }
@@ -83,7 +83,7 @@ fn a_model_goes_to_llmc_and_back_as_it_is() {
 fn faults_of_checkpoints_are_told_apart_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.bin");
-    let good = LlmcCheckpoint::new(weights(1), Version::F32).to_bytes().unwrap();
+    let good = LlmcCheckpoint::new(weights(1), Version::F32).unwrap().to_bytes().unwrap();
     // The padding begins after 11 rows of 4.
     let padding = 1024 + 11 * 4 * 4;
     let mut padded = good.clone();
@@ -125,7 +125,7 @@ fn faults_of_checkpoints_are_told_apart_and_named() {
 
 #[test]
 fn every_truncation_is_an_error() {
-    let checkpoint = LlmcCheckpoint::new(weights(1), Version::Bf16).to_bytes().unwrap();
+    let checkpoint = LlmcCheckpoint::new(weights(1), Version::Bf16).unwrap().to_bytes().unwrap();
     let state = debug_state().to_bytes(128).unwrap();
     let config = weights(1).config().clone();
     let tokenizer = LlmcTokenizer::new([&b"ab"[..], b"c"], 1).unwrap().to_bytes().unwrap();
@@ -294,7 +294,8 @@ fn nothing_is_written_where_the_format_cannot_hold_it_or_the_disk_does_not() {
     Shard::save(&path, &[1]).unwrap();
     assert!(Shard::save(&path, &[]).unwrap_err().to_string().contains("shard.bin"));
     assert_eq!(Shard::open(&path).unwrap().read(0, 1).unwrap(), [1]);
-    let message = LlmcCheckpoint::new(weights(1), Version::F32).save(&folder.path().join("no/model.bin")).unwrap_err();
+    let message =
+        LlmcCheckpoint::new(weights(1), Version::F32).unwrap().save(&folder.path().join("no/model.bin")).unwrap_err();
     let message = message.to_string();
     assert!(message.contains("model.bin': cannot write, what was there is untouched: creating"), "{message}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use fulgurite_kernels::DType;
+use fulgurite_kernels::scratch::try_room;
 
 use super::archive::{self, Entry};
 use super::error::TorchError;
@@ -187,9 +188,7 @@ fn tensor(described: &Described<'_>, storage: &TensorBytes) -> Result<HostTensor
 /// Elements in row-major order. There are no more than the storage has.
 fn gathered(bytes: &[u8], dtype: DType, shape: &[usize], strides: &[u64], offset: usize) -> Result<Vec<u8>, String> {
     let size = dtype.size();
-    let mut result = Vec::new();
-    let length = shape.iter().product::<usize>() * size;
-    result.try_reserve_exact(length).map_err(|_| format!("no memory for its {length} bytes"))?;
+    let mut result = try_room(shape.iter().product::<usize>() * size).map_err(|error| error.to_string())?;
     let mut index = vec![0; shape.len()];
     loop {
         let place = offset + index.iter().zip(strides).map(|(at, stride)| at * *stride as usize).sum::<usize>();

@@ -60,7 +60,7 @@ fn weights() -> Weights {
 /// One whole file of each kind.
 fn seeds() -> [Vec<u8>; 7] {
     let checkpoint = |version, rows| {
-        let mut checkpoint = LlmcCheckpoint::new(weights(), version);
+        let mut checkpoint = LlmcCheckpoint::new(weights(), version).unwrap();
         checkpoint.padded_vocabulary = rows;
         checkpoint.to_bytes().unwrap()
     };
@@ -73,7 +73,7 @@ fn seeds() -> [Vec<u8>; 7] {
         loss: 1.5,
         gradients: weights(),
     };
-    let file = hugging_face::tensor_file(&weights(), Names::Prefixed);
+    let file = hugging_face::tensor_file(&weights(), Names::Prefixed).unwrap();
     let mut safetensors = Vec::new();
     TensorFile::write(&file.metadata, &file.tensors, &mut safetensors).unwrap();
     [
@@ -160,7 +160,7 @@ fn check(bytes: &[u8]) -> u64 {
     if let Ok(file) = TensorFile::parse(bytes)
         && let Ok(read) = hugging_face::read(file, None, None)
     {
-        let again = hugging_face::read(hugging_face::tensor_file(&read, Names::Plain), None, None);
+        let again = hugging_face::read(hugging_face::tensor_file(&read, Names::Plain).unwrap(), None, None);
         let bytes =
             |weights: &Weights| -> Vec<u8> { weights.tensors().values().flat_map(|t| t.bytes().to_vec()).collect() };
         assert!(bytes(&again.expect("weights that were read can be written and read")) == bytes(&read));

@@ -65,7 +65,7 @@ impl Folders {
 fn whole(folder: &Path) -> bool {
     match weight_files::open(folder, None) {
         Ok(loaded) => {
-            let weights = loaded.weights.widened();
+            let weights = loaded.weights.widened().unwrap();
             weights.config().validate().unwrap();
             for parameter in weights.config().parameters() {
                 assert_eq!(weights.tensors()[&parameter.name].to_f32().unwrap().len(), parameter.elements());

@@ -70,7 +70,7 @@ fn checkpoints_of_llmc_hold_what_was_written_and_write_back() {
     }
     // Rounding to bf16 is the script's own.
     let weights = LlmcCheckpoint::load(&file("model_v3.bin")).unwrap().weights;
-    let rounded = LlmcCheckpoint::new(weights, Version::Bf16).to_bytes().unwrap();
+    let rounded = LlmcCheckpoint::new(weights, Version::Bf16).unwrap().to_bytes().unwrap();
     assert!(rounded == std::fs::read(file("model_v5.bin")).unwrap());
 }
 
@@ -96,13 +96,13 @@ fn safetensors_hold_what_was_written_under_either_names() {
     // What is written has the tensors of the file, but for the buffers.
     let theirs = TensorFile::load(&file("plain.safetensors")).unwrap();
     let weights = gpt2(load(&file("plain.safetensors"), None).unwrap().weights);
-    let ours = hugging_face::tensor_file(&weights, Names::Plain);
+    let ours = hugging_face::tensor_file(&weights, Names::Plain).unwrap();
     assert_eq!(ours.metadata, theirs.metadata);
     assert_eq!((ours.tensors.len(), theirs.tensors.len()), (28, 32));
     for (name, tensor) in &ours.tensors {
         assert_eq!(tensor, &theirs.tensors[name], "{name}");
     }
-    let prefixed = hugging_face::tensor_file(&weights, Names::Prefixed);
+    let prefixed = hugging_face::tensor_file(&weights, Names::Prefixed).unwrap();
     let theirs = TensorFile::load(&file("prefixed.safetensors")).unwrap();
     assert!(prefixed.tensors.keys().all(|name| theirs.tensors.contains_key(name)));
 }

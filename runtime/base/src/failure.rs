@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::fmt;
 
+use fulgurite_kernels::buffer::OutOfMemory;
+
 /// What messages of panics have between the name of the rule that panicked and the text; messages are all that
 /// templates keep of an error.
 pub const PANICKED: &str = " panicked: ";
@@ -22,8 +24,11 @@ impl Failure {
         Failure { code, message: message.into() }
     }
 
-    /// The message of a panic.
+    /// The message of a panic; that there is no memory, where [`scratch`](fulgurite_kernels::scratch) unwound.
     pub fn panicked(who: &str, panic: &(dyn Any + Send)) -> Failure {
+        if let Some(error) = panic.downcast_ref::<OutOfMemory>() {
+            return Failure::from(error.clone());
+        }
         let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
         Failure::new("Panicked", format!("{who}{PANICKED}{}", text.unwrap_or("without a message")))
     }
@@ -41,8 +46,8 @@ impl From<fulgurite_kernels::not_contiguous::NotContiguous> for Failure {
     }
 }
 
-impl From<fulgurite_kernels::buffer::OutOfMemory> for Failure {
-    fn from(error: fulgurite_kernels::buffer::OutOfMemory) -> Failure {
+impl From<OutOfMemory> for Failure {
+    fn from(error: OutOfMemory) -> Failure {
         Failure::new("OutOfMemory", error.to_string())
     }
 }

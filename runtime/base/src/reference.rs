@@ -1,6 +1,6 @@
 //! The data that `reference` rules compute with.
 
-use fulgurite_kernels::DType;
+use fulgurite_kernels::{DType, scratch};
 use ndarray::{ArrayD, IxDyn};
 
 /// An argument of a reference: its values as f64, as i64 and as booleans, whichever the rule takes.
@@ -12,18 +12,24 @@ pub struct ReferenceTensor {
     booleans: ArrayD<bool>,
 }
 
+/// A function of each value; a reference is run as a kernel is, and unwinds where there is no memory.
+fn each<A: Copy, B>(values: &ArrayD<A>, function: impl Fn(A) -> B) -> ArrayD<B> {
+    let results = scratch::collected(values.iter().map(|value| function(*value)));
+    ArrayD::from_shape_vec(values.raw_dim(), results).unwrap_or_else(|_| unreachable!("a value for each"))
+}
+
 impl ReferenceTensor {
     /// From values that are exact in f64.
     pub fn from_floats(dtype: DType, floats: ArrayD<f64>) -> ReferenceTensor {
-        let integers = floats.mapv(|value| value as i64);
-        let booleans = floats.mapv(|value| value != 0.0);
+        let integers = each(&floats, |value| value as i64);
+        let booleans = each(&floats, |value| value != 0.0);
         ReferenceTensor { dtype, floats, integers, booleans }
     }
 
     /// From integers, which f64 may not hold exactly.
     pub fn from_integers(dtype: DType, integers: ArrayD<i64>) -> ReferenceTensor {
-        let floats = integers.mapv(|value| value as f64);
-        let booleans = integers.mapv(|value| value != 0);
+        let floats = each(&integers, |value| value as f64);
+        let booleans = each(&integers, |value| value != 0);
         ReferenceTensor { dtype, floats, integers, booleans }
     }
 

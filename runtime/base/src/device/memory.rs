@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fulgurite_kernels::buffer::Owner;
 use fulgurite_kernels::launch::DeviceAddress;
+use fulgurite_kernels::scratch::try_zeroed;
 
 use super::block::Block;
 use super::faults::Origins;
@@ -205,7 +206,7 @@ impl DeviceBuffer {
     /// at each read, by any reader. The driver's otherwise.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let known = self.known();
-        let mut bytes = vec![0; self.len()];
+        let mut bytes = try_zeroed(self.len())?;
         if let Some(memory) = &self.memory {
             let written = known.as_ref().and_then(|known| known.written.as_deref());
             self.state.read(memory, written, &mut bytes)?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fulgurite_kernels::DType;
 use fulgurite_kernels::launch::CopyRange;
+use fulgurite_kernels::scratch::try_room;
 use fulgurite_kernels::view::contiguous_strides;
 
 use super::call::{Call, Purpose};
@@ -188,7 +189,7 @@ fn random(meta: &TensorMeta, bound: usize, seed: u64, device: Device) -> Result<
     let block = block(meta, bound, seed);
     let bytes = meta.bytes();
     if device.is_cpu() || bytes <= block.len() {
-        let mut whole = Vec::with_capacity(bytes);
+        let mut whole = try_room(bytes)?;
         while whole.len() < bytes {
             whole.extend_from_slice(&block[..block.len().min(bytes - whole.len())]);
         }

@@ -58,7 +58,7 @@ fn the_parameter_is_named_and_the_update_is_left_out() {
         let values: Vec<f32> = tensor.to_f32().unwrap().iter().map(|value| value * factor).collect();
         (name.to_owned(), fulgurite_models::HostTensor::from_f32(tensor.shape(), &values).unwrap())
     };
-    let zeros = |name: &str| (name.to_owned(), saved.tensors[name].zeros_like());
+    let zeros = |name: &str| (name.to_owned(), saved.tensors[name].zeros_like().unwrap());
     // Hidden states of 0 give logits of 0; the way back through the normalization is multiplied by 1e38 and overflows.
     wild.tensors.extend([zeros("ln_f.bias"), scaled("wte.weight", 1e19), scaled("ln_f.weight", 1e19)]);
     wild.save(&path).unwrap();

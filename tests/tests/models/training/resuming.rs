@@ -141,7 +141,7 @@ fn a_run_on_shards_from_given_weights_resumes_bit_for_bit() {
     let path = |name: &str| folder.path().join(name);
     let config = GptConfig { context: 24, ..GptConfig::named("nano", 256).unwrap() };
     let weights = Weights::of(&config, &initial_parameters(&config, 77).unwrap()).unwrap();
-    LlmcCheckpoint::new(weights, Version::F32).save(&path("model.bin")).unwrap();
+    LlmcCheckpoint::new(weights, Version::F32).unwrap().save(&path("model.bin")).unwrap();
     // Sequences of 16 go from shard to shard, and eight steps go through the data more than once.
     let tokens: Vec<u16> = (0..500_u16).map(|index| index * 7 % 90).collect();
     let mut shards = Vec::new();

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
+use fulgurite_kernels::Buffer;
 use fulgurite_kernels::access::for_each_offset;
 use fulgurite_kernels::buffer::{GUARD, POISON};
+use fulgurite_kernels::scratch::{try_copy, try_room, try_zeroed};
 
 use super::DeviceProgram;
 use crate::array::{Array, Memory};
@@ -36,7 +38,14 @@ impl DeviceProgram {
         let block = &self.trace.block;
         let layouts = layouts(&self.trace);
         // One image of all values, as it is on the device: guards, poison, inputs.
-        let mut image: Vec<u8> = vec![GUARD; GUARD_BYTES];
+        let most = |bytes: usize| bytes.saturating_add(3 * GUARD_BYTES);
+        let made = block.symbols.iter().flat_map(|symbol| &symbol.results).map(|id| most(block.meta(*id).bytes()));
+        let given = inputs.iter().map(|array| match array.memory() {
+            Memory::Host(buffer) => most(buffer.len()),
+            Memory::Device(buffer) => most(buffer.len()),
+        });
+        let mut image: Vec<u8> = try_room(made.chain(given).fold(GUARD_BYTES, usize::saturating_add))?;
+        image.resize(GUARD_BYTES, GUARD);
         let mut ranges: Vec<Option<std::ops::Range<usize>>> = vec![None; block.values.len()];
         // `first` is where the first element is in the payload. It has the alignment that kernels are promised, or
         // that of an element and no more.
@@ -53,7 +62,7 @@ impl DeviceProgram {
         let mut starts = vec![0usize; block.values.len()];
         for (parameter, array) in block.parameters.iter().zip(&inputs) {
             let bytes = match array.memory() {
-                Memory::Host(buffer) => buffer.as_bytes().to_vec(),
+                Memory::Host(buffer) => try_copy(buffer.as_bytes())?,
                 Memory::Device(buffer) => buffer.to_bytes()?,
             };
             place(parameter.index(), &bytes, array.byte_offset(), &mut ranges);
@@ -69,7 +78,7 @@ impl DeviceProgram {
                         _ => 0,
                     };
                     let first = (GUARD_BYTES - behind) % GUARD_BYTES;
-                    place(index, &vec![POISON; block.meta(*id).bytes()], first, &mut ranges);
+                    place(index, Buffer::fenced(block.meta(*id).bytes())?.as_bytes(), first, &mut ranges);
                 } else {
                     starts[index] = starts[root];
                 }
@@ -89,7 +98,7 @@ impl DeviceProgram {
             workspaces: self.code.workspaces.map(|start| loaded.room.own.offset(start as usize)),
             fault: loaded.room.fault.unwrap_or_default(),
         };
-        let mut owned = vec![false; image.len()];
+        let mut owned: Vec<bool> = try_zeroed(image.len())?;
         ranges.iter().flatten().for_each(|range| owned[range.clone()].fill(true));
         loaded.room.begin(stream)?;
         for i in 0..self.steps.len() {
@@ -111,7 +120,7 @@ impl DeviceProgram {
             if let Some(fault) = &loaded.fault {
                 fault.check(stream)?;
             }
-            let mut after = vec![0; image.len()];
+            let mut after: Vec<u8> = try_zeroed(image.len())?;
             memory.read(stream, 0, &mut after)?;
             let problem = |code: &'static str, message: String| {
                 block.symbols[step.symbol].failed(block, Failure::new(code, message))
@@ -137,7 +146,7 @@ impl DeviceProgram {
                 // A part of a whole has its own elements alone to write.
                 let slot = &self.placement.slots[*index];
                 let (first, size) = (offset(*index), slot.meta.dtype().size());
-                let mut bytes = Vec::with_capacity(slot.meta.bytes());
+                let mut bytes = try_room(slot.meta.bytes())?;
                 for_each_offset(slot.meta.shape(), &slot.strides, |element| {
                     bytes.extend_from_slice(&after[first.wrapping_add_signed(element * size as isize)..][..size]);
                 });

@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fulgurite_kernels::access::for_each_offset;
-use fulgurite_kernels::buffer::POISON;
+use fulgurite_kernels::buffer::{OutOfMemory, POISON};
+use fulgurite_kernels::scratch::{try_copy, try_room};
 use fulgurite_kernels::view::is_contiguous;
 use fulgurite_kernels::{Buffer, DType};
 
@@ -66,11 +67,8 @@ impl HostProgram {
                 continue;
             }
             let Some(step) = steps.next() else { break };
-            let before: Vec<Vec<u8>> = step
-                .operands
-                .iter()
-                .map(|i| roots[*i].as_ref().map_or_else(Vec::new, |b| b.as_bytes().to_vec()))
-                .collect();
+            let copy = |i: &usize| roots[*i].as_ref().map_or(Ok(Vec::new()), |buffer| try_copy(buffer.as_bytes()));
+            let before = step.operands.iter().map(copy).collect::<Result<Vec<_>, _>>()?;
             self.step(step, &bases)?;
             for (i, before) in step.operands.iter().zip(before) {
                 if roots[*i].as_ref().is_some_and(|buffer| buffer.as_bytes() != before) {
@@ -93,7 +91,7 @@ impl HostProgram {
             for i in &step.results {
                 let slot = &self.placement.slots[*i];
                 // SAFETY: the buffer of the value's root is alive, and nobody writes to it meanwhile.
-                let written = unsafe { elements(slot, bases[*i]) };
+                let written = unsafe { elements(slot, bases[*i]) }?;
                 if let Some(element) = first_unwritten(&written, slot.meta.dtype()) {
                     let name = &self.trace.block.values[*i].name;
                     return Err(self.failed(
@@ -131,7 +129,7 @@ impl HostProgram {
             };
             if let Some(step) = step {
                 memory.poison_results(self, step);
-                let before = memory.contents();
+                let before = memory.contents()?;
                 self.step(step, &memory.bases)?;
                 memory.check(self, step, &before)?;
             }
@@ -231,8 +229,8 @@ impl Planned {
         inputs.chain(&self.outputs).map(|buffer| &**buffer).chain([&self.arena]).collect()
     }
 
-    fn contents(&self) -> Vec<Vec<u8>> {
-        self.buffers().into_iter().map(|buffer| buffer.as_bytes().to_vec()).collect()
+    fn contents(&self) -> Result<Vec<Vec<u8>>, OutOfMemory> {
+        self.buffers().into_iter().map(|buffer| try_copy(buffer.as_bytes())).collect()
     }
 
     /// That a step changed nothing but its results, and all of these.
@@ -258,7 +256,7 @@ impl Planned {
         for i in &step.results {
             let slot = &program.placement.slots[*i];
             // SAFETY: the elements are the value's own memory, which nobody writes to meanwhile.
-            let bytes = unsafe { elements(slot, self.bases[*i]) };
+            let bytes = unsafe { elements(slot, self.bases[*i]) }?;
             if let Some(element) = first_unwritten(&bytes, slot.meta.dtype()) {
                 return problem("Unwritten", format!("the kernel left element {element} of '{}' unwritten", named(*i)));
             }
@@ -288,14 +286,15 @@ fn pieces(slot: &Slot, base: *mut u8) -> Vec<Range<usize>> {
 ///
 /// # Safety
 /// They are in memory that is alive and that nobody writes to.
-unsafe fn elements(slot: &Slot, base: *mut u8) -> Vec<u8> {
-    let piece = |range: Range<usize>| {
+unsafe fn elements(slot: &Slot, base: *mut u8) -> Result<Vec<u8>, OutOfMemory> {
+    base.expose_provenance();
+    let mut elements = try_room(slot.meta.bytes())?;
+    for range in pieces(slot, base) {
         let start = std::ptr::with_exposed_provenance::<u8>(range.start);
         // SAFETY: as the caller promises.
-        unsafe { std::slice::from_raw_parts(start, range.len()) }.to_vec()
-    };
-    base.expose_provenance();
-    pieces(slot, base).into_iter().flat_map(piece).collect()
+        elements.extend_from_slice(unsafe { std::slice::from_raw_parts(start, range.len()) });
+    }
+    Ok(elements)
 }
 
 fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {

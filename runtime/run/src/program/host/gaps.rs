@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fulgurite_kernels::Buffer;
 use fulgurite_kernels::access::for_each_offset;
 use fulgurite_kernels::buffer::POISON;
+use fulgurite_kernels::scratch::{try_copy, try_room};
 use fulgurite_kernels::view::{TensorMut, TensorRef, contiguous_strides};
 
 use super::{HostProgram, Step, kernel_of};
@@ -78,7 +79,7 @@ impl HostProgram {
         for (i, result) in step.results.iter().zip(results) {
             let (name, meta) = (&block.values[*i].name, &slot(*i).meta);
             let size = meta.dtype().size();
-            let mut rest = result.buffer.as_bytes().to_vec();
+            let mut rest = try_copy(result.buffer.as_bytes())?;
             for_each_offset(meta.shape(), &result.strides, |offset| {
                 rest[(1 + offset as usize) * size..][..size].fill(POISON);
             });
@@ -111,7 +112,7 @@ fn first_different(plain: &Array, gapped: &Array) -> Result<Option<usize>> {
 /// The elements in an array of their own.
 fn copied(tensor: &TensorRef<'_>, meta: &crate::meta::TensorMeta) -> Result<Array> {
     let size = meta.dtype().size();
-    let mut bytes = Vec::with_capacity(meta.bytes());
+    let mut bytes = try_room(meta.bytes())?;
     for_each_offset(tensor.shape(), tensor.strides(), |offset| {
         // SAFETY: the view covers every element that its shape and strides reach.
         let element = unsafe { std::slice::from_raw_parts(tensor.as_ptr().offset(offset * size as isize), size) };
