@@ -25,6 +25,8 @@ pub use fulgurite_run::{choices, compile, jit, program};
 /// Buffers, strided views and the building blocks that host kernels are written with.
 pub use fulgurite_ir::rules::fulgurite_kernels as kernels;
 
+pub use kernels::BUILD;
+
 #[cfg(not(feature = "testing"))]
 pub use fulgurite_ir::testing;
 #[cfg(feature = "testing")]
