@@ -23,6 +23,17 @@ pub fn log_to_stderr() {
     tracing_subscriber::registry().with(layer.with_writer(std::io::stderr)).with(targets).init();
 }
 
+/// Refuses a debug build: its times are not those of a release build, and nothing else comes of these programs.
+///
+/// # Errors
+/// In a debug build.
+pub fn require_release() -> Result<()> {
+    match fulgurite_runtime::BUILD {
+        "release" => Ok(()),
+        build => Err(wrong("build", format!("is a {build} build, expected a release build: cargo run --release"))),
+    }
+}
+
 /// The median duration of `runs` calls of `f`, after `warmup` calls.
 pub fn median(warmup: usize, runs: usize, mut f: impl FnMut()) -> Duration {
     for _ in 0..warmup {
@@ -64,4 +75,16 @@ pub fn wrong(argument: &str, message: impl ToString) -> Error {
 /// The processor's name, where the system tells.
 pub fn processor() -> String {
     fulgurite_kernels::machine::processor().unwrap_or_else(|| "unknown".into())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_debug_build_is_refused() {
+        let refused = super::require_release().map_err(|error| error.to_string());
+        match cfg!(debug_assertions) {
+            true => assert!(refused.unwrap_err().contains("is a debug build, expected a release build")),
+            false => assert_eq!(refused, Ok(())),
+        }
+    }
 }

@@ -38,10 +38,6 @@ pub use fulgurite_ops as ops;
 pub use fulgurite_ops_macros::{Tree, executor, implementation, operator, operator_files, operators, rewrite};
 pub use fulgurite_runtime::*;
 
-/// How this library was built: `"release"`, or `"debug"` with assertions and the verifier after every transform, which
-/// makes compilation slower. Times of a debug build say nothing about a release build.
-pub const BUILD: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
-
 #[doc(hidden)]
 pub use fulgurite_runtime::__private;
 
@@ -49,6 +45,8 @@ pub use fulgurite_runtime::__private;
 pub mod prelude {
     pub use crate::ops::prelude::*;
     // `Result` is left out: rules of a declaration have their own.
+    pub use crate::random::Random;
+    pub use crate::tree::Leaf;
     pub use crate::{Array, Error, Failure, Target, jit};
     pub use crate::{Tree, executor, implementation, operator, operator_files, operators, rewrite};
 }

@@ -20,8 +20,7 @@ fn best(mut run: impl FnMut()) -> f64 {
 }
 
 fn main() {
-    let build = if cfg!(debug_assertions) { ", debug build: not the times of a release build" } else { "" };
-    println!("{} threads{build}", rayon::current_num_threads());
+    println!("{} threads, {} build", rayon::current_num_threads(), fulgurite_kernels::BUILD);
     for count in [16usize, 16 << 10, 1 << 20, 32 << 20] {
         let repeat = (4_000_000 / count).max(1);
         let (x, a, b) = (vec![1.5f32; count], vec![0.5f32; count], vec![0.25f32; count]);

@@ -227,7 +227,7 @@ fn largest(length: usize, k: usize) {
 fn main() {
     let asked: Vec<String> = std::env::args().skip(1).collect();
     let wanted = |name: &str| asked.is_empty() || asked.iter().any(|asked| asked == name);
-    println!("{} threads", rayon::current_num_threads());
+    println!("{} threads, {} build", rayon::current_num_threads(), fulgurite_kernels::BUILD);
     if wanted("products") {
         product::<u8>(1024);
         product::<i32>(1024);

@@ -19,6 +19,7 @@ fn best(mut run: impl FnMut()) -> f64 {
 }
 
 fn main() {
+    println!("{} build", fulgurite_kernels::BUILD);
     println!("{:<30} {:>8} {:>14} {:>14}  GFLOP/s", "m x k x n", "matmul", "gemm, 1 thread", "gemm, threads");
     for (name, m, k, n, transposed_left, transposed_right) in [
         ("logits, weight [n, k]", 512, 128, 50257, false, true),

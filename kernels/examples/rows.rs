@@ -22,6 +22,7 @@ fn report(name: &str, bytes: usize, seconds: f64) {
 }
 
 fn main() {
+    println!("{} build", fulgurite_kernels::BUILD);
     let (n, c) = (512, 50257);
     let (shape, strides, rows) = ([n, c], [c as isize, 1], [n]);
     let logits: Vec<f32> = (0..n * c).map(|i| ((i * 7919) % 1013) as f32 * 1e-3).collect();

@@ -38,6 +38,10 @@ pub mod view;
 mod walk;
 pub mod windows;
 
+/// How this library was built: `"release"`, or `"debug"` with assertions and the verifier after every transform, which
+/// makes compilation slower. Times of a debug build say nothing about a release build.
+pub const BUILD: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
+
 pub use buffer::Buffer;
 pub use dtype::DType;
 pub use reduce::Reduction;

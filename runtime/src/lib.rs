@@ -34,6 +34,8 @@ pub mod backends {
     pub use fulgurite_cuda::backend as cuda;
 }
 
+pub use kernels::BUILD;
+
 #[cfg(not(feature = "testing"))]
 pub use fulgurite_ir::testing;
 #[cfg(feature = "testing")]

@@ -374,27 +374,6 @@ fn a_sum_whose_order_depends_on_the_threads() {
 }
 
 #[test]
-fn a_rewrite_that_ignores_other_angles() {
-    must_catch("wrong::merge_rotations", Template::Rewrite, "of the pattern against the replacement");
-    must_pass("wrong::rotate", Template::Consistency);
-}
-
-#[test]
-fn a_rewrite_that_ignores_the_eps_that_it_binds() {
-    must_catch("wrong::fixed_eps", Template::Rewrite, "with eps = ");
-}
-
-#[test]
-fn a_rewrite_with_an_attribute_that_nothing_binds() {
-    must_catch("wrong::unbound_scale", Template::Rewrite, "gives 'scale' to no operator as it is");
-}
-
-#[test]
-fn a_rewrite_of_what_it_writes() {
-    must_catch("wrong::endless", Template::Rewrite, "it fires on its own replacement, without end");
-}
-
-#[test]
 fn operands_that_do_not_commute() {
     must_catch("wrong::commuted_difference", Template::Consistency, "declares that its first two operands commute");
 }

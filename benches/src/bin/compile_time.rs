@@ -30,6 +30,7 @@ fn compiled(layers: usize, target: &Target, options: &Options) -> Result<Vec<Sta
 }
 
 fn main() -> Result<()> {
+    fulgurite_benches::require_release()?;
     log_to_stderr();
     let target = argument("--target").map_or(Ok(Target::cpu()), |text| text.parse());
     let target: Target = target.map_err(|message: String| invalid("--target", message))?;

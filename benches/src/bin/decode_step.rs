@@ -49,6 +49,7 @@ fn copy_bandwidth(device: Device, state: &DeviceState) -> Result<f64> {
 }
 
 fn main() -> Result<()> {
+    fulgurite_benches::require_release()?;
     let started = Instant::now();
     fulgurite_benches::log_to_stderr();
     let fields: [Field; 3] = [

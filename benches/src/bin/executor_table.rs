@@ -229,6 +229,7 @@ fn with_gib(mut run: Value) -> Value {
 }
 
 fn main() -> Result<()> {
+    fulgurite_benches::require_release()?;
     log_to_stderr();
     let asked = Asked::new()?;
     if let Some(executors) = argument("--only") {

@@ -199,6 +199,7 @@ fn difference(a: &[f64], b: &[f64]) -> f64 {
 }
 
 fn main() -> Result<ExitCode> {
+    fulgurite_benches::require_release()?;
     let asked = Asked::new()?;
     if let (Some(executors), Some(dtype)) = (argument("--only"), argument("--dtype")) {
         println!("{}", one(&asked, &executors, &dtype)?);

@@ -11,6 +11,7 @@ use fulgurite_ops::prelude::*;
 use fulgurite_runtime::{Array, Tensor};
 
 fn main() -> fulgurite_runtime::Result<()> {
+    fulgurite_benches::require_release()?;
     let step = fulgurite_runtime::jit(|x: Tensor| exp(x)).named("exp");
     let x = Array::new([16], &[0.5f32; 16])?;
     let calls = 20_000u32;

@@ -44,6 +44,22 @@ mod log_of_exp {
     }
 }
 
+/// A product with a tensor that is filled with one number.
+#[rewrite(name = "test::product_with_number")]
+mod product_with_number {
+    fn pattern(a: Tensor) -> Tensor {
+        prims::mul(a, prims::full(a.shape(), 3.0, a.dtype(), a.device()))
+    }
+
+    fn replacement(a: Tensor) -> Tensor {
+        prims::mul(a, 3.0)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([6])));
+    }
+}
+
 /// Of vectors the second operand of the sum counts twice, so that operands commute in matrices alone.
 fn weight(b: fulgurite_runtime::Tensor) -> i64 {
     if b.shape().len() == 1 { 2 } else { 1 }
@@ -108,7 +124,8 @@ fn rewritten(rewrite: &'static RewriteDef, body: &str) -> (String, u64) {
 
 #[test]
 fn their_generated_tests_pass() {
-    for name in ["test::product_plus", "test::log_of_exp", "test::weighted_first", "test::weighted_last"] {
+    for name in ["product_plus", "log_of_exp", "product_with_number", "weighted_first", "weighted_last"] {
+        let name = &*format!("test::{name}");
         let filter = Filter { templates: vec![Template::Rewrite], ..Filter::operator(name) };
         let tests: Vec<_> =
             generated_tests(&filter, &Settings::default()).into_iter().filter(|test| test.operator == name).collect();
@@ -130,6 +147,17 @@ fn operands_that_commute_are_found_in_either_order() {
     // A difference is no sum.
     let body = format!("{exp}\nm: f32[6] = prims::mul(e, b)\ns: f32[6] = prims::sub(c, m)\nreturn s");
     assert_eq!(rewritten(&product_plus::REWRITE, &body).1, 0);
+}
+
+/// The pattern is looked for as the product with a number, which the replacement is.
+#[test]
+fn a_filled_tensor_becomes_its_number_once() {
+    let filled = "f: f32[6] = prims::full(size=[6], fill_value=3.0, dtype=f32, device=\"cpu\")";
+    let body = format!("{filled}\np: f32[6] = prims::mul(a, f)\nreturn p");
+    let (text, fired) = rewritten(&product_with_number::REWRITE, &body);
+    assert!(fired == 1 && text.contains("p = mul(a, 3.0)") && !text.contains("mul(a, f)"), "{fired}\n{text}");
+    let (text, fired) = rewritten(&product_with_number::REWRITE, "p: f32[6] = prims::mul(a, 3.0)\nreturn p");
+    assert!(fired == 0 && text.contains("p = mul(a, 3.0)"), "{fired}\n{text}");
 }
 
 #[test]

@@ -56,8 +56,8 @@ pub(super) struct Sides {
     pub(super) normals: Normals,
     replacement: OnceCell<Result<Block>>,
     accepted: OnceCell<Claim>,
-    /// Whether the replacement has the pattern in it.
-    pub(super) repeats: OnceCell<bool>,
+    /// Whether the replacement has the pattern in it; and whether with a filled tensor that is read as its number.
+    pub(super) repeats: [OnceCell<bool>; 2],
     /// How many executors of the list come before the last one that runs a symbol of the replacement.
     before: OnceCell<Result<usize, String>>,
 }
@@ -81,7 +81,7 @@ impl<'a> Pattern<'a> {
                 normals,
                 replacement: OnceCell::new(),
                 accepted: OnceCell::new(),
-                repeats: OnceCell::new(),
+                repeats: Default::default(),
                 before: OnceCell::new(),
             })
         });

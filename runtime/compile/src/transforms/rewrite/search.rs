@@ -46,16 +46,26 @@ pub(super) fn find_all(
     pattern: &Pattern<'_>,
     fuel: &mut Fuel,
 ) -> (Vec<Match>, Vec<Refused>) {
-    find(block, uses, pattern, fuel, false)
+    find(block, uses, pattern, fuel, Asked::Matches)
 }
 
-/// Whether what takes the place of a match would match again, without end.
-fn is_in_replacement(pattern: &Pattern<'_>, sides: &Sides) -> bool {
+/// What a search is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// Matches that are replaced.
+    Matches,
+    /// Whether a replacement has the pattern in it; `folded`: with a filled tensor that is read as its number.
+    Replacement { folded: bool },
+}
+
+/// Whether what takes the place of a match would match again, without end. A match that reads a filled tensor as its
+/// number takes the tensor away: it has an end unless the replacement has such a tensor again.
+fn is_in_replacement(pattern: &Pattern<'_>, sides: &Sides, folded: bool) -> bool {
     let occurs = |block: &Block| {
         let uses = Uses::of(block, pattern.rewrite.late);
-        !find(block, &uses, pattern, &mut Fuel::limited(1), true).0.is_empty()
+        !find(block, &uses, pattern, &mut Fuel::limited(1), Asked::Replacement { folded }).0.is_empty()
     };
-    *sides.repeats.get_or_init(|| pattern.replacement(sides).is_ok_and(occurs))
+    *sides.repeats[usize::from(folded)].get_or_init(|| pattern.replacement(sides).is_ok_and(occurs))
 }
 
 fn find(
@@ -63,7 +73,7 @@ fn find(
     uses: &Uses,
     pattern: &Pattern<'_>,
     fuel: &mut Fuel,
-    in_replacement: bool,
+    asked: Asked,
 ) -> (Vec<Match>, Vec<Refused>) {
     let (mut taken, mut found, mut refused) = (vec![false; block.symbols.len()], Vec::new(), Vec::new());
     for form in &*pattern.forms {
@@ -83,7 +93,7 @@ fn find(
             places: vec![None; form.block.symbols.len()],
             taken: std::mem::take(&mut taken),
             refused: Vec::new(),
-            in_replacement,
+            asked,
         };
         let mut fuelled = true;
         for anchor in anchors {
@@ -146,8 +156,7 @@ struct Search<'a> {
     /// Symbols of matches that were made.
     taken: Vec<bool>,
     refused: Vec<Refused>,
-    /// Whether it is only asked if the block has the pattern.
-    in_replacement: bool,
+    asked: Asked,
 }
 
 /// The arguments of a symbol, with the first two exchanged if that is asked for.
@@ -302,14 +311,15 @@ impl<'a> Search<'a> {
         if found.consumed.is_empty() || !self.independent(&found) {
             return None;
         }
-        if self.in_replacement {
-            let made = differing.is_none() && pattern.accepts(&found.sides).is_ok();
+        let is_folded = places.iter().any(|place| self.is_folded(place));
+        if let Asked::Replacement { folded } = self.asked {
+            let made = differing.is_none() && (is_folded || !folded) && pattern.accepts(&found.sides).is_ok();
             return made.then_some(found);
         }
         // A rewrite of a composite into what it stands for is done once it is written.
         let in_normal_form = |place: &Place| [place.own, place.theirs].contains(&Variant::Normal);
         let normal = self.form.normals.folded || places.iter().any(in_normal_form);
-        if normal && is_in_replacement(pattern, &found.sides) {
+        if normal && is_in_replacement(pattern, &found.sides, is_folded) {
             return None;
         }
         if let Some(reason) = differing.or_else(|| pattern.accepts(&found.sides).clone().err()) {
@@ -326,6 +336,15 @@ impl<'a> Search<'a> {
                 None
             }
         }
+    }
+
+    /// Whether a symbol of the block is matched with a number in place of a tensor that is filled with it.
+    fn is_folded(&self, place: &Place) -> bool {
+        let operands = |variant| {
+            let symbol = self.uses.normals.variant(self.block, place.symbol, variant);
+            symbol.map(|symbol| symbol.operands().count())
+        };
+        place.theirs == Variant::Normal && operands(Variant::Normal) < operands(Variant::Written)
     }
 
     /// The arguments of the pattern: metas of tensors, and attributes as the first place of each has them. `None` if an
