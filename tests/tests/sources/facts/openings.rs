@@ -35,6 +35,7 @@ const KNOWN: [(&str, usize, &str); 52] = [
     ("command/src/files.rs", 1, NEW),
     ("command/src/fuzz.rs", 1, NAMED),
     ("command/src/ops_new.rs", 1, SOURCES),
+    ("command/src/ops_new/crate_files.rs", 1, SOURCES),
     ("command/src/ops_new/known.rs", 1, SOURCES),
     ("command/src/ops_new/list.rs", 2, SOURCES),
     ("command/src/ops_new/surroundings.rs", 1, SOURCES),
