@@ -6,12 +6,15 @@
 Runs the generated tests of composites of the library, one operator at a time on one thread, and prints medians and sums.
 Times are CPU time of the process (user and system), without that of a run that selects no test, so that other work on the
 machine hardly counts. Sources of device kernels are compiled in part, as in the gate (FULGURITE_SOURCES=part), if NVRTC is
-found. --build touches one composite and builds its tests again, three times."""
+found. --build compiles the library of operators with 16 more composites, copies of one, and without them, twice each: what
+they cost is the difference. No other crate has more to compile for them. The copies are removed again."""
 import argparse, json, os, pathlib, random, re, resource, statistics, subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-GENERATED = ["cargo", "test", "-p", "fulgurite-tests", "--test", "generated", "--no-run"]
-TOUCHED = "ops/src/nn/softmax.rs"
+GENERATED = ["cargo", "test", "--workspace", "--test", "generated", "--no-run"]
+OPERATORS = ["cargo", "build", "-p", "fulgurite-ops"]
+# A composite with a gradient of its own, of about as many lines as most have.
+COPIED, COPIES = "swiglu", 16
 
 
 def cpu_seconds(command, environment):
@@ -32,13 +35,40 @@ def built():
     return next(m["executable"] for m in messages if m.get("executable") and m["target"]["name"] == "generated")
 
 
+def builds():
+    """Prints the CPU seconds of builds with and without copies of a composite."""
+    folder = ROOT / "ops/src/nn"
+    listed, text = (folder / "mod.rs").read_text(), (folder / f"{COPIED}.rs").read_text()
+    names = [f"{COPIED}_{i:02}" for i in range(COPIES)]
+    spent = {0: [], COPIES: []}
+    # What it depends on.
+    cpu_seconds(OPERATORS, dict(os.environ))
+    try:
+        for count in [COPIES, 0] * 2:
+            for name in names:
+                copy = folder / f"{name}.rs"
+                copy.write_text(re.sub(rf"\b{COPIED}", name, text)) if count else copy.unlink()
+            more = "".join(f"    {name},\n" for name in names[:count])
+            (folder / "mod.rs").write_text(listed.replace(f"    {COPIED},\n", f"    {COPIED},\n{more}"))
+            spent[count].append(cpu_seconds(OPERATORS, dict(os.environ))[0])
+            print(f"{count} more composites: {spent[count][-1]:.1f} CPU seconds", flush=True)
+    finally:
+        (folder / "mod.rs").write_text(listed)
+        for name in names:
+            (folder / f"{name}.rs").unlink(missing_ok=True)
+    more, without = (statistics.mean(spent[count]) for count in (COPIES, 0))
+    print(f"build: {(more - without) / COPIES:.2f} CPU seconds for one more composite, of {without:.1f}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sample", type=int, default=30, help="how many composites")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--binary", help="the built tests; cargo builds them otherwise")
-    parser.add_argument("--build", action="store_true", help="measure a build as well")
+    parser.add_argument("--build", action="store_true", help="measure builds as well; --sample 0 measures nothing else")
     arguments = parser.parse_args()
+    if arguments.build and arguments.sample == 0:
+        return builds()
     environment = {**os.environ, "FULGURITE_SOURCES": "part", "INSTA_UPDATE": "no"}
     # Cargo gives tests their package's folder.
     environment["CARGO_MANIFEST_DIR"] = str(ROOT / "tests")
@@ -65,11 +95,7 @@ def main():
         low, middle, high = statistics.quantiles(values, n=4)
         print(f"{label}: median {middle:.1f}, quarter to quarter {low:.1f} to {high:.1f}, mean {statistics.mean(values):.1f}, most {values[-1]:.1f}")
     if arguments.build:
-        spent = []
-        for _ in range(3):
-            os.utime(ROOT / TOUCHED)
-            spent.append(cpu_seconds(GENERATED, environment)[0])
-        print(f"touch {TOUCHED}, build its tests: {', '.join(f'{one:.1f}' for one in spent)} CPU seconds")
+        builds()
 
 
 if __name__ == "__main__":

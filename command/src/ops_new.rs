@@ -48,8 +48,8 @@ pub struct Arguments {
     /// The name: a Rust identifier in lower case.
     #[arg(value_parser = identifier, required_unless_present_any = ["crate_folder", "device_kind"])]
     name: Option<String>,
-    /// The folder of a new crate of the same name: Cargo.toml, src/lib.rs, src/main.rs,
-    /// tests/generated.rs.
+    /// The folder of a new crate of the same name: Cargo.toml, src/lib.rs, src/main.rs, tests/generated.rs, and
+    /// Cargo.lock and .cargo/config.toml, with which it shares what the library has built.
     #[arg(long = "crate", value_name = "FOLDER", id = "crate_folder",
         conflicts_with_all = ["name", "path", "torch", "kind", "device"])]
     crate_folder: Option<PathBuf>,
@@ -58,6 +58,10 @@ pub struct Arguments {
     #[arg(long, value_name = "FOLDER",
         conflicts_with_all = ["name", "path", "torch", "kind", "device", "crate_folder"])]
     device_kind: Option<PathBuf>,
+    /// The new crate builds in a target folder of its own, with the newest versions of other packages. Otherwise it
+    /// shares the library's target folder and versions, so that what is built there is not built again.
+    #[arg(long, conflicts_with = "name")]
+    own_target: bool,
     /// The file to write; the default is NAME.rs in the current folder. Missing folders are created.
     #[arg(long, value_name = "FILE")]
     path: Option<PathBuf>,
@@ -153,10 +157,10 @@ fn find(name: &str) -> Option<String> {
 /// Writes a declaration.
 pub fn run(arguments: &Arguments) -> Outcome {
     if let Some(folder) = &arguments.crate_folder {
-        return crate_files::write_all(folder);
+        return crate_files::write_all(folder, arguments.own_target);
     }
     if let Some(folder) = &arguments.device_kind {
-        return device_kind::write_all(folder);
+        return device_kind::write_all(folder, arguments.own_target);
     }
     let Some(name) = &arguments.name else { return Err(Failed("say what it is called".into())) };
     let path = arguments.path.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.rs")));

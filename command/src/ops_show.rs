@@ -202,13 +202,10 @@ fn describe(def: &'static OperatorDef) -> Description {
 }
 
 fn effects(def: &OperatorDef) -> Vec<String> {
-    let name = |i: usize| def.params.get(i).map_or("?", |param| param.name);
     let mut effects = Vec::new();
     if def.effects.random {
         effects.push("random".to_owned());
     }
-    effects.extend(def.effects.mutates.iter().map(|i| format!("mutates {}", name(*i))));
-    effects.extend(def.effects.aliases.iter().map(|(result, i)| format!("result {result} aliases {}", name(*i))));
     if def.effects.collective {
         effects.push("collective".to_owned());
     }

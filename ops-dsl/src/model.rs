@@ -180,10 +180,6 @@ impl Kind {
 pub struct Effects {
     /// Draws random numbers.
     pub random: bool,
-    /// Parameters that are changed.
-    pub mutates: Vec<Ident>,
-    /// Results that share memory with a parameter.
-    pub aliases: Vec<(Ident, Ident)>,
     /// Takes part in a collective.
     pub collective: bool,
 }

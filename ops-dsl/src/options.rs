@@ -296,24 +296,22 @@ pub fn waived(setting: &Setting, errors: &mut Errors) -> Vec<(Ident, LitStr)> {
 }
 
 fn effects(setting: &Setting, effects: &mut Effects, errors: &mut Errors) {
-    let example = "effects(random, mutates(x), aliases(out, x), collective)";
+    let example = "effects(random, collective)";
     for effect in inner(setting, example, errors) {
         match effect.name.to_string().as_str() {
             "random" => effects.random = flag(effect, errors),
             "collective" => effects.collective = flag(effect, errors),
-            "mutates" => {
-                for name in names(effect, "mutates(x)", errors) {
-                    effects.mutates.push(name);
-                }
-            }
-            "aliases" => {
-                let names = names(effect, "aliases(out, x)", errors);
-                match <[Ident; 2]>::try_from(names) {
-                    Ok([result, param]) => effects.aliases.push((result, param)),
-                    Err(_) => errors.at(effect, "write the result and the parameter: `aliases(out, x)`"),
-                }
-            }
-            _ => unknown(effect, "`effects`", &["random", "mutates", "aliases", "collective"], errors),
+            "mutates" => errors.at(
+                effect,
+                "values of a program do not change: return what the tensor becomes, and declare `in_place(x)` for the \
+                 result to take its memory",
+            ),
+            "aliases" => errors.at(
+                effect,
+                "each result of a program has memory of its own: what only looks at its operand in another way has a \
+                 rule `view`",
+            ),
+            _ => unknown(effect, "`effects`", &["random", "collective"], errors),
         }
     }
 }

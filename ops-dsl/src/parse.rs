@@ -25,7 +25,7 @@ pub enum Value {
     Equals(Box<Expr>),
     /// `(settings)`.
     List(Vec<Setting>),
-    /// `(words, that, are, no, settings)`, such as `aliases(out, x)` of positions.
+    /// `(words, that, are, no, settings)`, such as `in_place(0, x)` of positions.
     Tokens(TokenStream),
 }
 
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn settings_of_every_form() {
         let parsed =
-            settings.parse2(quote!(prim, torch = "exp", effects(random, aliases(0, x)), executor = a::b)).unwrap();
+            settings.parse2(quote!(prim, torch = "exp", effects(random, shares(0, x)), executor = a::b)).unwrap();
         assert_eq!(parsed.len(), 4);
         assert!(matches!(&parsed[0].value, Value::Flag));
         assert!(matches!(&parsed[1].value, Value::Equals(_)));

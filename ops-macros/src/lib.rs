@@ -66,7 +66,7 @@ use proc_macro::TokenStream;
 /// their type, `exact` if nothing is rounded but the result,
 /// `autocast = low` (or `full`, `widest`, `keep`: what mixed precision makes of the operands), `autocast_keeps(x)`
 /// (operands that it leaves as they are),
-/// `effects(random, mutates(x), aliases(out, x), collective)`, `strided` if `cpu` takes operands of any strides,
+/// `effects(random, collective)`, `strided` if `cpu` takes operands of any strides,
 /// `strided_results = 1` if kernels write results with strides (that many of the last dimensions are packed),
 /// `no_grad = "reason"`, `waive(d_indices = "reason")` for a cotangent that is not used, and directives for generated
 /// tests: `skip(golden, executor = "cpu", dtype = bf16, sample = 2, reason = "...")`, `expected_failure(...)`,

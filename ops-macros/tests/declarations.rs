@@ -4,8 +4,8 @@
 use fulgurite_ops_macros::{Tree, executor, implementation, operator, operators, rewrite};
 use fulgurite_runtime::arithmetic::Arithmetic;
 use fulgurite_runtime::operator::RuleSet;
-use fulgurite_runtime::operator::{OperatorKind, ResultsDef};
-use fulgurite_runtime::registry::find_operator;
+use fulgurite_runtime::operator::{OperatorKind, ResultsDef, Role};
+use fulgurite_runtime::registry::{find_operator, role};
 use fulgurite_runtime::testing::rules::TestRules;
 use fulgurite_runtime::tracer::rules::TracingRules;
 use fulgurite_runtime::transforms::autodiff::rules::GradientRules;
@@ -155,7 +155,7 @@ pub mod squared {
 }
 
 /// A list in, two results out.
-#[operator(executor = liger, no_grad = "its implementations have gradients", effects(random, mutates(more), aliases(second, more)))]
+#[operator(executor = liger, no_grad = "its implementations have gradients", effects(random))]
 pub mod pair {
     #[results(first, second)]
     fn pair(more: Vec<Tensor>, bias: Option<Tensor<Floating>>, dims: Option<Vec<i64>>) -> (Tensor, Tensor);
@@ -477,11 +477,12 @@ fn records() {
     );
     assert_eq!(TestRules::of(norm).codes, ["TrailingShape", "WeightShape"]);
     assert_eq!(TestRules::of(norm).directives.len(), 2);
+    assert_eq!(role(Role::Full).unwrap().short_name(), "full");
+    let error = Role::Pad.check(norm).unwrap_err().to_string();
+    assert!(error.contains("calls an operator of that role with (tensor, size[], size[], number)"), "{error}");
     let pair = find_operator("liger::pair").unwrap();
     assert_eq!(pair.kind, OperatorKind::Symbol("liger"));
     assert_eq!(pair.results, ResultsDef::Named(&["first", "second"]));
-    assert_eq!(pair.effects.mutates, [0]);
-    assert_eq!(pair.effects.aliases, [(1, 0)]);
     assert!(pair.effects.random);
     assert_eq!(fulgurite_runtime::executor::implementations().len(), 2);
     assert_eq!(fulgurite_runtime::executor::find_executor("liger").unwrap().docs, "Fused kernels.");

@@ -103,7 +103,7 @@ impl fmt::Display for TooLow {
 /// Bytes that the caches of a device hold at most.
 fn in_caches(device: Device) -> f64 {
     let bytes = match device.kind() {
-        "cpu" => machine::last_level_cache() * last_level_caches(),
+        kind if Device::is_host(kind) => machine::last_level_cache() * last_level_caches(),
         "cuda" => cuda::device(device.index() as usize).map_or(usize::MAX, |device| device.l2_bytes),
         kind => find_kind(kind).map_or(usize::MAX, |kind| kind.beyond_caches()),
     };

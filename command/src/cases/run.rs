@@ -149,7 +149,7 @@ fn to_device(operator: &OperatorDef, arguments: &mut [Arg<String>], device: Devi
     for (param, argument) in operator.params.iter().zip(arguments) {
         if param.name == "device"
             && let Arg::Attribute(Attribute::Text(text)) = argument
-            && &**text == "cpu"
+            && Device::is_host(text)
         {
             *argument = Arg::Attribute(Attribute::Text(device.to_string().as_str().into()));
         }

@@ -79,6 +79,13 @@ fn main() -> std::process::ExitCode {
 }
 ";
 
+const SHARED_TARGET: &str = "\
+# Builds go to the library's target folder, so that packages which are built there are not built again, and versions are
+# those of its Cargo.lock. Without this file the crate has a target folder of its own.
+[build]
+target-dir = \"FULGURITE/target\"
+";
+
 /// The file of the test target of the crate `name`.
 pub(super) fn test_file(name: &str) -> String {
     TESTS.replace("CRATE", name)
@@ -91,33 +98,37 @@ pub(super) fn manifest(dependencies: &str, targets: &str) -> String {
 }
 
 /// Writes a crate of operators.
-pub(super) fn write_all(folder: &Path) -> Outcome {
+pub(super) fn write_all(folder: &Path, own_target: bool) -> Outcome {
     let manifest = manifest("", "");
     let files = [("Cargo.toml", manifest.as_str()), ("src/lib.rs", LIBRARY)];
-    write(folder, &files)?;
+    write(folder, &files, own_target)?;
     let folder = folder.display();
     say!("its first operator: cargo run -- ops new NAME --path src/NAME.rs, in {folder}; then cargo test")?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Writes the files of the crate whose folder is `folder`, and whose name is the folder's, with a command and a test
-/// target: the name, which takes the place of CRATE in them.
-pub(super) fn write(folder: &Path, own: &[(&str, &str)]) -> Result<String, Failed> {
+/// target: the name, which takes the place of CRATE in them. Unless `own_target` is set, its builds go to the library's
+/// target folder.
+pub(super) fn write(folder: &Path, own: &[(&str, &str)], own_target: bool) -> Result<String, Failed> {
     let absolute = std::path::absolute(folder).map_err(|error| Failed::file(folder, error))?;
     let name = absolute.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let name = identifier(&name)
         .map_err(|message| Failed::file(folder, format!("its name becomes the crate's: {message}")))?;
-    let files = [own, &[("src/main.rs", COMMAND), ("tests/generated.rs", TESTS)]].concat();
-    if let Some((there, _)) = files.iter().find(|(file, _)| folder.join(file).exists()) {
-        return Err(Failed::file(&folder.join(there), "is there already; nothing was written"));
-    }
-    for inner in ["src", "tests"] {
-        let inner = folder.join(inner);
-        std::fs::create_dir_all(&inner).map_err(|error| Failed::file(&inner, error))?;
-    }
     // Where the library of this command was built: the crate needs the same one.
     let own_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let repository = own_folder.parent().unwrap_or(own_folder);
+    let lock = std::fs::read_to_string(repository.join("Cargo.lock")).unwrap_or_default();
+    let shared = [(".cargo/config.toml", SHARED_TARGET), ("Cargo.lock", lock.as_str())];
+    let shared = if own_target || lock.is_empty() { &[][..] } else { &shared };
+    let files = [own, &[("src/main.rs", COMMAND), ("tests/generated.rs", TESTS)], shared].concat();
+    if let Some((there, _)) = files.iter().find(|(file, _)| folder.join(file).exists()) {
+        return Err(Failed::file(&folder.join(there), "is there already; nothing was written"));
+    }
+    for inner in ["src", "tests", ".cargo"].into_iter().take(2 + usize::from(!shared.is_empty())) {
+        let inner = folder.join(inner);
+        std::fs::create_dir_all(&inner).map_err(|error| Failed::file(&inner, error))?;
+    }
     for (file, text) in files {
         write_new(
             &folder.join(file),

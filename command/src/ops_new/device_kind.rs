@@ -40,7 +40,7 @@ const SOURCES: [(&str, &str); 7] = [
 ];
 
 /// Writes the crate whose folder is `folder`; the folder's name is the crate's, and the kind's.
-pub(super) fn write_all(folder: &Path) -> Outcome {
+pub(super) fn write_all(folder: &Path, own_target: bool) -> Outcome {
     let manifest = manifest(DEPENDENCIES, SUITE_TARGET);
     // `DEVICE_KINDS` is a name of the library's.
     let named =
@@ -48,7 +48,7 @@ pub(super) fn write_all(folder: &Path) -> Outcome {
     let sources = named.iter().map(|(file, text)| (*file, text.as_str()));
     let files: Vec<(&str, &str)> =
         [("Cargo.toml", manifest.as_str()), ("tests/suite.rs", SUITE)].into_iter().chain(sources).collect();
-    write(folder, &files)?;
+    write(folder, &files, own_target)?;
     let folder = folder.display();
     say!("cargo test --test suite, in {folder}: every operator on the device; then replace what is marked TODO")?;
     Ok(ExitCode::SUCCESS)

@@ -158,6 +158,13 @@ fn a_crate_is_written_as_it_is_compiled_here() {
     let manifest = include_str!("written/placeholder_crate/manifest.toml");
     let repository = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     assert_eq!(read("Cargo.toml"), manifest.replace("FULGURITE", repository.to_str().unwrap()));
+    // It builds where the library is built, with the same versions, unless it is to have a target folder of its own.
+    assert!(read(".cargo/config.toml").contains(&format!("target-dir = \"{}/target\"", repository.display())));
+    assert_eq!(read("Cargo.lock"), std::fs::read_to_string(repository.join("Cargo.lock")).unwrap());
+    run_in(folder.path(), &["ops", "new", "--crate", "other_crate", "--own-target"]).ok();
+    let other = folder.path().join("other_crate");
+    assert!(other.join("Cargo.toml").exists() && !other.join("Cargo.lock").exists() && !other.join(".cargo").exists());
+    run_in(folder.path(), &["ops", "new", "x", "--own-target"]).fails(2);
     // Nothing is overwritten, and a crate's name is a name of Rust.
     let again = run_in(folder.path(), &["ops", "new", "--crate", "placeholder_crate"]).fails(1);
     assert!(again.contains("is there already; nothing was written"), "{again}");

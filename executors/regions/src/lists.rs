@@ -97,7 +97,7 @@ pub fn gather(block: &Block, limits: Limits, fuel: &mut Fuel) -> Block {
     new
 }
 
-/// Which values are inputs of a program, or views of them, that nothing changes.
+/// Which values are inputs of a program, or views of them.
 struct Inputs {
     of: FxHashSet<ValueId>,
 }
@@ -105,11 +105,8 @@ struct Inputs {
 impl Inputs {
     fn of(block: &Block) -> Inputs {
         let roots = roots(block);
-        let changes = |symbol: &&BoundSymbol| symbol.operator().is_some_and(|def| !def.effects.mutates.is_empty());
-        let changed: FxHashSet<ValueId> =
-            block.symbols.iter().filter(changes).flat_map(BoundSymbol::operands).map(|id| roots[id.index()]).collect();
         let parameters: FxHashSet<ValueId> = block.parameters.iter().copied().collect();
-        let fixed = |id: &ValueId| parameters.contains(&roots[id.index()]) && !changed.contains(&roots[id.index()]);
+        let fixed = |id: &ValueId| parameters.contains(&roots[id.index()]);
         Inputs { of: (0..block.values.len() as u32).map(ValueId).filter(fixed).collect() }
     }
 

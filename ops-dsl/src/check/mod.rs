@@ -6,7 +6,7 @@ use syn::{LitStr, Type, TypePath, parse_quote};
 
 use crate::declaration::{Operator, Parts, Rule};
 use crate::errors::{Errors, did_you_mean, nearest};
-use crate::model::{Kind, Param, ParamKind, Results, is_word, list_index};
+use crate::model::{Kind, Param, ParamKind, is_word, list_index};
 use crate::parse::Function;
 use crate::rules::{EXECUTOR_RULES, IMPLEMENTATION_RULES, OPERATOR_RULES, REWRITE_RULES, RuleKind};
 use crate::scan;
@@ -48,7 +48,6 @@ pub fn operator(operator: &mut Operator, parts: &Parts, errors: &mut Errors) {
     let results = operator.signature.results_named.then(|| operator.signature.results.names());
     cotangents::check(&operator.rules, &operator.waived_cotangents(), results.as_deref(), errors);
     dtypes(operator, errors);
-    effects(operator, errors);
     codes(operator, &parts.helpers, errors);
 }
 
@@ -320,40 +319,6 @@ fn dtypes(operator: &Operator, errors: &mut Errors) {
                 dtype,
                 format!("no argument of `{}` is a tensor that may have elements of this type", operator.ident),
             );
-        }
-    }
-}
-
-/// Effects speak of tensors that there are.
-fn effects(operator: &Operator, errors: &mut Errors) {
-    let effects = &operator.options.effects;
-    let params: Vec<String> = operator
-        .signature
-        .params
-        .iter()
-        .filter(|param| param.kind.class().is_some())
-        .map(|param| param.ident.to_string())
-        .collect();
-    for name in effects.mutates.iter().chain(effects.aliases.iter().map(|(_, param)| param)) {
-        if !params.contains(&name.to_string()) {
-            let hint = did_you_mean(&name.to_string(), params.iter().map(String::as_str));
-            errors.at(name, format!("the signature has no tensor `{name}`{hint}"));
-        }
-    }
-    for (result, _) in &effects.aliases {
-        let results = &operator.signature.results;
-        let (names, text) = (results.names(), result.to_string());
-        let known = match results {
-            Results::List => list_index(&text).is_some(),
-            _ => names.contains(&text),
-        };
-        if !known && operator.signature.results_named {
-            let hint = did_you_mean(&text, names.iter().map(String::as_str));
-            let there_are = match results {
-                Results::List => "`out0`, `out1`, ...".to_owned(),
-                _ => names.join(", "),
-            };
-            errors.at(result, format!("there is no result `{text}`{hint} (there are: {there_are})"));
         }
     }
 }

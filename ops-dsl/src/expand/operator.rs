@@ -5,9 +5,7 @@ use quote::{ToTokens, format_ident, quote};
 
 use super::{KernelResults, cpu, erased, function, grad_function, made, plan, root, runs_on};
 use crate::declaration::Operator;
-use crate::model::{
-    Class, Directive, DirectiveKind, Kind, Param, ParamKind, Results, generic_argument, is_word, list_index,
-};
+use crate::model::{Class, Directive, DirectiveKind, Kind, Param, ParamKind, Results, generic_argument, is_word};
 use crate::rules::RuleKind;
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
@@ -425,21 +423,6 @@ fn effects(operator: &Operator, position: &impl Fn(&str) -> Option<usize>) -> Op
     }
     if effects.collective {
         fields.extend(quote!(collective: true,));
-    }
-    let index = |ident: &Ident| position(&ident.to_string()).map(Literal::usize_unsuffixed);
-    if !effects.mutates.is_empty() {
-        let indices = effects.mutates.iter().filter_map(index);
-        fields.extend(quote!(mutates: &[#(#indices),*],));
-    }
-    if !effects.aliases.is_empty() {
-        let pairs = effects.aliases.iter().filter_map(|(result, param)| {
-            let result = result.to_string();
-            let known = operator.signature.results.names().iter().position(|name| *name == result);
-            let result = Literal::usize_unsuffixed(known.or_else(|| list_index(&result))?);
-            let param = index(param)?;
-            Some(quote!((#result, #param)))
-        });
-        fields.extend(quote!(aliases: &[#(#pairs),*],));
     }
     (!fields.is_empty()).then(|| {
         quote! {

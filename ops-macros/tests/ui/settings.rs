@@ -1,7 +1,7 @@
 //! Settings that are unknown, of the wrong form, or contradict each other.
 use fulgurite_ops_macros::operator;
 
-#[operator(prim, torhc = "exp", no_grad, name = 3, prim, effects(randon, mutates(imput), aliases(out1, input)))]
+#[operator(prim, torhc = "exp", no_grad, name = 3, prim, effects(randon, mutates(input), aliases(out, input)))]
 pub mod copy {
     fn copy(input: Tensor) -> Tensor;
 

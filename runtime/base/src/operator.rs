@@ -75,6 +75,13 @@ pub enum ParamKind {
     Attribute,
 }
 
+impl ParamKind {
+    /// Whether it is a tensor that may be absent.
+    pub fn is_optional(self) -> bool {
+        matches!(self, ParamKind::Optional(_))
+    }
+}
+
 /// The name of a parameter's type.
 pub type TypeName = &'static (dyn Fn() -> String + Send + Sync);
 /// The enum that a parameter's type is in Rust, with its variants.
@@ -162,29 +169,22 @@ pub struct Effects {
     /// with one generator is given another that is made of it, and so on: see `tracer::call` of
     /// `fulgurite-ir`.
     pub generator: Option<usize>,
-    /// Parameters whose data the operator changes. No program with such an operator is compiled: a program's values do
-    /// not change, and an update is a result that may have the memory of an operand
-    /// (`KernelRules::in_place` of `fulgurite-ir`).
-    pub mutates: &'static [usize],
-    /// Results that share memory with a parameter: (result, parameter). No program with such an operator is compiled:
-    /// what only looks at its operand's memory has a [view rule](crate::strided::LayoutRules::view).
-    pub aliases: &'static [(usize, usize)],
     /// A collective: every process must run it, in the same order. No transform drops, merges or reorders such calls.
     pub collective: bool,
 }
 
 impl Effects {
     /// No effects.
-    pub const NONE: Effects = Effects { random: false, generator: None, mutates: &[], aliases: &[], collective: false };
+    pub const NONE: Effects = Effects { random: false, generator: None, collective: false };
 
     /// Whether an unused symbol may be dropped.
     pub fn removable(&self) -> bool {
-        self.mutates.is_empty() && !self.collective
+        !self.collective
     }
 
     /// Whether two equal calls may become one.
     pub fn mergeable(&self) -> bool {
-        !self.random && self.mutates.is_empty() && !self.collective
+        !self.random && !self.collective
     }
 }
 
@@ -201,36 +201,78 @@ pub enum Role {
     Div,
     /// `-a`.
     Neg,
-    /// A tensor filled with one number: `full(size: int[], fill_value: number, dtype: dtype, device: str)`.
+    /// A tensor filled with one number: size, number, element type, device.
     Full,
-    /// A copy with a contiguous layout: `contiguous(input)`; inserted by the layout pass.
+    /// A copy with a contiguous layout; inserted by the layout pass.
     Contiguous,
-    /// The same numbers in another element type: `convert(input, dtype: dtype)`; inserted by the autocast transform.
+    /// The same numbers in another element type; inserted by the autocast transform.
     Convert,
-    /// A number before and behind the elements: `pad(input, low: int[], high: int[], value: number)`; inserted, as the
-    /// following ones, by the pass `pad`.
+    /// A number before and behind the elements: how many low, how many high, the number; inserted, as the following
+    /// ones, by the pass `pad`.
     Pad,
-    /// A part of each dimension: `slice(input, starts: int[], ends: int[], steps: int[])`.
+    /// A part of each dimension: starts, ends, steps.
     Slice,
-    /// Elements repeated along new dimensions: `broadcast(input, shape: int[], dims: int[])`.
+    /// Elements repeated along new dimensions: the shape, and where the dimensions of the operand are in it.
     Broadcast,
-    /// One of two, elementwise: `where(condition, input, other)`.
+    /// One of two, elementwise, by a condition.
     Where,
     /// Whether `input < other`, elementwise.
     Less,
-    /// Tensors one after another: `cat(tensors: tensor[], dim: int)`.
+    /// Tensors one after another along a dimension.
     Cat,
-    /// The same elements in another shape: `reshape(input, shape: int[])`; inserted, as the following ones, by the pass
-    /// `batch`.
+    /// The same elements in another shape; inserted, as the following ones, by the pass `batch`.
     Reshape,
-    /// The dimensions in another order: `permute(input, dims: int[])`.
+    /// The dimensions in another order.
     Permute,
-    /// The product of the last two dimensions, of tensors with the same leading extents: `matmul(input, other, ...)`.
+    /// The product of the last two dimensions, of tensors with the same leading extents.
     Matmul,
-    /// The sum over dimensions, which the result lacks: `sum(input, dims: int[])`.
+    /// The sum over dimensions, which the result lacks.
     Sum,
-    /// `start`, `start + step`, ...: `iota(length: int, start: number, step: number, dtype: dtype, device: str)`.
+    /// `start`, `start + step`, ...: length, start, step, element type, device.
     Iota,
+}
+
+impl Role {
+    /// The types of the arguments that the runtime gives, in order.
+    pub const fn takes(self) -> &'static [&'static str] {
+        match self {
+            Role::Add | Role::Sub | Role::Mul | Role::Div | Role::Less => &["tensor|number", "tensor|number"],
+            Role::Neg | Role::Contiguous => &["tensor"],
+            Role::Full => &["size[]", "number", "dtype", "str"],
+            Role::Convert => &["tensor", "dtype"],
+            Role::Pad => &["tensor", "size[]", "size[]", "number"],
+            Role::Slice => &["tensor", "size[]", "size[]", "size[]"],
+            Role::Broadcast => &["tensor", "size[]", "size[]"],
+            Role::Where => &["tensor", "tensor|number", "tensor|number"],
+            Role::Cat => &["tensor[]", "size"],
+            Role::Reshape | Role::Permute | Role::Sum => &["tensor", "size[]"],
+            Role::Matmul => &["tensor", "tensor"],
+            Role::Iota => &["size", "number", "number", "dtype", "str"],
+        }
+    }
+
+    /// Checks that an operator can take the role: it has these parameters first and defaults for all others, and gives
+    /// one tensor.
+    ///
+    /// # Errors
+    /// If it has others, with both.
+    pub fn check(self, def: &OperatorDef) -> Result<(), Failure> {
+        let wanted = self.takes();
+        let given = def.params.get(..wanted.len());
+        let alike = given.is_some_and(|given| given.iter().map(|param| (param.type_name)()).eq(wanted.iter().copied()));
+        let others = def.params.iter().skip(wanted.len());
+        let optional = others.into_iter().all(|param| param.default.is_some() || param.kind.is_optional());
+        if alike && optional && def.results.count() == Some(1) {
+            return Ok(());
+        }
+        let message = format!(
+            "declares `overload = {self:?}`, and is {}; the runtime calls an operator of that role with ({}), and takes \
+             one tensor from it",
+            def.signature(),
+            wanted.join(", ")
+        );
+        Err(Failure::new("Role", message))
+    }
 }
 
 /// What the pass `autocast` makes of an operator's floating-point operands. f64, integers and

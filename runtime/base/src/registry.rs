@@ -1,6 +1,6 @@
 //! All operators: those that are linked into the program, and those that it registered.
 
-use crate::error::{CallStack, Error, Failure, Result};
+use crate::error::{CallStack, Error, Failure, Place, Result};
 use crate::operator::{OperatorDef, Role, did_you_mean};
 use crate::registered;
 
@@ -13,7 +13,7 @@ struct Registry {
     sorted: Vec<&'static OperatorDef>,
     /// Pairs of operators of one name.
     clashes: Vec<[&'static OperatorDef; 2]>,
-    roles: rustc_hash::FxHashMap<Role, &'static OperatorDef>,
+    roles: rustc_hash::FxHashMap<Role, Result<&'static OperatorDef, Error>>,
 }
 
 fn registry() -> &'static Registry {
@@ -25,7 +25,7 @@ fn registry() -> &'static Registry {
         let pairs = sorted.windows(2).filter_map(|pair| <[_; 2]>::try_from(pair).ok());
         let clashes = pairs.filter(|[first, second]: &[&OperatorDef; 2]| first.name == second.name).collect();
         let by_name = sorted.iter().map(|def| (def.name, *def)).collect();
-        let roles = sorted.iter().filter_map(|def| def.overload.map(|role| (role, *def))).collect();
+        let roles = sorted.iter().filter_map(|def| def.overload.map(|role| (role, played(role, def)))).collect();
         Registry { by_name, sorted, clashes, roles }
     })
 }
@@ -90,10 +90,21 @@ pub fn find_operator(name: &str) -> Result<&'static OperatorDef> {
     })
 }
 
-/// The operator that plays `role`, if any is linked in.
+fn played(role: Role, def: &'static OperatorDef) -> Result<&'static OperatorDef> {
+    let at = Some(Place::declared(def));
+    let stack = CallStack { at, frames: Vec::new() };
+    role.check(def).map(|()| def).map_err(|failure| Error::Operator { operator: def.name.to_owned(), failure, stack })
+}
+
+/// The operator that plays `role`.
+///
+/// # Errors
+/// If none is linked in, or if the one that declares it has other parameters than the role.
 pub fn role(role: Role) -> Result<&'static OperatorDef> {
-    registry().roles.get(&role).copied().ok_or_else(|| Error::UnknownOperator {
-        name: format!("{role:?}"),
-        hint: " (no operator declares this role; link the operator library with `use fulgurite_ops as _`)".into(),
+    registry().roles.get(&role).cloned().unwrap_or_else(|| {
+        Err(Error::UnknownOperator {
+            name: format!("{role:?}"),
+            hint: " (no operator declares this role; link the operator library with `use fulgurite_ops as _`)".into(),
+        })
     })
 }

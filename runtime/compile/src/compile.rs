@@ -31,7 +31,7 @@ use crate::executor::{ExecutorDef, RewriteDef};
 use crate::fuel::Fuel;
 use crate::meta::Target;
 use crate::registered;
-use crate::trace::verify::{honoured, on_the_mesh, ordered};
+use crate::trace::verify::{on_the_mesh, ordered};
 use crate::trace::{BoundSymbol, Callee, Trace};
 use crate::transforms::autodiff::GradientRule;
 use crate::transforms::{autocast, plan, rewrite};
@@ -173,7 +173,7 @@ impl Stages {
         // Said of the author's call, and before the verifier speaks of a line.
         let elsewhere = on_the_mesh(&trace).err().map(|elsewhere| elsewhere.error());
         let stale = current::check(options.executors.as_deref(), options.rewrites.as_deref()).err();
-        if let Some(error) = stale.or(elsewhere).or_else(|| honoured(&trace).err()) {
+        if let Some(error) = stale.or(elsewhere) {
             return Err(Box::new(Ending { stage: name, line: None, error }));
         }
         self.push(&name, trace)?;

@@ -39,25 +39,6 @@ pub mod kept_layer {
     }
 }
 
-/// Adds one to `input` in place.
-#[operator(prim, no_grad = "a test", effects(mutates(input)))]
-pub mod add_one {
-    fn add_one(input: Tensor<Floating>) -> Tensor;
-
-    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
-        require!(input.dtype() == DType::F32, Single, "input is {}, expected f32", input.dtype());
-        Ok(input.clone())
-    }
-
-    fn samples(s: &mut Samples) {
-        s.case(with(s.of(DType::F32, [4])));
-    }
-
-    fn errors(e: &mut ErrorSamples) {
-        e.case(Single, with(e.of(DType::F64, [4])), "expected f32");
-    }
-}
-
 fn meta(shape: &[usize], dtype: DType) -> TensorMeta {
     TensorMeta::new(shape, dtype, Device::CPU)
 }
@@ -196,9 +177,6 @@ fn what_cannot_be_is_refused() {
     let error = stages(joint, &options).unwrap_err().to_string();
     assert!(error.contains("has been through 'vjp'"), "{error}");
     // Converted, it would change a copy.
-    let error = refused(&acquired(|x, w| add_one(linear(x, w))), LOW);
-    assert!(error.contains("add_one") && error.contains("in place"), "{error}");
-    assert_eq!(types(&mixed(&acquired(|x, _| add_one(x))), "prims::add_one"), (vec![FULL], FULL));
 }
 
 #[test]

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use fulgurite_models::decoder::DecoderConfig;
 use fulgurite_models::traces::{loss_programs, loss_trace};
-use fulgurite_runtime::DType;
 use fulgurite_runtime::compile::{Options, Stage};
 use fulgurite_runtime::trace::{Block, Trace};
 use fulgurite_runtime::transforms::retarget::retarget;
+use fulgurite_runtime::{DType, Device};
 
 const LAYERS: usize = 2;
 const LIGER: [&str; 5] = ["liger", "optim", "cublaslt", "fusion", "cuda"];
@@ -110,7 +110,8 @@ fn programs_without_liger_keep_what_the_model_wrote() {
     for executors in [&["optim", "cublaslt", "fusion", "cuda"][..], &["cpu", "reference"]] {
         let options = Options { verify: true, ..Options::default() }.with_executors(executors).unwrap();
         let trace = loss_trace(&llama(&[]), DType::F32, [2, 8]).unwrap();
-        let trace = if executors[0] == "cpu" { trace } else { retarget(&trace, &"cuda:sm_90a".parse().unwrap()) };
+        let trace =
+            if Device::is_host(executors[0]) { trace } else { retarget(&trace, &"cuda:sm_90a".parse().unwrap()) };
         let programs = loss_programs(trace, &options).unwrap();
         for stage in programs.joint.iter() {
             let merged = |name: &str| name == "rope" || name == "fused_add_rms_norm";

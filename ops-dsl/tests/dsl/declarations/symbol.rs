@@ -1,5 +1,5 @@
 /// Writes its results into lists of tensors.
-#[operator(executor = liger, no_grad = "its implementations have gradients", effects(random, mutates(more), aliases(second, bias)))]
+#[operator(executor = liger, no_grad = "its implementations have gradients", effects(random))]
 pub mod pair {
     #[results(first, second)]
     fn pair(more: Vec<Tensor>, bias: Option<Tensor<Floating>>, #[default(1.0)] scale: Operand<Number>) -> (Tensor, Tensor);

@@ -182,7 +182,7 @@ pub fn device_kinds() -> Vec<&'static dyn DeviceKind> {
 /// If there is none, with those that there are.
 pub fn find_kind(name: &str) -> crate::Result<&'static dyn DeviceKind> {
     DEVICE_KINDS.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
-        let host = (name != "cpu").then_some("cpu");
+        let host = (!Device::is_host(name)).then_some(Device::CPU.kind());
         let names: Vec<&str> = host.into_iter().chain(device_kinds().iter().map(|kind| kind.name())).collect();
         let hint = did_you_mean(name, names.iter().copied());
         let there = crate::error::there_are(&hint);

@@ -87,10 +87,7 @@ impl Writer {
             let block = self.flattener.block();
             map_arguments(&symbol.arguments, |id| block.meta(Flattener::mapped(substitution, *id)).clone())
         };
-        for wanted in self.candidates(def, here.clone(), written.clone()) {
-            if mutated(def).any(|i| wanted[i] != here[i]) {
-                continue;
-            }
+        for wanted in self.candidates(def, here, written.clone()) {
             // As the author wrote it; otherwise the operator says whether it takes these types.
             let (results, body) = if wanted == written {
                 (symbol.results.iter().map(|id| source.meta(*id).clone()).collect(), symbol.body.clone())
@@ -260,10 +257,6 @@ impl Writer {
         }
         Ok(())
     }
-}
-
-fn mutated(def: &OperatorDef) -> impl Iterator<Item = usize> {
-    def.effects.mutates.iter().copied()
 }
 
 /// Whether some line, however deep, is of the class low.

@@ -84,7 +84,6 @@ fn wanted(block: &Block) -> Vec<Option<Vec<Vec<usize>>>> {
         {
             seen.insert(*result, view.strides);
         }
-        let padded = padded.filter(|_| def.effects.mutates.is_empty());
         all.push(padded.and_then(|rule| rule(&operands)));
     }
     all

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::cheap::Cheap;
 use super::flatten::{Flattener, Substitution};
-use crate::argument::{Arg, map_arguments};
+use crate::argument::map_arguments;
 use crate::fuel::Fuel;
 use crate::trace::{Block, BoundSymbol, Pass, Results, StageName, Trace, ValueId};
 
@@ -71,11 +71,6 @@ struct Forward<'a> {
     roots: Vec<ValueId>,
     /// Whether the backward pass reads it, or a view of it.
     kept: Vec<bool>,
-    /// The value whose memory each one uses: itself, unless it is a view or declared to alias another.
-    memory: Vec<ValueId>,
-    /// Whether a symbol writes over this memory before the backward pass ends: its contents may be gone for readers
-    /// that move to a later line.
-    changed: Vec<bool>,
     /// How it is computed again, if it is.
     again: Vec<Option<Recipe>>,
     cheap: Cheap,
@@ -86,45 +81,22 @@ impl<'a> Forward<'a> {
     fn new(block: &'a Block, from_bytes: u64) -> Forward<'a> {
         let count = block.values.len();
         let (mut producers, mut roots) = (vec![None; count], (0..count as u32).map(ValueId).collect::<Vec<_>>());
-        let (mut kept, mut changed, mut memory) = (vec![false; count], vec![false; count], roots.clone());
-        let end = block.symbols.iter().rposition(|symbol| symbol.pass != Pass::Forward).unwrap_or(0);
+        let mut kept = vec![false; count];
         for (i, symbol) in block.symbols.iter().enumerate() {
             symbol.results.iter().for_each(|id| producers[id.index()] = Some(i));
             let def = symbol.operator();
             if def.is_some_and(|def| LayoutRules::of(def).view.is_some())
                 && let (Some(operand), [result]) = (symbol.operands().next(), &symbol.results[..])
+                && block.meta(operand).len() == block.meta(*result).len()
             {
-                memory[result.index()] = memory[operand.index()];
-                if block.meta(operand).len() == block.meta(*result).len() {
-                    roots[result.index()] = roots[operand.index()];
-                }
-            }
-            for (result, argument) in def.map_or(&[][..], |def| def.effects.aliases) {
-                let of = symbol.arguments.get(*argument).and_then(|argument| argument.tensors().first());
-                if let (Some(result), Some(of)) = (symbol.results.get(*result), of) {
-                    memory[result.index()] = memory[of.index()];
-                }
+                roots[result.index()] = roots[operand.index()];
             }
             if symbol.pass != Pass::Forward {
                 symbol.operands().for_each(|id| kept[roots[id.index()].index()] = true);
             }
-            for argument in def.filter(|_| i < end).map_or(&[][..], |def| def.effects.mutates) {
-                let over = symbol.arguments.get(*argument).map_or(&[][..], Arg::tensors);
-                over.iter().for_each(|id| changed[memory[id.index()].index()] = true);
-            }
         }
         block.results.iter().for_each(|id| kept[roots[id.index()].index()] = true);
-        Forward {
-            block,
-            producers,
-            roots,
-            kept,
-            memory,
-            changed,
-            again: vec![None; count],
-            cheap: Cheap::new(),
-            from_bytes,
-        }
+        Forward { block, producers, roots, kept, again: vec![None; count], cheap: Cheap::new(), from_bytes }
     }
 
     fn bytes(&self, id: ValueId) -> u64 {
@@ -134,15 +106,9 @@ impl<'a> Forward<'a> {
     /// Whether the value is there in the backward pass whatever is done here, or costs nothing to keep.
     fn available(&self, id: ValueId) -> bool {
         let root = self.roots[id.index()].index();
-        let stays = self.producers[root].is_none()
+        self.producers[root].is_none()
             || self.bytes(self.roots[id.index()]).saturating_mul(SMALL_SHARE) <= self.from_bytes
-            || (self.kept[root] && self.again[root].is_none());
-        stays && !self.is_changed(id)
-    }
-
-    /// Whether what the value says may be written over.
-    fn is_changed(&self, id: ValueId) -> bool {
-        self.changed[self.memory[id.index()].index()]
+            || (self.kept[root] && self.again[root].is_none())
     }
 
     /// Decides for every value, in the order of the program.
@@ -154,7 +120,7 @@ impl<'a> Forward<'a> {
                 continue;
             }
             for id in &symbol.results {
-                let own = self.roots[id.index()] == *id && !self.is_changed(*id);
+                let own = self.roots[id.index()] == *id;
                 if own && self.kept[id.index()] && !returned[id.index()] && self.bytes(*id) >= self.from_bytes {
                     self.again[id.index()] = self.recipe(i, *id).filter(|_| fuel.burn());
                 }
@@ -363,25 +329,5 @@ mod tests {
         ] {
             assert_eq!(again(body), None, "{body}");
         }
-    }
-
-    #[test]
-    fn what_is_written_over_before_is_not_read_again() {
-        let kept = "b: f32[1000] = tt::cheap(w)\npass backward\ngrad.d: f32[1000] = tt::add(b, x)\nreturn grad.d";
-        assert!(again(kept).is_some());
-        let update = "pass forward\nnew: f32[1000] = tt::update(w, x)\n";
-        let gradient = "pass backward\ngrad.d: f32[1000] = tt::add(b, x)\n";
-        let made = "b: f32[1000] = tt::cheap(w)\n";
-        let end = "return grad.d, w = new memory { new in w }";
-        assert_eq!(again(&format!("{made}{update}{gradient}{end}")), None);
-        // Overwriting it after the backward pass does no harm.
-        assert!(again(&format!("{made}{gradient}{update}{end}")).is_some());
-        // Nor may it be written over through a view,
-        let through = "v: f32[1000] = tt::view(w)\nnew: f32[1000] = tt::update(v, x)\n";
-        assert_eq!(again(&format!("{made}{through}{gradient}{end}")), None);
-        // nor a value that would itself be made again.
-        let own = "b: f32[1000] = tt::cheap(x)\npass backward\ngrad.c: f32[1000] = tt::add(b, x)\npass forward\n\
-                   new: f32[1000] = tt::update(b, x)\npass backward\ngrad.d = tt::add(new, grad.c)\nreturn grad.d";
-        assert_eq!(again(own), None);
     }
 }

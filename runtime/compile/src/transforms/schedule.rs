@@ -58,9 +58,6 @@ pub fn schedule_on(trace: &Trace, mut stream_of: impl FnMut(&BoundSymbol) -> Str
                 needed.extend(parts.copied().chain([root]).filter_map(|id| order.writer(id)));
             }
             needed.retain(|writer| *writer != line);
-            if symbol.operator().is_some_and(|def| !def.effects.mutates.is_empty()) {
-                needed.extend(last.iter().flatten());
-            }
             symbol.schedule.after = waits(&order, &block, symbol.schedule.stream, needed);
             last[symbol.schedule.stream.index()] = Some(line);
         }

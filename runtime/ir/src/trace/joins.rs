@@ -205,13 +205,8 @@ pub fn writes(symbol: &BoundSymbol, shape: &[usize], strides: &[isize]) -> Resul
     Ok(true)
 }
 
-/// Whether a value is computed on the compute stream by a line that changes nothing else, and does not leave the
-/// program itself.
+/// Whether a value is computed on the compute stream and does not leave the program itself.
 pub fn is_free(block: &Block, value: ValueId, writers: &Writers) -> bool {
     let Some(writer) = writers.get(&value).map(|line| &block.symbols[*line]) else { return false };
-    let effects = writer.operator().map(|def| def.effects);
-    !matches!(writer.executor, Some(VIEW | HOST))
-        && !writer.is_ordered()
-        && !block.results.contains(&value)
-        && effects.is_none_or(|effects| effects.mutates.is_empty() && effects.aliases.is_empty())
+    !matches!(writer.executor, Some(VIEW | HOST)) && !writer.is_ordered() && !block.results.contains(&value)
 }

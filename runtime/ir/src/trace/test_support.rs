@@ -12,6 +12,7 @@ use crate::argument::{Arg, Attribute, AttributeType, Scalar};
 use crate::error::Failure;
 use crate::executor::{Claim, EXECUTORS, ExecutorDef, HostKernel};
 use crate::expansion;
+use crate::kernel::KernelRules;
 use crate::meta::{Device, Target, TensorMeta};
 use crate::operator::{Class, Effects, OperatorDef, OperatorKind, ParamDef, ParamKind, ResultsDef};
 use crate::refusal::Refusal;
@@ -136,9 +137,8 @@ operators! {
         let x = call(op("tt::norm"), vec![a[0].clone(), a[1].clone(), eps.clone()]);
         call(op("tt::norm"), vec![Arg::Tensor(x[0]), a[1].clone(), eps])
     }), ..SAME }] }
-    UPDATE: "tt::update" { params: &[tensor("input"), tensor("delta")],
-        effects: Effects { mutates: &[0], aliases: &[(0, 0)], ..Effects::NONE } }
-    VIEW: "tt::view" { params: &[tensor("input")], effects: Effects { aliases: &[(0, 0)], ..Effects::NONE } }
+    UPDATE: "tt::update" { params: &[tensor("input"), tensor("delta")], kind: OperatorKind::Symbol("tt_host"),
+        rules: &[&SAME, &KernelRules { in_place: true, ..KernelRules::EMPTY }] }
     LOOK: "tt::look" { params: &[tensor("input")], rules: &[&SAME, &LayoutRules { view: Some(&look) }] }
     DROPOUT: "tt::dropout" { params: &[tensor("input")], effects: Effects { random: true, ..Effects::NONE } }
     REDUCE: "tt::all_reduce" { params: &[tensor("input")], effects: Effects { collective: true, ..Effects::NONE } }
@@ -149,11 +149,6 @@ operators! {
         rules: &[&TracingRules { decomposition: Some(&|a| call(op("tt::dropout"), vec![a[0].clone()])), ..SAME }] }
     SLY_COLLECTIVE: "tt::sly_collective" { params: &[tensor("input")], kind: OperatorKind::Composite,
         rules: &[&TracingRules { decomposition: Some(&|a| call(op("tt::all_reduce"), vec![a[0].clone()])), ..SAME }] }
-    SLY_UPDATE: "tt::sly_update" { params: &[tensor("input"), tensor("delta")], kind: OperatorKind::Composite,
-        rules: &[&TracingRules { decomposition: Some(&|a| {
-            let view = call(op("tt::view"), vec![a[0].clone()]);
-            call(op("tt::update"), vec![Arg::Tensor(view[0]), a[1].clone()])
-        }), ..SAME }] }
     CHECKPOINT: "checkpoint" { params: &[tensor("input")] }
     REGION: "region" { params: &[tensor("input")] }
     DEL: "del" { params: &[tensor("input")], results: ResultsDef::Named(&[]),
@@ -523,7 +518,7 @@ trace step for cpu (
 ) arena 96 {
   exp: f32[8] = tt::exp(x) by tt_host
     refused by liger: \"needs CUDA, input is on cpu\"
-  view: f32[8] = tt::view(exp)
+  view: f32[8] = tt::look(exp) by view
   values: f32[8], indices: i64[8] = tt::topk(view, k=8); del exp, view
   norm: f32[8] = tt::norm(values, weight=x, eps=1e-5) {
     exp: f32[8] = tt::exp(input)
@@ -569,7 +564,7 @@ trace step for cpu (
 ) arena 96 {
   exp = tt::exp(x) by tt_host
     refused by liger: \"needs CUDA, input is on cpu\"
-  view = tt::view(exp)
+  view = tt::look(exp) by view
   values: f32[8], indices: i64[8] = tt::topk(view, k=8); del exp, view
   norm = tt::norm(values, weight=x, eps=1e-5) {
     exp = tt::exp(input)
@@ -599,7 +594,7 @@ trace step for cpu (
   new = tt::update(params.w, every)
   return loss = loss, params.w = new, h.0
   memory {
-    exp at 0, view in exp, values at 32, norm at 0, loss at none
+    exp at 0, values at 32, norm at 0, loss at none
   }
 }
 ";

@@ -19,7 +19,7 @@ use crate::transforms::claim::takes;
 pub(super) fn candidates(question: &Question<'_>) -> Vec<&'static str> {
     let Question { def, metas, purpose, list, target, .. } = *question;
     let asked = !matches!(def.kind, OperatorKind::Symbol(_)) && !def.effects.collective;
-    if !asked || !def.effects.mutates.is_empty() || metas.iter().flat_map(Arg::tensors).next().is_none() {
+    if !asked || metas.iter().flat_map(Arg::tensors).next().is_none() {
         return Vec::new();
     }
     let accepts = |executor: &&&'static ExecutorDef| {

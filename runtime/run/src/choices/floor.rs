@@ -6,6 +6,7 @@ use super::call::Purpose;
 use super::ranking::Question;
 use crate::cost::{bytes_of, flops};
 use crate::device::{Rates, find_kind};
+use crate::meta::Device;
 use crate::trace::Trace;
 
 /// Rates of a fast host: what they say takes long does so on any.
@@ -16,9 +17,9 @@ const WITH_GRADIENT: f64 = 3.0;
 /// What a call takes at least; `None` if the kind does not know its devices' rates. `trace` is the call's.
 pub(super) fn floor(question: &Question<'_>, trace: &Trace) -> Option<Duration> {
     let target = question.target;
-    let rates = match target.kind() {
-        "cpu" => HOST,
-        kind => find_kind(kind).ok()?.rates(target.architecture())?,
+    let rates = match Device::is_host(target.kind()) {
+        true => HOST,
+        false => find_kind(target.kind()).ok()?.rates(target.architecture())?,
     };
     let block = &trace.block;
     let arithmetic: f64 = block.symbols.iter().map(|symbol| flops(block, symbol) as f64).sum();

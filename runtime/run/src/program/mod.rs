@@ -14,7 +14,7 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::meta::Device;
 use crate::trace::Trace;
-use crate::trace::verify::{honoured, on_the_mesh};
+use crate::trace::verify::on_the_mesh;
 use crate::transforms::plan::{MemoryUse, memory_use};
 
 pub use ceilings::{Ceiling, Ceilings, Source};
@@ -67,7 +67,6 @@ impl Program {
     /// undefined behaviour.
     pub fn trusted(trace: Trace, limit: Option<u64>) -> Result<Program> {
         on_the_mesh(&trace).map_err(|elsewhere| elsewhere.error())?;
-        honoured(&trace)?;
         let trace = Arc::new(trace);
         let placement = placement::Placement::new(&trace)?;
         let mut memory = memory_use(&trace);

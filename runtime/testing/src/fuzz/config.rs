@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::executor::ExecutorDef;
 use crate::fuel::Fuel;
 use crate::generate::guarded;
+use crate::meta::Device;
 use crate::problem::{Check, Problem};
 use crate::program::Program;
 use crate::samples::Random;
@@ -88,9 +89,9 @@ impl Config {
     /// The same, but for something that must not matter.
     pub(super) fn varied(&self, random: &mut Random) -> Config {
         let at = (random.next() % Neutral::ALL.len() as u64) as usize;
-        let device = List::named(self.executor).map_or("cpu", |list| list.device());
+        let on_host = List::named(self.executor).map_or(true, |list| Device::is_host(list.device()));
         let neutral = match Neutral::ALL[at] {
-            Neutral::Threads(_) if device != "cpu" => Neutral::WithoutGraph,
+            Neutral::Threads(_) if !on_host => Neutral::WithoutGraph,
             neutral => neutral,
         };
         Config { neutral: Some(neutral), ..self.clone() }

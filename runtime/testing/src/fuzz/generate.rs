@@ -66,8 +66,7 @@ impl Parts {
             _ => true,
         };
         let wanted = |def: &OperatorDef| names.is_empty() || names.iter().any(|name| name == def.name);
-        let fits =
-            |def: &&OperatorDef| def.effects.mutates.is_empty() && !def.effects.collective && runs(def) && wanted(def);
+        let fits = |def: &&OperatorDef| !def.effects.collective && runs(def) && wanted(def);
         let taken = |dtype: &DType| dtypes.is_empty() || dtypes.contains(dtype);
         let mut bases: Vec<DType> = BASES.into_iter().filter(taken).collect();
         if bases.is_empty() {

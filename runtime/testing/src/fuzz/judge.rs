@@ -7,6 +7,7 @@ use super::slack::tolerances;
 use crate::array::Array;
 use crate::exact::is_elementwise;
 use crate::executor::ExecutorDef;
+use crate::meta::Device;
 use crate::problem::{Check, Problem};
 use crate::samples::Random;
 use crate::subject::{List, REFERENCE, coarsest};
@@ -124,7 +125,7 @@ pub(super) fn judge(case: &Case, executors: &[&'static ExecutorDef], random: &mu
             return Ok(verdict);
         }
         verdict.refused = true;
-        let undefined = first.device != "cpu" && problem.0.contains(UNDEFINED_ON_DEVICES);
+        let undefined = !Device::is_host(first.device) && problem.0.contains(UNDEFINED_ON_DEVICES);
         match usual.run(case) {
             Ok(_) if !undefined => verdict.failed(Kind::Accepts, &usual, problem.clone()),
             Err(panic) if panic.is_panic() => verdict.failed(Kind::Panics, &usual, panic),

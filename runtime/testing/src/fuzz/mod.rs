@@ -167,7 +167,7 @@ pub(crate) fn agrees(trace: &Trace, inputs: &[Array], outputs: &[Array]) -> Chec
 /// nothing runs on it, once the program that it was found with is told.
 pub fn fuzz(settings: &Settings, listen: &mut (dyn FnMut(Event<'_>) + Send)) -> Result<Totals> {
     let mut executors: Vec<&'static ExecutorDef> = default_executors(&settings.device);
-    if settings.device != "cpu" {
+    if !Device::is_host(&settings.device) {
         executors.retain(|executor| executor.device == settings.device);
     }
     for name in &settings.executors {

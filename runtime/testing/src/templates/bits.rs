@@ -14,6 +14,7 @@ use crate::array::Array;
 use crate::directives::Tolerance;
 use crate::error::Place;
 use crate::interpret::{Interpreter, Moved};
+use crate::meta::Device;
 use crate::operator::{OperatorDef, ParamKind, RuleSet};
 use crate::problem::{Check, Problem, ensure};
 use crate::program::Program;
@@ -101,16 +102,8 @@ fn surrounded(subject: &Subject) -> Check<Trace> {
     let def: &'static OperatorDef = subject.def;
     let scaled = |tensor: Tensor, by: f64| if tensor.dtype().is_floating() { tensor * by } else { tensor };
     let block = trace_rule(def, &subject.metas, |arguments| {
-        let arguments: Vec<Arg<Tensor>> = arguments
-            .iter()
-            .enumerate()
-            // What the operator writes over is not a value in between.
-            .map(|(i, argument)| match def.effects.mutates.contains(&i) {
-                true => argument.clone(),
-                false => argument.map(|tensor| scaled(*tensor, BEFORE)),
-            })
-            .collect();
-        let results = tracer::calls::call_at(def, map_arguments(&arguments, |tensor| *tensor), Place::declared(def));
+        let arguments = map_arguments(arguments, |tensor| scaled(*tensor, BEFORE));
+        let results = tracer::calls::call_at(def, arguments, Place::declared(def));
         results.into_iter().map(|result| scaled(result, AFTER)).collect()
     })?;
     Ok(trace_of(def.short_name(), block))
@@ -169,8 +162,11 @@ pub(crate) fn same_however(trace: &Trace, list: &List, inputs: &[Array], sums: O
     let (plain, expected) = run(trace, list, inputs, false, None)?;
     for (fuse, recompute) in [(false, Some(0)), (true, None), (true, Some(0))] {
         let (program, outputs) = run(trace, list, inputs, fuse, recompute)?;
-        let reduced =
-            if fuse && list.device() != "cpu" { reduced_in_regions(&program.trace().block) } else { Vec::new() };
+        let reduced = if fuse && !Device::is_host(list.device()) {
+            reduced_in_regions(&program.trace().block)
+        } else {
+            Vec::new()
+        };
         for (i, (output, expected)) in outputs.iter().zip(&expected).enumerate() {
             let compared = match (reduced.contains(&program.trace().block.results[i]), sums) {
                 (false, _) => same_numbers(output, expected),

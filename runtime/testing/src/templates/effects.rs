@@ -1,4 +1,4 @@
-//! Inputs unchanged unless declared; outputs alias only what is declared; random draws stay apart.
+//! Inputs stay unchanged; results have memory of their own; random draws stay apart.
 
 use crate::operator::RuleSet;
 use crate::strided::LayoutRules;
@@ -17,7 +17,6 @@ use crate::transforms::{cse, dce};
 
 /// See the module.
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
-    let def = subject.def;
     let list = context.list()?;
     let ran = subject.forward(&list);
     let ran = ran.as_ref().as_ref().map_err(Problem::clone)?;
@@ -28,25 +27,22 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     let before = inputs.iter().map(crate::Array::to_bytes).collect::<Result<Vec<_>, _>>()?;
     let outputs = ran.program.run(inputs.clone())?;
     let names = parameter_names(subject.trace()?);
-    // Which parameter each input array belongs to.
-    let owners: Vec<usize> =
-        subject.metas.iter().enumerate().flat_map(|(i, argument)| argument.tensors().iter().map(move |_| i)).collect();
-    for ((input, before), (name, owner)) in inputs.iter().zip(&before).zip(names.iter().zip(&owners)) {
+    for ((input, before), name) in inputs.iter().zip(&before).zip(&names) {
         ensure!(
-            input.to_bytes()? == *before || def.effects.mutates.contains(owner),
-            "input '{name}' was changed, and no effect `mutates({name})` is declared"
+            input.to_bytes()? == *before,
+            "input '{name}' was changed; a kernel writes its results alone, and takes the memory of an operand for one \
+             where it declares `in_place`"
         );
     }
     let block = &ran.program.trace().block;
     for (i, output) in outputs.iter().enumerate() {
-        for ((j, input), owner) in inputs.iter().enumerate().zip(&owners) {
+        for (j, input) in inputs.iter().enumerate() {
             let shared = output.shares_memory(input) && !output.meta().is_empty();
-            let declared = def.effects.aliases.contains(&(i, *owner)) || def.effects.mutates.contains(owner);
             // A result that is the argument itself shares it as a value, which nothing can write to.
             let same_value = block.results[i] == block.parameters[j];
             ensure!(
-                !shared || declared || same_value,
-                "{} shares the memory of input '{}', and no effect `aliases` is declared",
+                !shared || same_value,
+                "{} shares the memory of input '{}'",
                 subject.def.results.describe(i),
                 names[j]
             );

@@ -105,7 +105,7 @@ fn refused(def: &'static OperatorDef, sample: &ErrorSample) -> Check {
     }
     let may_run = |executor: &&ExecutorDef| match def.kind {
         OperatorKind::Symbol(owner) => executor.name == owner,
-        _ => executor.device == "cpu",
+        _ => Device::is_host(executor.device),
     };
     executors().into_iter().filter(may_run).try_for_each(|executor| refused_by(executor, &subject, sample))
 }

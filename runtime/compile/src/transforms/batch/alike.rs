@@ -134,7 +134,7 @@ impl Finder<'_> {
             producer = self.producers.get(&operand.root)?;
         }
         let Callee::Operator(def) = producer.callee else { return None };
-        let computed = def.effects.aliases.is_empty() && def.effects.mutates.is_empty() && !def.effects.collective;
+        let computed = !def.effects.collective;
         let bytes = self.block.meta(operand.root).bytes() as u64;
         let lies = bytes > 0 && bytes.is_multiple_of(ALIGNMENT) && !self.results.contains(&operand.root);
         (computed && lies && self.in_order(operand, &views)).then_some(operand)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use super::super::{Block, BoundSymbol, Callee, ValueId};
 use super::verifier::{Check, Verifier, name};
@@ -12,23 +12,13 @@ pub(super) struct State {
     /// The line that defines a value: 0 for parameters, then from 1.
     pub(super) defined: Vec<Option<usize>>,
     pub(super) deleted: Vec<bool>,
-    /// The value whose memory a value has, by declared aliases.
-    pub(super) root: Vec<u32>,
-    /// The line that last overwrote the memory of a root, and the result that has the new contents.
-    pub(super) written: FxHashMap<u32, (usize, ValueId)>,
     pub(super) names: FxHashSet<Arc<str>>,
 }
 
 impl State {
     pub(super) fn new(block: &Block) -> State {
         let n = block.values.len();
-        State {
-            defined: vec![None; n],
-            deleted: vec![false; n],
-            root: (0..n as u32).collect(),
-            written: FxHashMap::default(),
-            names: FxHashSet::default(),
-        }
+        State { defined: vec![None; n], deleted: vec![false; n], names: FxHashSet::default() }
     }
 
     pub(super) fn define(&mut self, block: &Block, id: ValueId, line: usize) -> Check {
@@ -53,22 +43,6 @@ impl State {
             Some(Some(_)) => Ok(()),
         }
     }
-
-    /// That the value is alive and still has its contents.
-    pub(super) fn readable(&self, block: &Block, id: ValueId) -> Check {
-        self.alive(block, id)?;
-        if let Some((line, new)) = self.written.get(&self.root[id.index()])
-            && *new != id
-            && self.defined[id.index()].is_some_and(|defined| defined <= *line)
-        {
-            return Err(format!(
-                "reads {} after its memory was overwritten by {1}; read {1}",
-                name(block, id),
-                name(block, *new)
-            ));
-        }
-        Ok(())
-    }
 }
 
 impl Verifier<'_> {
@@ -76,11 +50,9 @@ impl Verifier<'_> {
     pub(super) fn operands(block: &Block, symbol: &BoundSymbol, state: &mut State) -> Check {
         let delete = symbol.callee == Callee::Delete;
         for id in symbol.operands() {
+            state.alive(block, id)?;
             if delete {
-                state.alive(block, id)?;
                 state.deleted[id.index()] = true;
-            } else {
-                state.readable(block, id)?;
             }
         }
         Ok(())

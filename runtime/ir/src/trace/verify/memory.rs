@@ -204,7 +204,8 @@ impl Verifier<'_> {
         let layouts = layouts(self.trace);
         self.shared(&roots, &layouts)?;
         self.returned(&roots, &layouts)?;
-        let owners = owners(block, &layouts);
+        // For each value the one whose elements it shows.
+        let owners: Vec<usize> = layouts.iter().map(|layout| layout.root.index()).collect();
         let stays = self.stays(&roots, &owners)?;
         self.behind_each_other(&stays, &owners)?;
         let mut regions = Regions::default();
@@ -223,10 +224,7 @@ impl Verifier<'_> {
             let after = after.filter(|other| other.space == stay.space && other.start < stay.end);
             match before.or(after) {
                 // A kernel that reads an element before it writes it may take the place of an operand that dies there.
-                Some(other)
-                    if self.in_place(&mut regions, &layouts, &owners, stay, other)
-                        || self.overwrites(&owners, stay, other) =>
-                {
+                Some(other) if self.in_place(&mut regions, &layouts, &owners, stay, other) => {
                     ends.remove(&(other.last, other.space, other.start));
                 }
                 Some(other) => {
@@ -318,22 +316,6 @@ impl Verifier<'_> {
         })
     }
 
-    /// Whether the operator declares that it changes the operand `other`, and that `stay` is what it becomes.
-    fn overwrites(&self, owners: &[usize], stay: Stay, other: Stay) -> bool {
-        let Some(symbol) = stay.first.checked_sub(1).and_then(|line| self.trace.block.symbols.get(line)) else {
-            return false;
-        };
-        let Some(effects) = symbol.operator().map(|def| def.effects) else { return false };
-        (stay.start, stay.end, other.last) == (other.start, other.end, stay.first)
-            && effects.aliases.iter().any(|(written, param)| {
-                let of = symbol.arguments.get(*param).map_or(&[][..], |argument| argument.tensors());
-                effects.mutates.contains(param)
-                    && symbol.results.get(*written).is_some_and(|id| id.index() == stay.value)
-                    && of.iter().all(|id| owners[id.index()] == other.value)
-                    && !of.is_empty()
-            })
-    }
-
     fn taken_twice(&self, stay: Stay, other: Stay) -> String {
         let values = &self.trace.block.values;
         let (value, taken) = (&values[stay.value].name, &values[other.value].name);
@@ -375,19 +357,4 @@ impl Bytes {
 fn same_elements(block: &Block, layouts: &[Layout], one: ValueId, other: ValueId) -> bool {
     let (a, b) = (block.meta(one), block.meta(other));
     a == b && same_strides(a.shape(), &layouts[one.index()].strides, &layouts[other.index()].strides)
-}
-
-/// For each value the one whose elements it shows: itself, unless it is a view or declared to be one.
-fn owners(block: &Block, layouts: &[Layout]) -> Vec<usize> {
-    let mut owners: Vec<usize> = layouts.iter().map(|layout| layout.root.index()).collect();
-    for symbol in &block.symbols {
-        let Some(effects) = symbol.operator().map(|def| def.effects) else { continue };
-        for (result, param) in effects.aliases.iter().filter(|(_, param)| !effects.mutates.contains(param)) {
-            let of = symbol.arguments.get(*param).and_then(|argument| argument.tensors().first());
-            if let (Some(result), Some(of)) = (symbol.results.get(*result), of) {
-                owners[result.index()] = owners[of.index()];
-            }
-        }
-    }
-    owners
 }

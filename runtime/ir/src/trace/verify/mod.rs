@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 
 use super::layouts::Layout;
 use super::print::{MAX_DEPTH, print_input, print_return};
-use super::{Block, BoundSymbol, Trace, ValueId};
+use super::{Block, BoundSymbol, Trace};
 use crate::error::{Error, Result};
 use lives::State;
 use signatures::Wrong;
@@ -69,7 +69,7 @@ pub fn verify_layouts(trace: &Trace, layouts: &[Layout]) -> Result<()> {
 }
 
 pub use devices::on_the_mesh;
-pub use effects::{honoured, ordered};
+pub use effects::ordered;
 
 impl<'a> Verifier<'a> {
     fn all(&mut self) -> Result<()> {
@@ -156,21 +156,11 @@ impl<'a> Verifier<'a> {
             for id in &symbol.results {
                 state.define(block, *id, i + 1).map_err(broken)?;
             }
-            Self::apply(symbol, &done, i + 1, &mut state);
             effects.random |= done.random;
             effects.collective |= done.collective;
-            let operands: Vec<ValueId> = symbol.operands().collect();
-            for operand in done.mutates {
-                let root = ValueId(state.root[operands[operand].index()]);
-                if let Some(parameter) = block.parameters.iter().position(|id| *id == root)
-                    && !effects.mutates.contains(&parameter)
-                {
-                    effects.mutates.push(parameter);
-                }
-            }
         }
         for id in &block.results {
-            state.readable(block, *id).map_err(|message| {
+            state.alive(block, *id).map_err(|message| {
                 let line = if depth == 0 { print_return(self.trace) } else { format!("yield {}", name(block, *id)) };
                 self.broken(line, None, message.replacen("reads", "returns", 1))
             })?;
@@ -180,7 +170,7 @@ impl<'a> Verifier<'a> {
 
     fn nested(&mut self, symbol: &'a BoundSymbol, body: &'a Arc<Block>, depth: usize) -> Result<BlockEffects> {
         if let Some(known) = self.bodies.get(&Arc::as_ptr(body)) {
-            return Ok(known.clone());
+            return Ok(*known);
         }
         if depth >= MAX_DEPTH {
             self.wrong.set(Some(symbol));
@@ -199,7 +189,7 @@ impl<'a> Verifier<'a> {
             }
             error
         })?;
-        self.bodies.insert(Arc::as_ptr(body), effects.clone());
+        self.bodies.insert(Arc::as_ptr(body), effects);
         Ok(effects)
     }
 }

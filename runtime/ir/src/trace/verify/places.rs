@@ -237,9 +237,5 @@ fn computed(block: &Block, seen: ValueId, writer: &[Option<usize>]) -> Option<Va
 /// it is no input and no result, the host does not bring it, and no other process writes it.
 fn is_written_for_it(block: &Block, value: ValueId, writer: &[Option<usize>]) -> bool {
     let Some(line) = writer[value.index()].map(|line| &block.symbols[line]) else { return false };
-    let changes = |def: &OperatorDef| !def.effects.mutates.is_empty() || !def.effects.aliases.is_empty();
-    line.executor != Some(HOST)
-        && !line.is_ordered()
-        && !line.operator().is_some_and(changes)
-        && !block.results.contains(&value)
+    line.executor != Some(HOST) && !line.is_ordered() && !block.results.contains(&value)
 }

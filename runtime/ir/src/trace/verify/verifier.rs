@@ -28,12 +28,10 @@ pub(super) fn count(n: usize, what: &str) -> String {
 }
 
 /// What a block does besides computing its results.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct BlockEffects {
     pub(super) random: bool,
     pub(super) collective: bool,
-    /// Which parameters' data it changes.
-    pub(super) mutates: Vec<usize>,
 }
 
 impl<'a> Verifier<'a> {

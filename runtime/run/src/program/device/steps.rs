@@ -145,21 +145,12 @@ fn counted(trace: &Trace) -> FxHashSet<ValueId> {
             is("start", 0) && is("step", 1)
         })
     };
-    let mut counters: FxHashSet<ValueId> =
+    let counters: FxHashSet<ValueId> =
         block.symbols.iter().filter(counts).flat_map(|symbol| symbol.results.iter().copied()).collect();
     if counters.is_empty() {
         return counters;
     }
     let layouts = layouts(trace);
-    // An iota that a symbol changes in place no longer holds these numbers.
-    for symbol in &block.symbols {
-        for argument in symbol.operator().map_or(&[][..], |def| def.effects.mutates) {
-            let changed = symbol.arguments.get(*argument).map_or(&[][..], Arg::tensors);
-            for id in changed {
-                counters.remove(&layouts[id.index()].root);
-            }
-        }
-    }
     let narrow = |id: &ValueId| block.meta(*id).dtype() == DType::I32;
     let all = (0..).map(ValueId).zip(&layouts);
     all.filter(|(id, layout)| layout.offset == 0 && counters.contains(&layout.root) && narrow(id))
