@@ -160,8 +160,8 @@ pub enum Kind {
     Prim,
     /// Has a decomposition.
     Composite,
-    /// Belongs to the executor whose module this is.
-    Symbol(Path),
+    /// Belongs to the executors whose modules these are, each on a kind of device of its own.
+    Symbol(Vec<Path>),
 }
 
 impl Kind {

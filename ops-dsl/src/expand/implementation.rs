@@ -22,7 +22,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
     let scope = scope();
     let (import_of, of) = module(&implementation.of, "__of");
     let executors: Vec<(Option<TokenStream>, Path)> =
-        implementation.by.iter().map(|by| executor(implementation, by)).collect();
+        implementation.by.iter().map(|by| super::executor(&by.path, implementation.by.len())).collect();
     let import_by = executors.iter().map(|(import, _)| import);
     let rules = implementation.rules.iter().map(|rule| match rule.kind {
         RuleKind::Grad => grad_function(rule),
@@ -35,7 +35,8 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
     let over = named.filter(|_| implementation.rules.iter().any(is_whole_kernel));
     let over = over.map(|name| quote!(const _: () = { let _ = &ARGUMENTS.#name; };));
     let complete_rules = implementation.rules.iter().map(complete_by_name);
-    let runs_on = executors.iter().map(|(_, by)| super::runs_on(by, &implementation.rules));
+    let paths: Vec<&Path> = executors.iter().map(|(_, by)| by).collect();
+    let runs_on = super::runs_on(&paths, &implementation.rules);
     let records = implementation.by.iter().zip(&executors).map(|(by, (_, path))| record(implementation, &of, by, path));
     let lenient = (!complete).then(|| quote!(#[allow(dead_code, unused_imports)]));
     quote! {
@@ -51,17 +52,9 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
             #(#others)*
             #(#complete_rules)*
             #(#over)*
-            #(#runs_on)*
+            #runs_on
             #(#records)*
         }
-    }
-}
-
-/// The module of an executor as the declaration names it, and what imports it.
-fn executor(implementation: &Implementation, by: &By) -> (Option<TokenStream>, Path) {
-    match (&implementation.by[..], by.path.get_ident()) {
-        ([_, _, ..], Some(name)) => module(&by.path, &format!("__by_{name}")),
-        _ => module(&by.path, "__by"),
     }
 }
 
