@@ -134,8 +134,8 @@ pub(crate) fn call(rule: &Rule, special: impl Fn(&RuleParam) -> Option<TokenStre
             let here = param.written.span().resolved_at(Span::call_site());
             return quote_spanned!(here=> Args::of(a));
         }
-        if param.precision {
-            return quote!(PRECISION);
+        if let Some(given) = &param.given {
+            return given.clone();
         }
         special(param).unwrap_or_else(|| {
             let field = field(param);
@@ -197,7 +197,7 @@ pub(crate) fn as_function(rule: TokenStream) -> TokenStream {
 
 /// What the arguments are called in a rule's call: rules without parameters leave them unread.
 fn arguments_of(rule: &Rule) -> Ident {
-    Ident::new(if rule.params.iter().all(|param| param.precision) { "_a" } else { "a" }, Span::call_site())
+    Ident::new(if rule.params.iter().all(|param| param.given.is_some()) { "_a" } else { "a" }, Span::call_site())
 }
 
 /// The parameters of a kernel that stand for results: of an operator those that it names, of an implementation, whose
@@ -257,7 +257,7 @@ pub(crate) fn cpu(rule: &Rule, params: &[Param], results: &KernelResults<'_>) ->
         .iter()
         .any(|param| results.is_one(param) && !results.is_list(param))
         .then(|| quote!(let mut outputs = __f::outputs::<{ RESULTS.len() }>(outputs)?;));
-    let is_read = |param: &RuleParam| !param.precision && !results.is_list(param) && !results.is_one(param);
+    let is_read = |param: &RuleParam| param.given.is_none() && !results.is_list(param) && !results.is_one(param);
     let reads = rule.params.iter().any(is_read);
     let a = Ident::new(if reads { "a" } else { "_a" }, Span::call_site());
     quote!(cpu |#a, outputs| { #split #call })
