@@ -3,12 +3,12 @@
 use fulgurite::executor::RewriteDef;
 use fulgurite::operator::{OperatorDef, OperatorKind};
 
-/// The kind of an operator in a word, and the executor that owns it.
-pub fn kind_of(def: &OperatorDef) -> (&'static str, Option<&'static str>) {
+/// The kind of an operator in a word, and the executors that own it.
+pub fn kind_of(def: &OperatorDef) -> (&'static str, Option<String>) {
     match def.kind {
         OperatorKind::Prim => ("prim", None),
         OperatorKind::Composite => ("composite", None),
-        OperatorKind::Symbol(executor) => ("symbol", Some(executor)),
+        OperatorKind::Symbol(executors) => ("symbol", Some(executors.join(", "))),
     }
 }
 

@@ -48,7 +48,7 @@ enum Kind {
 struct Row {
     name: &'static str,
     kind: &'static str,
-    executor: Option<&'static str>,
+    executor: Option<String>,
     torch: Option<&'static str>,
     signature: String,
     summary: String,

@@ -48,7 +48,7 @@ pub struct Arguments {
 struct Description {
     name: &'static str,
     kind: &'static str,
-    executor: Option<&'static str>,
+    executor: Option<String>,
     torch: Option<&'static str>,
     signature: String,
     rust: String,
@@ -279,7 +279,7 @@ fn in_words(of: &Description) -> String {
             let _ = writeln!(text, "{name:14} {value}");
         }
     };
-    row("kind", of.executor.map_or(of.kind.to_owned(), |executor| format!("{} of {executor}", of.kind)));
+    row("kind", of.executor.as_ref().map_or(of.kind.to_owned(), |executor| format!("{} of {executor}", of.kind)));
     row("Rust", of.rust.clone());
     for RustEnum { argument, variants } in &of.enums {
         row("", format!("{argument}: {variants}"));

@@ -51,11 +51,11 @@ pub fn differentiable(def: &OperatorDef, trace: &Trace) -> Vec<usize> {
 
 /// Whether `executor` takes `def` with these arguments by itself (not by way of its decomposition).
 pub fn claim(def: &'static OperatorDef, executor: &ExecutorDef, arguments: &[Arg<TensorMeta>]) -> Claim {
-    if let OperatorKind::Symbol(owner) = def.kind {
-        return match owner == executor.name {
+    if let OperatorKind::Symbol(owners) = def.kind {
+        return match owners.contains(&executor.name) {
             true if KernelRules::of(def).cpu.is_some() || executor.device != Device::CPU.kind() => Ok(()),
             true => Err("has no kernel".into()),
-            false => Err(format!("belongs to {owner}")),
+            false => Err(format!("belongs to {}", owners.join(" and "))),
         };
     }
     if executor.name == VIEW {

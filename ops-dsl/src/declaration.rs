@@ -11,7 +11,7 @@ use crate::parse::{Entry, Function};
 use crate::rules::{EXECUTOR_RULES, RuleKind};
 
 /// A rule of a declaration.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Rule {
     /// Which rule it is.
     pub kind: RuleKind,
@@ -51,7 +51,7 @@ impl Rule {
             }
             Some(_) => None,
             None => {
-                let names = self.params.iter().filter(|param| !param.precision);
+                let names = self.params.iter().filter(|param| param.given.is_none());
                 let names = names.map(|param| param.name.clone()).collect();
                 Some(Taken { names, at: &self.function.sig.ident, unused: ["_", ": ..."] })
             }

@@ -1,6 +1,7 @@
 //! `#[implementation]`: how an executor runs an operator that it does not own.
 
 use proc_macro2::{Ident, TokenStream};
+use quote::quote;
 use syn::parse::Parser;
 use syn::{Attribute, LitInt, LitStr, Path, Visibility};
 
@@ -10,6 +11,7 @@ use crate::model::is_word;
 use crate::options;
 use crate::parse::{self, Module, Setting};
 use crate::rules::{IMPLEMENTATION_RULES, RuleKind};
+use crate::tune::{self, Tuned};
 
 /// A declared implementation.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub struct Implementation {
     pub of: Path,
     /// The executors, which run the same rules.
     pub by: Vec<By>,
+    /// Parameters of its kernels that are tuned.
+    pub tuned: Vec<Tuned>,
     /// Cotangents that are not used, with reasons.
     pub waived: Vec<(Ident, LitStr)>,
     /// Its rules.
@@ -87,8 +91,9 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
     let module: Module = errors.keep(syn::parse2(item))?;
     let mut parts = parts(module.entries, &IMPLEMENTATION_RULES, errors);
     for param in parts.rules.iter_mut().flat_map(|rule| &mut rule.params) {
-        param.precision = param.name == "precision" && is_word(&param.ty, "Precision");
+        param.given = (param.name == "precision" && is_word(&param.ty, "Precision")).then(|| quote!(PRECISION));
     }
+    let tuned = tune::take(&mut parts.rules, errors);
     crate::check::implementation(&module.ident, &parts, &waived, errors);
     // The signature is elsewhere, but the kernel takes what it is written over.
     let kernel = |rule: &&Rule| matches!(rule.kind, RuleKind::Cpu | RuleKind::Plan);
@@ -114,6 +119,7 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         ident: module.ident,
         of: of?,
         by: Some(by).filter(|by| !by.is_empty())?,
+        tuned,
         waived,
         rules: parts.rules,
         others: parts.others,

@@ -25,6 +25,7 @@ pub mod scan;
 pub mod signature;
 pub mod torch_names;
 pub mod tree;
+pub mod tune;
 
 pub use expansion::{executor, implementation, operator, operators, rewrite, tree};
 pub use operator_files::operator_files;

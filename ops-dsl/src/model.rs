@@ -160,8 +160,8 @@ pub enum Kind {
     Prim,
     /// Has a decomposition.
     Composite,
-    /// Belongs to the executor whose module this is.
-    Symbol(Path),
+    /// Belongs to the executors whose modules these are, each on a kind of device of its own.
+    Symbol(Vec<Path>),
 }
 
 impl Kind {
@@ -270,8 +270,9 @@ pub struct RuleParam {
     pub ty: Type,
     /// What is read of it, if it is the struct of all arguments.
     pub args: Option<Fields>,
-    /// Whether it is the precision of the executor that an implementation is run by.
-    pub precision: bool,
+    /// What the record of an implementation gives for it: the precision of the executor, or the value of a parameter
+    /// that is tuned.
+    pub given: Option<TokenStream>,
 }
 
 impl RuleParam {
@@ -294,7 +295,7 @@ pub fn rule_params(function: &Function, errors: &mut Errors) -> Vec<RuleParam> {
         };
         let ty = (*typed.ty).clone();
         if let Some((written, fields)) = args::read(&typed.pat, &ty, function) {
-            params.push(RuleParam { name: written.to_string(), written, ty, args: Some(fields), precision: false });
+            params.push(RuleParam { name: written.to_string(), written, ty, args: Some(fields), given: None });
             continue;
         }
         match &*typed.pat {
@@ -302,7 +303,7 @@ pub fn rule_params(function: &Function, errors: &mut Errors) -> Vec<RuleParam> {
                 let written = pattern.ident.clone();
                 let text = written.to_string();
                 let name = text.strip_prefix('_').filter(|rest| !rest.is_empty()).unwrap_or(&text).to_owned();
-                params.push(RuleParam { written, name, ty, args: None, precision: false });
+                params.push(RuleParam { written, name, ty, args: None, given: None });
             }
             other => errors.at(
                 other,

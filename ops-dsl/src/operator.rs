@@ -55,8 +55,9 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
     let name = match (&options.name, &options.kind) {
         (Some(name), _) => name.value(),
         (None, Kind::Prim) => format!("{}::{short}", crate::package::namespace().as_deref().unwrap_or("prims")),
-        (None, Kind::Symbol(path)) => {
-            format!("{}::{short}", path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default())
+        (None, Kind::Symbol(owners)) => {
+            let last = owners.first().and_then(|path| path.segments.last());
+            format!("{}::{short}", last.map(|s| s.ident.to_string()).unwrap_or_default())
         }
         (None, Kind::Composite) => {
             crate::package::namespace().map_or_else(|| short.clone(), |namespace| format!("{namespace}::{short}"))

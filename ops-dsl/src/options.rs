@@ -211,8 +211,9 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
                 options.kind = Kind::Prim;
             }
             "executor" => {
-                if let Some(path) = path(setting, errors) {
-                    options.kind = Kind::Symbol(path);
+                let owners = owners(setting, errors);
+                if !owners.is_empty() {
+                    options.kind = Kind::Symbol(owners);
                 }
             }
             "torch" => options.torch = text(setting, errors),
@@ -371,6 +372,17 @@ pub fn precisions(setting: &Setting, errors: &mut Errors) -> Vec<(Ident, Ident)>
     let inner = inner(setting, "precisions(name_in_lists = tf32)", errors);
     once(inner, &[], errors);
     inner.iter().filter_map(|one| Some((one.name.clone(), precision(one, errors)?))).collect()
+}
+
+/// `executor = liger` or `executor = [on_host, on_gpu]`: the modules of a symbol's executors.
+fn owners(setting: &Setting, errors: &mut Errors) -> Vec<Path> {
+    let all = executors(setting, errors).into_iter().map(|(path, own)| {
+        if let Some(first) = own.first() {
+            errors.at(&first.name, "settings hold for the symbol on every device: write them beside `executor`");
+        }
+        path
+    });
+    all.collect()
 }
 
 /// `by = liger` or `by = [cublaslt, tf32(in_place(x))]`: modules of executors, with settings for each.

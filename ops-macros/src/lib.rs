@@ -104,7 +104,8 @@ pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// `of` and `by` are the modules of the operator and of the executor, which may be in other crates. `checker` is
 /// required, and `execution` (in terms of kernel symbols) or `cpu` (a host kernel). `execution` and `grad` take every
-/// argument. `waive(...)`, `strided` and `strided_results` as for operators.
+/// argument. `waive(...)`, `strided` and `strided_results` as for operators. `#[tune(BLOCK in [128, 256])]` on a kernel
+/// gives its parameter `BLOCK: usize` the first value, and makes candidates of the others.
 #[proc_macro_attribute]
 pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream {
     root::rooted(|| fulgurite_ops_dsl::implementation(attribute.into(), item.into()))

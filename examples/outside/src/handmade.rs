@@ -1,4 +1,4 @@
-//! The executor, its kernel, and what it takes.
+//! The executors, their kernels, and what they take.
 
 use fulgurite::kernels::dtype::Element;
 use fulgurite::prelude::*;
@@ -9,8 +9,16 @@ use crate::squareplus;
 #[executor(device = "cpu", priority = 5)]
 pub mod handmade {}
 
+/// The same for an NVIDIA GPU.
+#[executor(device = "cuda", priority = 5)]
+pub mod handmade_cuda {}
+
 /// `squareplus` and its slope, `(1 + x / √(x² + b)) / 2`, in one pass over `input`.
-#[operator(executor = handmade, dtypes(f32, f64), no_grad = "squareplus, which is run by it, has the gradient")]
+#[operator(
+    executor = [handmade, handmade_cuda],
+    dtypes(f32, f64),
+    no_grad = "squareplus, which is run by it, has the gradient"
+)]
 pub mod squareplus_with_slope {
     #[results(out, slope)]
     fn squareplus_with_slope(input: Tensor<Floating>, b: f64) -> (Tensor, Tensor);
@@ -26,6 +34,22 @@ pub mod squareplus_with_slope {
         }
     }
 
+    fn plan(plan: &mut Plan, input: &DeviceTensor, b: f64, out: &DeviceTensor, slope: &DeviceTensor) -> Result<()> {
+        let count = input.len();
+        if count == 0 {
+            return Ok(());
+        }
+        let (element, b) = match input.dtype() {
+            DType::F32 => ("float", Parameter::from(b as f32)),
+            _ => ("double", Parameter::from(b)),
+        };
+        plan.source(source_files!["squareplus.cu"]);
+        plan.define("ELEMENT", element);
+        plan.define("THREADS", super::THREADS);
+        let shape = LaunchShape::linear(count.div_ceil(super::THREADS as usize) as u32, super::THREADS);
+        plan.launch("squareplus_with_slope", shape, binds![input, b, out, slope, count])
+    }
+
     fn reference(input: &ArrayD<f64>, b: f64) -> (ArrayD<f64>, ArrayD<f64>) {
         let root = input.mapv(|x| (x * x + b).sqrt());
         ((input + &root) / 2.0, (input / &root + 1.0) / 2.0)
@@ -38,7 +62,10 @@ pub mod squareplus_with_slope {
     }
 }
 
-/// The kernel: operands and results are contiguous, since neither the executor nor the symbol says `strided`.
+/// Threads of a block on the GPU.
+const THREADS: u32 = 256;
+
+/// The host's kernel: operands and results are contiguous, since neither the executor nor the symbol says `strided`.
 fn one_pass<T: Element>(
     input: fulgurite::kernels::TensorRef<'_>,
     b: f64,
@@ -58,7 +85,7 @@ fn one_pass<T: Element>(
     Ok(())
 }
 
-#[implementation(of = squareplus, by = handmade)]
+#[implementation(of = squareplus, by = [handmade, handmade_cuda])]
 mod squareplus_by_handmade {
     fn checker(input: &TensorMeta) -> Claim {
         refuse_unless!(

@@ -28,20 +28,21 @@ pub(crate) fn gelu(x: f64, approximate: Approximate) -> [f64; 2] {
     }
 }
 
-/// Writes down one kernel for each block of the elements: `f` of the operands' elements, rounded once.
+/// Writes down one kernel for each `block` of the elements: `f` of the operands' elements, rounded once.
 pub(crate) fn in_blocks<const N: usize>(
     plan: &mut Plan,
     name: &'static str,
+    block: usize,
     operands: [&DeviceTensor; N],
     out: &DeviceTensor,
     f: impl Fn([f64; N]) -> f64 + Clone + Send + Sync + 'static,
 ) {
     let (dtype, size) = (out.dtype(), out.dtype().size());
-    for first in (0..out.meta.len()).step_by(BLOCK) {
-        let bytes = BLOCK.min(out.meta.len() - first) * size;
-        let block = |tensor: &DeviceTensor| Span { address: tensor.address.offset((first * size) as u64), bytes };
+    for first in (0..out.meta.len()).step_by(block) {
+        let bytes = block.min(out.meta.len() - first) * size;
+        let span = |tensor: &DeviceTensor| Span { address: tensor.address.offset((first * size) as u64), bytes };
         let f = f.clone();
-        launch(plan, name, &operands.map(block), block(out), move |operands| {
+        launch(plan, name, &operands.map(span), span(out), move |operands| {
             let operands: Vec<Vec<f64>> = operands.iter().map(|bytes| read(dtype, bytes)).collect();
             let elements = bytes / size;
             written(dtype, &(0..elements).map(|i| f(std::array::from_fn(|n| operands[n][i]))).collect::<Vec<f64>>())
@@ -70,7 +71,9 @@ pub mod geglu_forward {
         approximate: Approximate,
         out: &DeviceTensor,
     ) -> Result<()> {
-        super::in_blocks(plan, "geglu", [gate, up], out, move |[gate, up]| super::gelu(gate, approximate)[0] * up);
+        super::in_blocks(plan, "geglu", super::BLOCK, [gate, up], out, move |[gate, up]| {
+            super::gelu(gate, approximate)[0] * up
+        });
         Ok(())
     }
 
@@ -124,10 +127,10 @@ pub mod geglu_backward {
         d_gate: &DeviceTensor,
         d_up: &DeviceTensor,
     ) -> Result<()> {
-        super::in_blocks(plan, "geglu_d_gate", [gate, up, d_out], d_gate, move |[gate, up, d_out]| {
+        super::in_blocks(plan, "geglu_d_gate", super::BLOCK, [gate, up, d_out], d_gate, move |[gate, up, d_out]| {
             super::gelu(gate, approximate)[1] * up * d_out
         });
-        super::in_blocks(plan, "geglu_d_up", [gate, d_out], d_up, move |[gate, d_out]| {
+        super::in_blocks(plan, "geglu_d_up", super::BLOCK, [gate, d_out], d_up, move |[gate, d_out]| {
             super::gelu(gate, approximate)[0] * d_out
         });
         Ok(())

@@ -15,5 +15,5 @@ pub mod library;
 pub mod stream;
 
 fulgurite::operator_files! {
-    executor, geglu, matmul, reductions,
+    cubed, executor, geglu, matmul, reductions,
 }

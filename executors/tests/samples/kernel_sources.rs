@@ -52,7 +52,7 @@ fn planned(
     aligned: bool,
 ) -> Option<Plan> {
     let rule = match def.kind {
-        OperatorKind::Symbol(owner) => KernelRules::of(def).plan.filter(|_| owner == executor)?,
+        OperatorKind::Symbol(owners) => KernelRules::of(def).plan.filter(|_| owners.contains(&executor))?,
         _ => {
             let own = find_implementation(def.name, executor)?;
             own.kernel.plan.filter(|_| (own.checker)(metas).is_ok())?

@@ -44,6 +44,7 @@ pub fn operator(operator: &mut Operator, parts: &Parts, errors: &mut Errors) {
             _ => by_name::taken(rule, &params, "signature", errors),
         };
     }
+    crate::tune::refuse(&mut operator.rules, errors);
     rules_of_kind(operator, errors);
     let results = operator.signature.results_named.then(|| operator.signature.results.names());
     cotangents::check(&operator.rules, &operator.waived_cotangents(), results.as_deref(), errors);

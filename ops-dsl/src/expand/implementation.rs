@@ -5,16 +5,16 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::Path;
+use syn::{LitInt, Path};
 
 use super::{
-    KernelResults, as_function, cpu, erased, function, grad_function, made, module, plan, register, root, root_at,
-    scope,
+    KernelResults, as_function, cpu, erased, function, grad_function, guard, made, module, plan, register, root,
+    root_at, scope,
 };
 use crate::declaration::Rule;
 use crate::implementation::{By, Implementation, is_whole_kernel};
 use crate::rules::RuleKind;
-use crate::scan;
+use crate::{scan, tune};
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
 pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
@@ -22,7 +22,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
     let scope = scope();
     let (import_of, of) = module(&implementation.of, "__of");
     let executors: Vec<(Option<TokenStream>, Path)> =
-        implementation.by.iter().map(|by| executor(implementation, by)).collect();
+        implementation.by.iter().map(|by| super::executor(&by.path, implementation.by.len())).collect();
     let import_by = executors.iter().map(|(import, _)| import);
     let rules = implementation.rules.iter().map(|rule| match rule.kind {
         RuleKind::Grad => grad_function(rule),
@@ -35,7 +35,8 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
     let over = named.filter(|_| implementation.rules.iter().any(is_whole_kernel));
     let over = over.map(|name| quote!(const _: () = { let _ = &ARGUMENTS.#name; };));
     let complete_rules = implementation.rules.iter().map(complete_by_name);
-    let runs_on = executors.iter().map(|(_, by)| super::runs_on(by, &implementation.rules));
+    let paths: Vec<&Path> = executors.iter().map(|(_, by)| by).collect();
+    let runs_on = super::runs_on(&paths, &implementation.rules);
     let records = implementation.by.iter().zip(&executors).map(|(by, (_, path))| record(implementation, &of, by, path));
     let lenient = (!complete).then(|| quote!(#[allow(dead_code, unused_imports)]));
     quote! {
@@ -51,17 +52,9 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
             #(#others)*
             #(#complete_rules)*
             #(#over)*
-            #(#runs_on)*
+            #runs_on
             #(#records)*
         }
-    }
-}
-
-/// The module of an executor as the declaration names it, and what imports it.
-fn executor(implementation: &Implementation, by: &By) -> (Option<TokenStream>, Path) {
-    match (&implementation.by[..], by.path.get_ident()) {
-        ([_, _, ..], Some(name)) => module(&by.path, &format!("__by_{name}")),
-        _ => module(&by.path, "__by"),
     }
 }
 
@@ -81,12 +74,7 @@ fn record(implementation: &Implementation, of: &Path, own: &By, by: &Path) -> To
                 let value = as_function(erased(rule, &[]));
                 fields.extend(quote!(#field: Some(#value),));
             }
-            _ => {
-                let results = KernelResults::Elsewhere;
-                let kernel_of = if rule.kind == RuleKind::Plan { plan } else { cpu };
-                let value = as_function(kernel_of(rule, &[], &results));
-                kernel.extend(quote!(#field: Some(#value),));
-            }
+            _ => kernel.extend(kernel_field(rule)),
         }
     }
     if own.facts.strided {
@@ -101,7 +89,11 @@ fn record(implementation: &Implementation, of: &Path, own: &By, by: &Path) -> To
             kernel: #root::kernel::KernelRules { #kernel ..#root::kernel::KernelRules::EMPTY },
         });
     }
-    let takes_precision = implementation.rules.iter().flat_map(|rule| &rule.params).any(|param| param.precision);
+    let takes_precision = implementation
+        .rules
+        .iter()
+        .flat_map(|rule| &rule.params)
+        .any(|param| param.name == "precision" && param.given.is_some());
     let precision =
         takes_precision.then(|| quote!(const PRECISION: #root::precision::Precision = #by::EXECUTOR.precision;));
     let register = register(
@@ -109,6 +101,8 @@ fn record(implementation: &Implementation, of: &Path, own: &By, by: &Path) -> To
         quote!(#root::executor::ImplementationDef),
         made("IMPLEMENTATION"),
     );
+    let tuned = tune::choices(&implementation.tuned);
+    let tuned = tuned.iter().skip(1).map(|choice| tuned_record(implementation, own, by, choice));
     let record = quote! {
         #precision
         /// The record of this implementation.
@@ -123,11 +117,64 @@ fn record(implementation: &Implementation, of: &Path, own: &By, by: &Path) -> To
             ..#root::expansion::IMPLEMENTATION
         };
         #register
+        #(#tuned)*
     };
     // Several records of one name, each in a scope of its own.
     match &implementation.by[..] {
         [_] => record,
         _ => quote!(const _: () = { #record };),
+    }
+}
+
+/// The field of a kernel.
+fn kernel_field(rule: &Rule) -> TokenStream {
+    let kernel_of = if rule.kind == RuleKind::Plan { plan } else { cpu };
+    let (field, value) = (made(rule.kind.name()), as_function(kernel_of(rule, &[], &KernelResults::Elsewhere)));
+    quote!(#field: Some(#value),)
+}
+
+/// The record of the implementation with other values of its tuned parameters, by an executor of its own, which must be
+/// named: so it is a candidate where choices are measured. Gradients are those of the first record.
+fn tuned_record(implementation: &Implementation, own: &By, by: &Path, choice: &[(&Ident, &LitInt)]) -> TokenStream {
+    let root = root();
+    let mut name = implementation.ident.to_string();
+    if let ([_, _, ..], Some(executor)) = (&implementation.by[..], own.path.segments.last()) {
+        name += &format!("_{}", executor.ident);
+    }
+    choice.iter().for_each(|(param, value)| name += &format!("_{param}_{}", value.base10_digits()));
+    let values: Vec<String> = choice.iter().map(|(param, value)| format!("{param} = {value}")).collect();
+    let docs = format!("The kernel of `{}` with {}.", implementation.ident, values.join(", "));
+    let kernels = implementation.rules.iter().filter(|rule| rule.right);
+    let kernels = kernels.filter(|rule| matches!(rule.kind, RuleKind::Cpu | RuleKind::Plan)).map(|rule| {
+        let mut params = rule.params.clone();
+        for param in &mut params {
+            let value = choice.iter().find(|(name, _)| param.written == **name).map(|(_, value)| quote!(#value));
+            param.given = value.or(param.given.take());
+        }
+        kernel_field(&Rule { params, ..rule.clone() })
+    });
+    let guard = guard("executor", &name);
+    let [executor, implementations] =
+        [("EXECUTORS", "ExecutorDef", "EXECUTOR"), ("IMPLEMENTATIONS", "ImplementationDef", "TUNED")].map(
+            |(slice, ty, item)| {
+                let (slice, ty) = (made(slice), made(ty));
+                register(quote!(#root::executor::#slice), quote!(#root::executor::#ty), made(item))
+            },
+        );
+    quote! {
+        const _: () = {
+            #[unsafe(export_name = #guard)]
+            static EXECUTOR: #root::executor::ExecutorDef =
+                #root::expansion::tuned_executor(#name, #docs, env!("CARGO_PKG_NAME"), &#by::EXECUTOR);
+            static TUNED: #root::executor::ImplementationDef = #root::executor::ImplementationDef {
+                by: EXECUTOR.name,
+                kernel: #root::kernel::KernelRules { #(#kernels)* ..IMPLEMENTATION.kernel },
+                grad: None,
+                ..IMPLEMENTATION
+            };
+            const _: () = { #executor };
+            #implementations
+        };
     }
 }
 
@@ -137,7 +184,8 @@ fn record(implementation: &Implementation, of: &Path, own: &By, by: &Path) -> To
 fn complete_by_name(rule: &Rule) -> TokenStream {
     let here = rule.function.sig.ident.span().resolved_at(Span::call_site());
     let (name, taken) = (rule.kind.name(), rule.params.iter().map(|param| &param.name));
-    let beside = rule.params.iter().filter(|param| rule.args().is_some() && param.args.is_none() && !param.precision);
+    let beside =
+        rule.params.iter().filter(|param| rule.args().is_some() && param.args.is_none() && param.given.is_none());
     let in_one_form = beside.map(|param| {
         let (here, param) = (param.written.span().resolved_at(Span::call_site()), &param.name);
         let root = root_at(here);

@@ -48,16 +48,31 @@ pub(crate) fn module(path: &Path, alias: &str) -> (Option<TokenStream>, Path) {
     (Some(quote_spanned!(here=> use super::#name as #alias;)), alias.into())
 }
 
-/// Fails the build where a kernel is of a kind that the executor `by` never runs.
-pub(crate) fn runs_on<'a>(by: &Path, rules: impl IntoIterator<Item = &'a Rule>) -> TokenStream {
-    let kernels = rules.into_iter().filter(|rule| matches!(rule.kind, RuleKind::Cpu | RuleKind::Plan)).map(|rule| {
+/// The module of one of so many executors as seen from inside a declaration, and what imports it.
+pub(crate) fn executor(path: &Path, count: usize) -> (Option<TokenStream>, Path) {
+    match path.get_ident() {
+        Some(name) if count > 1 => module(path, &format!("__by_{name}")),
+        _ => module(path, "__by"),
+    }
+}
+
+/// Fails the build if none of the `executors` runs on a device that a kernel among the rules is for, and if one of
+/// several runs on a device that none of the kernels is for.
+pub(crate) fn runs_on(executors: &[&Path], rules: &[Rule]) -> TokenStream {
+    let kernels: Vec<&Rule> = rules.iter().filter(|rule| matches!(rule.kind, RuleKind::Cpu | RuleKind::Plan)).collect();
+    let run = kernels.iter().map(|rule| {
         let here = rule.function.sig.ident.span().resolved_at(Span::call_site());
-        let name = rule.kind.name();
-        let (executor, device) = (quote!(#by::EXECUTOR.name), quote!(#by::EXECUTOR.device));
-        let root = root_at(here);
-        quote_spanned!(here=> const _: () = #root::expansion::runs_on(#name, #executor, #device);)
+        let (name, root) = (rule.kind.name(), root_at(here));
+        quote_spanned!(here=> const _: () = #root::expansion::runs_on(#name, &[#(&#executors::EXECUTOR),*]);)
     });
-    quote!(#(#kernels)*)
+    let opened = kernels.is_empty() || rules.iter().any(|rule| rule.kind == RuleKind::Execution);
+    let each = executors.iter().filter(|_| !opened && executors.len() > 1).map(|by| {
+        let here = by.segments.last().map_or_else(Span::call_site, |last| last.ident.span());
+        let here = here.resolved_at(Span::call_site());
+        let (names, root) = (kernels.iter().map(|rule| rule.kind.name()), root_at(here));
+        quote_spanned!(here=> const _: () = #root::expansion::has_kernel(&#by::EXECUTOR, &[#(#names),*]);)
+    });
+    quote!(#(#run)* #(#each)*)
 }
 
 /// The fields that say whether a kernel may write a result over an operand.
@@ -119,8 +134,8 @@ pub(crate) fn call(rule: &Rule, special: impl Fn(&RuleParam) -> Option<TokenStre
             let here = param.written.span().resolved_at(Span::call_site());
             return quote_spanned!(here=> Args::of(a));
         }
-        if param.precision {
-            return quote!(PRECISION);
+        if let Some(given) = &param.given {
+            return given.clone();
         }
         special(param).unwrap_or_else(|| {
             let field = field(param);
@@ -182,7 +197,7 @@ pub(crate) fn as_function(rule: TokenStream) -> TokenStream {
 
 /// What the arguments are called in a rule's call: rules without parameters leave them unread.
 fn arguments_of(rule: &Rule) -> Ident {
-    Ident::new(if rule.params.iter().all(|param| param.precision) { "_a" } else { "a" }, Span::call_site())
+    Ident::new(if rule.params.iter().all(|param| param.given.is_some()) { "_a" } else { "a" }, Span::call_site())
 }
 
 /// The parameters of a kernel that stand for results: of an operator those that it names, of an implementation, whose
@@ -242,7 +257,7 @@ pub(crate) fn cpu(rule: &Rule, params: &[Param], results: &KernelResults<'_>) ->
         .iter()
         .any(|param| results.is_one(param) && !results.is_list(param))
         .then(|| quote!(let mut outputs = __f::outputs::<{ RESULTS.len() }>(outputs)?;));
-    let is_read = |param: &RuleParam| !param.precision && !results.is_list(param) && !results.is_one(param);
+    let is_read = |param: &RuleParam| param.given.is_none() && !results.is_list(param) && !results.is_one(param);
     let reads = rule.params.iter().any(is_read);
     let a = Ident::new(if reads { "a" } else { "_a" }, Span::call_site());
     quote!(cpu |#a, outputs| { #split #call })

@@ -1,9 +1,9 @@
 //! The expansion of `#[operator]`.
 
 use proc_macro2::{Ident, Literal, TokenStream};
-use quote::{ToTokens, format_ident, quote};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 
-use super::{KernelResults, cpu, erased, function, grad_function, made, plan, root, runs_on};
+use super::{KernelResults, cpu, erased, function, grad_function, made, plan, root, root_at, runs_on};
 use crate::declaration::Operator;
 use crate::model::{Class, Directive, DirectiveKind, Kind, Param, ParamKind, Results, generic_argument, is_word};
 use crate::rules::RuleKind;
@@ -39,9 +39,11 @@ pub(super) fn module(operator: &Operator, library: &TokenStream, complete: bool)
         RuleKind::Grad => grad_function(rule),
         _ => function(&rule.function),
     });
-    let owner = owner(operator);
-    let runs_on = owner.as_ref().map(|(_, by)| runs_on(by, &operator.rules));
-    let import_by = owner.as_ref().and_then(|(import, _)| import.as_ref());
+    let owners = owners(operator);
+    let paths: Vec<&syn::Path> = owners.iter().map(|(_, by)| by).collect();
+    let runs_on = runs_on(&paths, &operator.rules);
+    let one_each = one_a_device(&paths);
+    let import_by = owners.iter().map(|(import, _)| import);
     // What is wrong is said by the errors; rules that are left aside because of them are no dead code.
     let lenient = (!complete).then(|| quote!(#[allow(dead_code, unused_imports)]));
     quote! {
@@ -49,20 +51,29 @@ pub(super) fn module(operator: &Operator, library: &TokenStream, complete: bool)
         #lenient
         #vis mod #ident {
             #library
-            #import_by
+            #(#import_by)*
             #(#rules)*
             #(#others)*
             #runs_on
+            #one_each
         }
     }
 }
 
-/// The executor that a symbol belongs to: what imports it, and its module.
-fn owner(operator: &Operator) -> Option<(Option<TokenStream>, syn::Path)> {
+/// The executors that a symbol belongs to: what imports each, and its module.
+fn owners(operator: &Operator) -> Vec<(Option<TokenStream>, syn::Path)> {
     match &operator.options.kind {
-        Kind::Symbol(path) => Some(super::module(path, "__by")),
-        _ => None,
+        Kind::Symbol(paths) => paths.iter().map(|path| super::executor(path, paths.len())).collect(),
+        _ => Vec::new(),
     }
+}
+
+/// Fails the build if two of a symbol's executors run on one kind of device.
+fn one_a_device(owners: &[&syn::Path]) -> Option<TokenStream> {
+    let last = owners.last().filter(|_| owners.len() > 1)?;
+    let here = last.segments.last()?.ident.span().resolved_at(proc_macro2::Span::call_site());
+    let root = root_at(here);
+    Some(quote_spanned!(here=> const _: () = #root::expansion::one_a_device(&[#(&#owners::EXECUTOR),*]);))
 }
 
 /// What `__operator!` is told of an operator beside its [`signature`].
@@ -97,10 +108,13 @@ pub(super) fn call(operator: &Operator) -> TokenStream {
 /// Kind, results and arguments. `class` gives what is written for the class of the parameter at a place.
 pub(super) fn signature(operator: &Operator, class: impl Fn(usize, Class) -> TokenStream) -> TokenStream {
     let Operator { options, signature, codes, .. } = operator;
-    let kind = match (&options.kind, owner(operator)) {
-        (Kind::Prim, _) => quote!(Prim),
-        (_, Some((_, by))) => quote!(Symbol(#by::EXECUTOR.name)),
-        _ => quote!(Composite),
+    let kind = match &options.kind {
+        Kind::Prim => quote!(Prim),
+        Kind::Symbol(_) => {
+            let owners = owners(operator).into_iter().map(|(_, by)| by);
+            quote!(Symbol(&[#(#owners::EXECUTOR.name),*]))
+        }
+        Kind::Composite => quote!(Composite),
     };
     let results = results_type(&signature.results);
     let arguments = arguments(&signature.params, &signature.results.names(), class);

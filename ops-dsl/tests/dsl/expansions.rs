@@ -59,5 +59,5 @@ macro_rules! expansions {
 
 expansions! {
     prim args composite symbol comparison implementation precision executor executor_precisions rewrite executor_rewrite
-    family tree wrong
+    family tree wrong tuned devices
 }

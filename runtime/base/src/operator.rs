@@ -17,8 +17,15 @@ pub enum OperatorKind {
     Prim,
     /// Has a decomposition.
     Composite,
-    /// Owned by the named executor, opaque, backed by kernels.
-    Symbol(&'static str),
+    /// Owned by the named executors, each on a kind of device of its own; opaque, backed by kernels.
+    Symbol(&'static [&'static str]),
+}
+
+impl OperatorKind {
+    /// Whether it is a kernel symbol of the executor of this name.
+    pub fn is_owned_by(self, executor: &str) -> bool {
+        matches!(self, OperatorKind::Symbol(owners) if owners.contains(&executor))
+    }
 }
 
 /// Which element types a tensor argument takes.

@@ -303,6 +303,12 @@ pub fn find_executor(name: &str) -> Result<&'static ExecutorDef> {
     })
 }
 
+/// The one of a kernel symbol's executors that runs on devices of this kind.
+pub fn owner_on(owners: &[&'static str], device: &str) -> Result<Option<&'static ExecutorDef>> {
+    let all = owners.iter().map(|name| find_executor(name)).collect::<Result<Vec<_>>>()?;
+    Ok(all.into_iter().find(|executor| executor.runs_on(device)))
+}
+
 /// The executor's own name, or a copy that lives forever: an executor that refused a symbol need not be linked into
 /// this program.
 pub fn interned_name(name: &str) -> &'static str {

@@ -33,9 +33,20 @@ mod rules;
 
 pub use args::{Form, Seen, fields};
 pub use arguments::*;
-pub use checks::{cotangents, in_one_form, runs_on, takes_all, writes_all};
+pub use checks::{cotangents, has_kernel, in_one_form, one_a_device, runs_on, takes_all, writes_all};
 pub use fulgurite_kernels::DType;
 pub use results::{Operands, outputs, result};
+
+/// An executor that runs one implementation of `base` with other values of its tuned parameters. It must be named.
+pub const fn tuned_executor(
+    name: &'static str,
+    docs: &'static str,
+    package: &'static str,
+    base: &ExecutorDef,
+) -> ExecutorDef {
+    let ExecutorDef { device, strided, strided_results, precision, .. } = *base;
+    ExecutorDef { name, docs, package, device, strided, strided_results, precision, ..EXECUTOR }
+}
 
 /// A record that declares nothing yet.
 pub const OPERATOR: OperatorDef = OperatorDef {

@@ -37,8 +37,9 @@ pub fn implementations_name_what_exists() -> Outcome {
         problems.extend(find_executor(imp.by).err().map(|error| format!("{place}: {error}")));
     }
     for def in operators() {
-        if let OperatorKind::Symbol(owner) = def.kind {
-            problems.extend(find_executor(owner).err().map(|error| format!("{}:{}: {error}", def.file, def.line)));
+        if let OperatorKind::Symbol(owners) = def.kind {
+            let unknown = owners.iter().filter_map(|owner| find_executor(owner).err());
+            problems.extend(unknown.map(|error| format!("{}:{}: {error}", def.file, def.line)));
         }
     }
     fail_on(problems)

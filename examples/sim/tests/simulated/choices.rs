@@ -9,7 +9,7 @@ use fulgurite::compile::Options;
 use fulgurite::device::DeviceState;
 use fulgurite::ops::prelude::*;
 use fulgurite::{Array, Device, Tensor, jit};
-use fulgurite_example_sim as _;
+use fulgurite_example_sim::cubed;
 
 fn sim() -> Device {
     Device::new("sim", 0)
@@ -92,4 +92,35 @@ fn a_device_measures_candidates_and_keeps_no_memory_of_them() {
     // By default the kind does not measure: its programs do not depend on the machine.
     let plain = jit(|x: Tensor| softmax(x, -1)).options(Options { device: Some(sim()), ..Options::default() });
     assert!(!plain.compile(&numbers()).unwrap().explain().contains("choice of"));
+}
+
+/// Each value of a tuned parameter is a candidate, and the record decides.
+#[test]
+fn values_of_a_tuned_parameter_are_measured_and_recorded() {
+    let records = records();
+    let f = jit(cubed).options(options(&records));
+    let expected: Vec<f64> = numbers().to_f64().unwrap().iter().map(|x| x * x * x).collect();
+    let right = |found: Array| {
+        let found = found.to_f64().unwrap();
+        found.iter().zip(&expected).all(|(found, expected)| (found - expected).abs() < 1e-6)
+    };
+    assert!(right(f.call(numbers()).unwrap()));
+    let known = records.known();
+    let [entry] = &known[..] else { panic!("{known:?}") };
+    let names: Vec<&str> = entry.tried.iter().map(|tried| tried.by.as_str()).collect();
+    assert_eq!(names, ["sim", DECOMPOSED, "cubed_by_sim_BLOCK_1024", "cubed_by_sim_BLOCK_256"]);
+    let explained = f.compile(&numbers()).unwrap().explain();
+    assert!(explained.contains("choice of ") && explained.contains("cubed_by_sim_BLOCK_256"), "{explained}");
+
+    // Every value gives the same, and the trace shows it; without measuring it is the first.
+    for name in ["sim", "cubed_by_sim_BLOCK_256", "cubed_by_sim_BLOCK_1024"] {
+        let plain = Options { device: Some(sim()), ..Options::default() };
+        let named = jit(cubed).options(plain.with_executors(&[name, "sim"]).unwrap());
+        assert!(right(named.call(numbers()).unwrap()), "{name}");
+        let claimed = named.compile(&numbers()).unwrap().stage("claim").unwrap().to_string();
+        assert!(claimed.contains(&format!("by {name}")), "{claimed}");
+    }
+    let plain = jit(cubed).options(Options { device: Some(sim()), ..Options::default() });
+    let claimed = plain.compile(&numbers()).unwrap().stage("claim").unwrap().to_string();
+    assert!(claimed.contains("by sim") && !claimed.contains("BLOCK"), "{claimed}");
 }

@@ -233,7 +233,7 @@ impl Operator {
         let tracing = &self.tracing;
         let kind = match (owner, tracing.decomposition) {
             (Some(_), Some(_)) => return Err(fail("is a kernel symbol, which has no decomposition".into())),
-            (Some(owner), None) => OperatorKind::Symbol(owner.name),
+            (Some(owner), None) => OperatorKind::Symbol(leaked([owner.name])),
             (None, Some(_)) => OperatorKind::Composite,
             (None, None) if tracing.meta.is_none() && self.scalar.is_none() => {
                 let message = "has neither meta, decomposition nor scalar, which say what its results are";

@@ -6,7 +6,7 @@ use super::flatten::{Flattener, Substitution, inline, place_of};
 use crate::argument::Arg;
 use crate::choices::{Purpose, Ranked, Ranking};
 use crate::error::{CallStack, Error, Failure, Result};
-use crate::executor::{ExecutorDef, find_executor, find_implementation};
+use crate::executor::{ExecutorDef, find_implementation, owner_on};
 use crate::fuel::Fuel;
 use crate::kernel::KernelRules;
 use crate::meta::TensorMeta;
@@ -158,15 +158,15 @@ impl Claimer<'_> {
         ranked: &Ranked<'_>,
         refusals: &mut Vec<Refusal>,
     ) -> Result<Option<Taken>> {
-        if let OperatorKind::Symbol(owner) = def.kind {
-            let executor = find_executor(owner)?;
-            if executor.device == self.device && KernelRules::of(def).runs_on(self.device) {
+        if let OperatorKind::Symbol(owners) = def.kind {
+            let here = owner_on(owners, self.device)?;
+            if let Some(executor) = here.filter(|_| KernelRules::of(def).runs_on(self.device)) {
                 return Ok(Some(Taken::AsItIs(executor.name)));
             }
-            refusals.push(Refusal {
-                executor: executor.name,
+            refusals.extend(here.map(|executor| executor.name).or(owners.first().copied()).map(|executor| Refusal {
+                executor,
                 reason: format!("'{}' has no kernel for {}", def.name, self.device),
-            });
+            }));
             return Ok(None);
         }
         for executor in &*ranked.executors {

@@ -1,6 +1,7 @@
 //! What fails the build: checks made while constants are evaluated. They are `#[track_caller]`, so that the compiler
 //! points at the author's line alone, not at this file and the library's `panic!` besides.
 
+use crate::executor::ExecutorDef;
 use crate::operator::ParamDef;
 
 /// Fails the build if `rule` does not take every one of `params`. One that it does not use is written between the texts
@@ -91,17 +92,60 @@ const fn contains(names: &[&str], name: &str) -> bool {
     false
 }
 
-/// Fails the build if no kernel of the kind that `rule` describes is ever run by `executor`, which runs on `device`.
+/// Fails the build if none of the `executors` runs on a device that the kernel `rule` is for.
 #[track_caller]
-pub const fn runs_on(rule: &str, executor: &str, device: &str) {
-    let needed = if equal(device, "cpu") { "cpu" } else { "plan" };
-    if !equal(rule, needed) {
-        let mut text = Text { bytes: [0; 512], len: 0 };
-        text = text.with("`").with(rule).with("` is never run: executor `").with(executor).with("` runs on ");
-        text = text.with(device).with(", where the kernel is the rule `").with(needed);
-        text = text.with("`; kernels for host and GPU are two executors, each with its own implementation");
-        panic!("{}", text.as_str());
+pub const fn runs_on(rule: &str, executors: &[&ExecutorDef]) {
+    let mut text = Text { bytes: [0; 512], len: 0 }.with("`").with(rule).with("` is never run: ");
+    let mut i = 0;
+    while i < executors.len() {
+        let ExecutorDef { name, device, .. } = *executors[i];
+        let needed = kernel_for(device);
+        if equal(rule, needed) {
+            return;
+        }
+        text = text.with(if i == 0 { "" } else { "; " }).with("executor `").with(name).with("` runs on ").with(device);
+        text = text.with(", where the kernel is the rule `").with(needed).with("`");
+        i += 1;
     }
+    text = text.with("; name an executor of each kind of device, as in `[on_host, on_gpu]`");
+    panic!("{}", text.as_str());
+}
+
+/// Fails the build if none of the `kernels` is for the device of this executor.
+#[track_caller]
+pub const fn has_kernel(executor: &ExecutorDef, kernels: &[&str]) {
+    let needed = kernel_for(executor.device);
+    if !contains(kernels, needed) {
+        let text = Text { bytes: [0; 512], len: 0 }.with("executor `").with(executor.name).with("` runs on ");
+        let text = text.with(executor.device).with(", where the kernel is the rule `").with(needed);
+        let text = text.with("`, which is missing: write `fn ").with(needed).with("(...)`, or leave out `");
+        panic!("{}", text.with(executor.name).with("`").as_str());
+    }
+}
+
+/// Fails the build if two of a symbol's executors run on one kind of device: one of them would never run it.
+#[track_caller]
+pub const fn one_a_device(executors: &[&ExecutorDef]) {
+    let mut i = 0;
+    while i < executors.len() {
+        let mut j = 0;
+        while j < i {
+            if equal(executors[i].device, executors[j].device) {
+                let text = Text { bytes: [0; 512], len: 0 }.with("executors `").with(executors[j].name);
+                let text = text.with("` and `").with(executors[i].name).with("` both run on ");
+                let text =
+                    text.with(executors[i].device).with(": a kernel symbol has one executor on a kind of device");
+                panic!("{}", text.as_str());
+            }
+            j += 1;
+        }
+        i += 1;
+    }
+}
+
+/// The rule that is the kernel on devices of this kind.
+const fn kernel_for(device: &str) -> &'static str {
+    if equal(device, "cpu") { "cpu" } else { "plan" }
 }
 
 const fn equal(a: &str, b: &str) -> bool {

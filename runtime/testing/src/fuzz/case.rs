@@ -52,10 +52,10 @@ impl Case {
         self.inputs.len() + self.calls[..at].iter().map(|call| call.results).sum::<usize>()
     }
 
-    /// The executors whose own kernel symbols are called.
-    pub(super) fn owners(&self) -> impl Iterator<Item = &'static str> + '_ {
+    /// The executors of each kernel symbol that is called.
+    pub(super) fn owners(&self) -> impl Iterator<Item = &'static [&'static str]> + '_ {
         self.calls.iter().filter_map(|call| match call.def.kind {
-            OperatorKind::Symbol(owner) => Some(owner),
+            OperatorKind::Symbol(owners) => Some(owners),
             _ => None,
         })
     }

@@ -70,7 +70,7 @@ pub(crate) struct Verdict {
 pub(super) fn executors_for(case: &Case, all: &[&'static ExecutorDef]) -> Vec<&'static ExecutorDef> {
     let fits = |executor: &&&'static ExecutorDef| {
         let list = List::of(executor);
-        case.owners().all(|owner| list.executors.iter().any(|own| own.name == owner))
+        case.owners().all(|owners| list.executors.iter().any(|own| owners.contains(&own.name)))
     };
     all.iter().filter(fits).copied().collect()
 }

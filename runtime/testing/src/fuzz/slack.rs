@@ -2,7 +2,7 @@
 //! as far as they speak of its executors, its templates and the element types that the operators meet there.
 
 use crate::executor::{ExecutorDef, find_executor, find_implementation};
-use crate::operator::{OperatorKind, RuleSet};
+use crate::operator::RuleSet;
 use crate::rules::TestRules;
 use fulgurite_kernels::DType;
 
@@ -39,7 +39,7 @@ fn add(block: &Block, symbol: &BoundSymbol, executors: &[&str], gradient: bool, 
     // Those whose precision is less than the type's, and which may run this symbol.
     let runs = |executor: &ExecutorDef| {
         symbol.operator().is_some_and(|def| {
-            def.kind == OperatorKind::Symbol(executor.name) || find_implementation(def.name, executor.name).is_some()
+            def.kind.is_owned_by(executor.name) || find_implementation(def.name, executor.name).is_some()
         })
     };
     for executor in runners().filter(|executor| met(DType::F32) && runs(executor)) {

@@ -42,8 +42,8 @@ pub fn sampled_dtypes(def: &'static OperatorDef) -> Vec<DType> {
 
 /// Whether `executor` takes the operator by itself for any of these arguments.
 pub(super) fn may_claim(def: &'static OperatorDef, executor: &ExecutorDef, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
-    if let OperatorKind::Symbol(owner) = def.kind {
-        return owner == executor.name && KernelRules::of(def).runs_on(executor.device);
+    if let OperatorKind::Symbol(owners) = def.kind {
+        return owners.contains(&executor.name) && KernelRules::of(def).runs_on(executor.device);
     }
     find_implementation(def.name, executor.name).is_some()
         || executor.claims.is_some_and(|claims| metas.iter().any(|arguments| claims(def, arguments).is_ok()))

@@ -38,7 +38,7 @@ fn on_device(executor: &ExecutorDef, metas: &[Arg<TensorMeta>]) -> Vec<Arg<Tenso
 
 fn accepts(def: &'static OperatorDef, executor: &ExecutorDef, metas: &[Arg<TensorMeta>]) -> bool {
     match def.kind {
-        OperatorKind::Symbol(owner) => owner == executor.name,
+        OperatorKind::Symbol(owners) => owners.contains(&executor.name),
         _ => match find_implementation(def.name, executor.name) {
             Some(implementation) => implementation.accepts(metas).is_ok(),
             None => executor.claims.is_some_and(|claims| claims(def, metas).is_ok()),

@@ -104,7 +104,7 @@ fn refused(def: &'static OperatorDef, sample: &ErrorSample) -> Check {
         );
     }
     let may_run = |executor: &&ExecutorDef| match def.kind {
-        OperatorKind::Symbol(owner) => executor.name == owner,
+        OperatorKind::Symbol(owners) => owners.contains(&executor.name),
         _ => Device::is_host(executor.device),
     };
     executors().into_iter().filter(may_run).try_for_each(|executor| refused_by(executor, &subject, sample))

@@ -56,7 +56,7 @@ fn text(subject: &Subject) -> Check<String> {
 fn on_target(subject: &Subject) -> Check<Trace> {
     let trace = subject.trace()?;
     let owner = match subject.def.kind {
-        OperatorKind::Symbol(owner) => find_executor(owner)?.device,
+        OperatorKind::Symbol([first, ..]) => find_executor(first)?.device,
         _ => "cpu",
     };
     if owner == trace.target.kind() {

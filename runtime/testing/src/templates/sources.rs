@@ -43,7 +43,7 @@ pub fn in_part(source: &Source) -> bool {
 /// The rule that writes down the work of `def` by kernels of `executor`, if it has one for these arguments.
 fn rule_of(def: &OperatorDef, executor: &ExecutorDef, metas: Option<&[Arg<TensorMeta>]>) -> Option<PlanRule> {
     match def.kind {
-        OperatorKind::Symbol(owner) => KernelRules::of(def).plan.filter(|_| owner == executor.name),
+        OperatorKind::Symbol(owners) => KernelRules::of(def).plan.filter(|_| owners.contains(&executor.name)),
         _ => {
             let own = find_implementation(def.name, executor.name)?;
             own.kernel.plan.filter(|_| metas.is_none_or(|metas| own.accepts(metas).is_ok()))

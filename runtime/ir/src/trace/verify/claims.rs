@@ -40,10 +40,13 @@ impl<'t> Verifier<'t> {
                 false => Err(format!("'{}' does not join tensors", def.name)),
             };
         }
-        if let OperatorKind::Symbol(owner) = def.kind {
-            return match owner == name && KernelRules::of(def).runs_on(target) {
+        if let OperatorKind::Symbol(owners) = def.kind {
+            let is_own = owners.contains(&name);
+            return match is_own && KernelRules::of(def).runs_on(target) {
                 true => Ok(()),
-                false if owner != name => Err(format!("'{}' belongs to '{owner}', not to '{name}'", def.name)),
+                false if !is_own => {
+                    Err(format!("'{}' belongs to '{}', not to '{name}'", def.name, owners.join("' and '")))
+                }
                 false => Err(format!("'{}' has no kernel for {target}", def.name)),
             };
         }

@@ -29,7 +29,7 @@ impl Runner {
             (Callee::Operator(def), claimed) => {
                 // A symbol is run by its owner, also inside of a region.
                 let owner = match def.kind {
-                    OperatorKind::Symbol(owner) => Some(owner),
+                    OperatorKind::Symbol(owners) => owners.first().copied(),
                     _ => None,
                 };
                 let Some(executor) = claimed.or(owner).and_then(found) else { return Runner::Nothing };

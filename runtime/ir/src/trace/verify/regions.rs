@@ -236,7 +236,7 @@ mod tests {
     #[linkme::distributed_slice(OPERATORS)]
     static EACH: &OperatorDef = &OperatorDef {
         name: "tt::each",
-        kind: OperatorKind::Symbol("tt_host"),
+        kind: OperatorKind::Symbol(&["tt_host"]),
         params: &[expansion::tensor::define("input", Class::Any), expansion::list::define("others", Class::Any)],
         results: ResultsDef::List,
         rules: &[&UPDATES],
