@@ -16,7 +16,7 @@ pub trait OptionDef: Sync {
     fn path(&self) -> String;
     /// Its name behind the executor's: `block`.
     fn name(&self) -> &'static str;
-    /// What it does.
+    /// What the value changes, in a sentence for `doctor`.
     fn docs(&self) -> &'static str;
     /// What signatures call its type: `size`, `bool`.
     fn type_name(&self) -> String;
@@ -33,7 +33,7 @@ pub struct ExecutorOption<T> {
     pub executor: &'static str,
     /// Its name behind the executor's: `block`.
     pub name: &'static str,
-    /// What it does.
+    /// What the value changes, in a sentence for `doctor`.
     pub docs: &'static str,
     /// The value where none is given.
     pub default: T,
