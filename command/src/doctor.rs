@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use fulgurite::choices::{Blamed, Kept, Machine, Records};
 use fulgurite::device::{DeviceKind, device_kinds};
-use fulgurite::executor::{ExecutorDef, executors, implementations, rewrites};
+use fulgurite::executor::{ExecutorDef, OptionDef, executors, implementations, rewrites};
 use fulgurite::kernels::cuda::{self, LibraryState, Probe, probe};
 use fulgurite::operator::OperatorKind;
 use fulgurite::registry::operators;
@@ -73,6 +73,17 @@ struct Executor {
     name: &'static str,
     device: &'static str,
     priority: Option<u32>,
+    version: &'static str,
+    docs: &'static str,
+    options: Vec<ExecutorOption>,
+}
+
+#[derive(Serialize)]
+struct ExecutorOption {
+    name: String,
+    #[serde(rename = "type")]
+    type_name: String,
+    default: String,
     docs: &'static str,
 }
 
@@ -153,7 +164,9 @@ fn report() -> Report {
                 name: executor.name,
                 device: executor.device,
                 priority: executor.priority,
+                version: executor.version,
                 docs: executor.docs.trim(),
+                options: executor.options.iter().map(|option| of_executor(*option)).collect(),
             })
             .collect(),
         operators: count_operators(),
@@ -162,6 +175,15 @@ fn report() -> Report {
         rates: rates(),
         ended: ended(),
         log: std::env::var(log::VARIABLE).ok(),
+    }
+}
+
+fn of_executor(option: &dyn OptionDef) -> ExecutorOption {
+    ExecutorOption {
+        name: option.path(),
+        type_name: option.type_name(),
+        default: option.default().to_string(),
+        docs: option.docs(),
     }
 }
 
@@ -312,7 +334,11 @@ fn in_words(report: &Report) -> Result<(), super::outcome::Failed> {
     }
     for executor in &report.executors {
         let place = executor.priority.map_or("by name only".to_owned(), |priority| format!("priority {priority}"));
-        say!("executor     {} on {}, {place}: {}", executor.name, executor.device, executor.docs)?;
+        let Executor { name, device, version, docs, options, .. } = executor;
+        say!("executor     {name} on {device}, version {version}, {place}: {docs}")?;
+        for ExecutorOption { name, type_name, default, docs } in options {
+            say!("option       {name}: {type_name} = {default}: {docs}")?;
+        }
     }
     let of = &report.operators;
     say!(

@@ -9,7 +9,7 @@ use fulgurite::choices::{ChoicesFile, Machine};
 use fulgurite::compile::{Choose, Options};
 use fulgurite::executor::executors_named;
 use fulgurite::fuel::Fuel;
-use fulgurite::{Device, Target};
+use fulgurite::{Device, Error, Target};
 
 use super::idle_executors;
 use super::outcome::Failed;
@@ -21,6 +21,9 @@ pub struct Compile {
     /// named, and is the default: `liger,default` asks liger first.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     executors: Option<Vec<String>>,
+    /// A value of an option that an executor declares; `fulgurite doctor` lists them. May be given several times.
+    #[arg(long = "option", value_name = "EXECUTOR.NAME=VALUE")]
+    executor_options: Vec<String>,
     /// A file with the fastest implementations of single calls, as `fulgurite tune -o FILE` writes it: they are taken
     /// before the list of executors, and nothing is measured.
     #[arg(long, value_name = "FILE")]
@@ -76,6 +79,9 @@ impl Compile {
     pub fn take(&mut self, of: Compile, given: &dyn Fn(&str) -> bool) {
         if given("executors") {
             self.executors = of.executors;
+        }
+        if given("executor_options") {
+            self.executor_options = of.executor_options;
         }
         if given("choices") {
             self.choices = of.choices;
@@ -135,6 +141,13 @@ impl Compile {
             let executors = executors_named(&names, target.kind())?;
             idle_executors::warn_of(&executors, std::slice::from_ref(target));
             options.executors = Some(executors);
+        }
+        for option in &self.executor_options {
+            let (path, value) = option.split_once('=').ok_or_else(|| Error::Argument {
+                argument: "--option".into(),
+                message: format!("'{option}' has no value, expected EXECUTOR.NAME=VALUE"),
+            })?;
+            options = options.with_option_named(path, value)?;
         }
         if let Some(path) = &self.choices {
             options.choices = Some(Arc::new(ChoicesFile::read(path, None)?));

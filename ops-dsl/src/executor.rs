@@ -2,12 +2,12 @@
 
 use proc_macro2::{Ident, TokenStream};
 use syn::parse::Parser;
-use syn::{Attribute, Expr, LitInt, LitStr, Visibility};
+use syn::{Attribute, Expr, ItemStatic, LitInt, LitStr, Visibility};
 
 use crate::declaration::{Rule, parts};
 use crate::errors::{Errors, slip_of};
 use crate::options;
-use crate::parse::{self, Module, Setting, Value};
+use crate::parse::{self, Entry, Module, Setting, Value};
 use crate::rules::{EXECUTOR_RULES, RuleKind};
 
 /// A declared executor.
@@ -33,17 +33,32 @@ pub struct Executor {
     pub precision: Option<Ident>,
     /// Further precisions, variants of `Precision`, by the names that executor lists ask for them with.
     pub precisions: Vec<(Ident, Ident)>,
+    /// Its version, if it is not the package's.
+    pub version: Option<LitStr>,
+    /// Its options.
+    pub options: Vec<DeclaredOption>,
     /// Its rules.
     pub rules: Vec<Rule>,
     /// Helpers and other items.
     pub others: Vec<TokenStream>,
 }
 
+/// An option: `#[option] pub static BLOCK: usize = 256;`.
+#[derive(Debug)]
+pub struct DeclaredOption {
+    /// The static, without the attribute.
+    pub item: ItemStatic,
+    /// The option's name: that of the static in small letters.
+    pub name: String,
+    /// Documentation.
+    pub docs: String,
+}
+
 /// Reads a declaration; `None` if nothing can be made of it.
 pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Executor> {
     let settings = errors.keep(parse::settings.parse2(attribute)).unwrap_or_default();
     let (mut device, mut priority, mut strided, mut precision) = (None, None, false, None);
-    let (mut strided_results, mut precisions) = (None, Vec::new());
+    let (mut strided_results, mut precisions, mut version) = (None, Vec::new(), None);
     options::once(&settings, &[], errors);
     for setting in &settings {
         match (setting.name.to_string().as_str(), &setting.value) {
@@ -53,17 +68,19 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
             ("strided", _) => strided = options::flag(setting, errors),
             ("strided_results", _) => strided_results = options::strided_results(setting, errors),
             ("precision", _) => precision = options::precision(setting, errors),
+            ("version", _) => version = options::text(setting, errors),
             ("precisions", _) => precisions = options::precisions(setting, errors),
             _ => options::unknown(
                 setting,
                 "`#[executor]`",
-                &["device", "priority", "strided", "strided_results", "precision", "precisions"],
+                &["device", "priority", "version", "strided", "strided_results", "precision", "precisions"],
                 errors,
             ),
         }
     }
     let module: Module = errors.keep(syn::parse2(item))?;
-    let mut parts = parts(module.entries, &EXECUTOR_RULES, errors);
+    let (declared, entries) = declared_options(module.entries, errors);
+    let mut parts = parts(entries, &EXECUTOR_RULES, errors);
     crate::check::executor(&parts, errors);
     let device = device.unwrap_or_else(|| {
         if !settings.iter().any(|setting| setting.name == "device") {
@@ -84,9 +101,38 @@ pub fn read(attribute: TokenStream, item: TokenStream, errors: &mut Errors) -> O
         strided_results,
         precision,
         precisions,
+        version,
+        options: declared,
         rules: parts.rules,
         others: parts.others,
     })
+}
+
+/// The options among the entries of a module, and the other entries.
+fn declared_options(entries: Vec<Entry>, errors: &mut Errors) -> (Vec<DeclaredOption>, Vec<Entry>) {
+    let mut declared = Vec::new();
+    let mut others = Vec::new();
+    for entry in entries {
+        let item = match &entry {
+            Entry::Other(tokens) => syn::parse2::<ItemStatic>(tokens.clone()).ok(),
+            Entry::Function(_) => None,
+        };
+        let Some(mut item) = item.filter(|item| item.attrs.iter().any(is_option)) else {
+            others.push(entry);
+            continue;
+        };
+        item.attrs.retain(|attribute| !is_option(attribute));
+        let docs = parse::documentation(&item.attrs);
+        if docs.is_empty() {
+            errors.at(&item.ident, "say in a documentation comment what the option does: the command shows it");
+        }
+        declared.push(DeclaredOption { name: item.ident.to_string().to_lowercase(), item, docs });
+    }
+    (declared, others)
+}
+
+fn is_option(attribute: &Attribute) -> bool {
+    attribute.path().is_ident("option")
 }
 
 /// `device = "cpu"`: the host, or a kind of device. Kinds are an open set, which a crate that is linked later may add
@@ -147,5 +193,21 @@ mod tests {
             assert!(said.len() == 1 && said[0].contains(&format!("did you mean {meant}?")), "{said:?}");
         }
         assert!(said("an npu")[0].contains("no kind of device"));
+    }
+
+    #[test]
+    fn options_and_precisions_say_what_they_are() {
+        let said = |settings: &str, inside: &str| {
+            let mut errors = Errors::default();
+            let item = format!("/// Kernels.\npub mod fast {{ {inside} }}").parse().unwrap();
+            let executor = read(format!("device = \"cpu\", {settings}").parse().unwrap(), item, &mut errors);
+            (errors.messages(), executor.unwrap().options.iter().map(|option| option.name.clone()).collect::<Vec<_>>())
+        };
+        let good = "/// How much.\n#[option]\npub static BLOCK: usize = 256;\nstatic OTHER: usize = 1;";
+        assert_eq!(said("precisions(fast_tf32 = tf32), version = \"2\"", good), (vec![], vec!["block".to_owned()]));
+        let (undocumented, _) = said("priority = 1", "#[option] pub static BLOCK: usize = 256;");
+        assert!(undocumented[0].contains("say in a documentation comment what the option does"), "{undocumented:?}");
+        let (unknown, _) = said("precisions(fast_tf32 = tf31)", "");
+        assert!(unknown[0].contains("there is no precision `tf31`, did you mean `tf32`?"), "{unknown:?}");
     }
 }

@@ -143,3 +143,33 @@ fn of_executor(path: Path, own: &[Setting], facts: &KernelFacts, errors: &mut Er
 pub fn is_whole_kernel(rule: &Rule) -> bool {
     matches!(rule.kind, RuleKind::Cpu | RuleKind::Plan) && rule.args().is_some()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is wrong with an implementation by these executors.
+    fn said(by: &str) -> Vec<String> {
+        let mut errors = Errors::default();
+        let item = "mod one { fn checker() -> Claim { Ok(()) } fn cpu(x: TensorRef, out: &mut TensorMut) {} }";
+        read(format!("of = add, by = {by}").parse().unwrap(), item.parse().unwrap(), &mut errors);
+        errors.messages()
+    }
+
+    #[test]
+    fn several_executors_have_settings_of_their_own() {
+        for by in ["a", "[a]", "[a, b::c]", "[a, b(in_place(x), strided)]", "[a(strided_results = 1), b]"] {
+            assert_eq!(said(by), [""; 0], "{by}");
+        }
+        for (by, wrong) in [
+            ("[]", "write `by = path`"),
+            ("[a, a]", "the executor is given twice"),
+            ("[a, 3]", "write the path of a module"),
+            ("[a, b(in_place(y))]", "its kernel takes"),
+            ("[a, b(waived)]", "an executor of `by` has no setting `waived`"),
+        ] {
+            let said = said(by);
+            assert!(said.iter().any(|said| said.contains(wrong)), "{by}: {said:?}");
+        }
+    }
+}

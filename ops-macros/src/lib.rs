@@ -104,8 +104,10 @@ pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// `of` and `by` are the modules of the operator and of the executor, which may be in other crates. `checker` is
 /// required, and `execution` (in terms of kernel symbols) or `cpu` (a host kernel). `execution` and `grad` take every
-/// argument. `waive(...)`, `strided` and `strided_results` as for operators. `#[tune(BLOCK in [128, 256])]` on a kernel
-/// gives its parameter `BLOCK: usize` the first value, and makes candidates of the others.
+/// argument. `by = [cublaslt, tf32(in_place(x))]` are several executors, with settings of their own, that run the same
+/// rules: one that takes `precision: Precision` gets that of the executor. `waive(...)`, `strided` and
+/// `strided_results` as for operators. `#[tune(BLOCK in [128, 256])]` on a kernel gives its parameter `BLOCK: usize` the
+/// first value, and makes candidates of the others.
 #[proc_macro_attribute]
 pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream {
     root::rooted(|| fulgurite_ops_dsl::implementation(attribute.into(), item.into()))
@@ -115,8 +117,11 @@ pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream 
 ///
 /// Lower priorities come first in the default list of the device kind. Without a priority, the executor must be named.
 /// `strided` says that its kernels take operands of any strides; `strided_results = 0` that elementwise kernels and
-/// regions write results of any strides; `precision = tf32` that it rounds operands of f32. The module may hold the
-/// functions `claims`, `prepare`, `fuse`, `admits_region` and `prepare_region` of `ExecutorDef`, and gives `EXECUTOR`.
+/// regions write results of any strides; `precision = tf32` that it rounds operands of f32, and
+/// `precisions(liger_tf32 = tf32)` that it also does under that name. `version = "2"` is the package's by default. The
+/// module may hold options, `#[option] pub static BLOCK: usize = 256;`, whose values rules read by `BLOCK.get()`, and
+/// the functions `claims`, `prepare`, `fuse`, `admits_region` and `prepare_region` of `ExecutorDef`, and gives
+/// `EXECUTOR`.
 #[proc_macro_attribute]
 pub fn executor(attribute: TokenStream, item: TokenStream) -> TokenStream {
     root::rooted(|| fulgurite_ops_dsl::executor(attribute.into(), item.into()))

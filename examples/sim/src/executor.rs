@@ -6,8 +6,12 @@ use fulgurite::rules::Claim;
 use crate::kernels::{binary, unary};
 
 /// Runs on the simulated accelerator.
-#[executor(device = "sim", priority = 10)]
-pub mod sim {}
+#[executor(device = "sim", priority = 10, version = "1.1")]
+pub mod sim {
+    /// How many elements a kernel of geglu takes.
+    #[option]
+    pub static BLOCK: usize = 256;
+}
 
 /// Kernels are written for floating-point numbers.
 pub(crate) fn takes(input: &TensorMeta) -> Claim {

@@ -1,5 +1,5 @@
 //! The gated linear unit of GELU, forward and backward: an operator that the device runs by kernels of its own, in
-//! blocks of a size of its own. All other composites are decomposed.
+//! blocks whose size is an option of the executor. All other composites are decomposed.
 
 use fulgurite::device::{DeviceTensor, Plan};
 use fulgurite::ops::nn::Approximate;
@@ -7,10 +7,6 @@ use fulgurite::prelude::*;
 
 use crate::kernels::{Span, launch, read, written};
 use crate::{sim, takes};
-
-/// How many elements a kernel takes: its operands and results then fit the memory beside the arithmetic units, of
-/// which such accelerators have little.
-pub const BLOCK: usize = 256;
 
 /// `gelu(x)` and its derivative.
 pub(crate) fn gelu(x: f64, approximate: Approximate) -> [f64; 2] {
@@ -53,9 +49,10 @@ pub(crate) fn in_blocks<const N: usize>(
 /// `gelu(gate) up`, elementwise.
 #[operator(executor = sim, no_grad = "the implementation that uses it has a gradient of its own")]
 pub mod geglu_forward {
-    fn geglu_forward(gate: Tensor<Floating>, up: Tensor<Floating>, approximate: Approximate) -> Tensor;
+    fn geglu_forward(gate: Tensor<Floating>, up: Tensor<Floating>, approximate: Approximate, block: usize) -> Tensor;
 
-    fn meta(gate: &TensorMeta, up: &TensorMeta) -> Result<TensorMeta> {
+    fn meta(gate: &TensorMeta, up: &TensorMeta, block: usize) -> Result<TensorMeta> {
+        require!(block > 0, EmptyBlock, "block is 0, a kernel takes an element at least");
         require!(up == gate, SameMeta, "up is {up}, expected {gate}");
         Ok(gate.clone())
     }
@@ -69,9 +66,10 @@ pub mod geglu_forward {
         gate: &DeviceTensor,
         up: &DeviceTensor,
         approximate: Approximate,
+        block: usize,
         out: &DeviceTensor,
     ) -> Result<()> {
-        super::in_blocks(plan, "geglu", super::BLOCK, [gate, up], out, move |[gate, up]| {
+        super::in_blocks(plan, "geglu", block, [gate, up], out, move |[gate, up]| {
             super::gelu(gate, approximate)[0] * up
         });
         Ok(())
@@ -80,14 +78,15 @@ pub mod geglu_forward {
     fn samples(s: &mut Samples) {
         for approximate in [Approximate::None, Approximate::Tanh] {
             for shape in super::SHAPES {
-                s.case(with(s.uniform(-6.0, 6.0, shape), s.normal(shape), approximate));
+                s.case(with(s.uniform(-6.0, 6.0, shape), s.normal(shape), approximate, 256));
             }
         }
     }
 
     fn errors(e: &mut ErrorSamples) {
-        let call = with(e.normal([3]), e.normal([4]), Approximate::None);
-        e.case(SameMeta, call, "up is f32[4], expected f32[3]");
+        let call = |up: usize, block| with(e.normal([3]), e.normal([up]), Approximate::None, block);
+        e.case(SameMeta, call(4, 8), "up is f32[4], expected f32[3]");
+        e.case(EmptyBlock, call(3, 0), "block is 0");
     }
 }
 
@@ -100,9 +99,11 @@ pub mod geglu_backward {
         up: Tensor<Floating>,
         d_out: Tensor<Floating>,
         approximate: Approximate,
+        block: usize,
     ) -> (Tensor, Tensor);
 
-    fn meta(gate: &TensorMeta, up: &TensorMeta, d_out: &TensorMeta) -> Result<(TensorMeta, TensorMeta)> {
+    fn meta(gate: &TensorMeta, up: &TensorMeta, d_out: &TensorMeta, block: usize) -> Result<(TensorMeta, TensorMeta)> {
+        require!(block > 0, EmptyBlock, "block is 0, a kernel takes an element at least");
         require!(up == gate, SameMeta, "up is {up}, expected {gate}");
         require!(d_out == gate, Cotangent, "d_out is {d_out}, expected {gate}");
         Ok((gate.clone(), up.clone()))
@@ -124,13 +125,14 @@ pub mod geglu_backward {
         up: &DeviceTensor,
         d_out: &DeviceTensor,
         approximate: Approximate,
+        block: usize,
         d_gate: &DeviceTensor,
         d_up: &DeviceTensor,
     ) -> Result<()> {
-        super::in_blocks(plan, "geglu_d_gate", super::BLOCK, [gate, up, d_out], d_gate, move |[gate, up, d_out]| {
+        super::in_blocks(plan, "geglu_d_gate", block, [gate, up, d_out], d_gate, move |[gate, up, d_out]| {
             super::gelu(gate, approximate)[1] * up * d_out
         });
-        super::in_blocks(plan, "geglu_d_up", super::BLOCK, [gate, d_out], d_up, move |[gate, d_out]| {
+        super::in_blocks(plan, "geglu_d_up", block, [gate, d_out], d_up, move |[gate, d_out]| {
             super::gelu(gate, approximate)[0] * d_out
         });
         Ok(())
@@ -139,34 +141,40 @@ pub mod geglu_backward {
     fn samples(s: &mut Samples) {
         for approximate in [Approximate::None, Approximate::Tanh] {
             for shape in super::SHAPES {
-                s.case(with(s.uniform(-6.0, 6.0, shape), s.normal(shape), s.normal(shape), approximate));
+                s.case(with(s.uniform(-6.0, 6.0, shape), s.normal(shape), s.normal(shape), approximate, 256));
             }
         }
     }
 
     fn errors(e: &mut ErrorSamples) {
         let [three, four] = [3, 4].map(|count| e.normal([count]));
-        e.case(SameMeta, with(three.clone(), four.clone(), three.clone(), Approximate::None), "expected f32[3]");
-        e.case(Cotangent, with(three.clone(), three, four, Approximate::None), "d_out is f32[4], expected f32[3]");
+        let call = |up: &SampleTensor, d_out: &SampleTensor, block| {
+            with(three.clone(), up.clone(), d_out.clone(), Approximate::None, block)
+        };
+        e.case(SameMeta, call(&four, &three, 8), "expected f32[3]");
+        e.case(Cotangent, call(&three, &four, 8), "d_out is f32[4], expected f32[3]");
+        e.case(EmptyBlock, call(&three, &three, 0), "block is 0");
     }
 }
 
 /// Shapes of samples: one element, none, a part of a block, blocks with a rest.
-const SHAPES: [&[usize]; 5] = [&[], &[0], &[7], &[4, 64], &[3, 2 * BLOCK + 5]];
+const SHAPES: [&[usize]; 5] = [&[], &[0], &[7], &[4, 64], &[3, 2 * 256 + 5]];
 
 #[implementation(of = fulgurite::ops::nn::geglu, by = sim)]
 mod geglu_by_sim {
     fn checker(gate: &TensorMeta) -> Claim {
+        refuse_unless!(sim::BLOCK.get() > 0, "sim.block is 0, a kernel takes an element at least");
         super::takes(gate)
     }
 
     fn execution(gate: Tensor, up: Tensor, approximate: Approximate) -> Tensor {
-        super::geglu_forward(gate, up, approximate)
+        super::geglu_forward(gate, up, approximate, sim::BLOCK.get())
     }
 
     fn grad(gate: Tensor, up: Tensor, approximate: Approximate) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        (super::geglu_forward(gate, up, approximate), move |d_out: Tensor| {
-            let (gate, up) = super::geglu_backward(gate, up, d_out, approximate);
+        let block = sim::BLOCK.get();
+        (super::geglu_forward(gate, up, approximate, block), move |d_out: Tensor| {
+            let (gate, up) = super::geglu_backward(gate, up, d_out, approximate, block);
             Grads { gate, up }
         })
     }

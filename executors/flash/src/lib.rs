@@ -4,8 +4,8 @@
 //! Sums are f32. Elements of f32 and bf16 are multiplied as they are, the former without tensor cores; those of f16 as
 //! they are by the forward kernel for sm_90a, and otherwise as numbers of TF32 (10 bits of fraction, the range of f32).
 //! What is computed on the way and multiplied again, weights and gradients of scores, is rounded to the same.
-//! `flash_tf32`, its other precision, which must be asked for by name, rounds elements of f32 to TF32. What a checker refuses, the next
-//! executor of the list takes.
+//! `flash_tf32`, its other precision, which must be asked for by name, rounds elements of f32 to TF32. What a checker
+//! refuses, the next executor of the list takes.
 
 mod cached;
 mod changes;

@@ -2,6 +2,7 @@
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
+use syn::ItemStatic;
 
 use super::{function, guard, made, register, root, scope};
 use crate::executor::Executor;
@@ -23,6 +24,25 @@ pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
         let (field, function) = (made(rule.kind.name()), &rule.function.sig.ident);
         quote!(#field: Some(&#function),)
     });
+    let version = match &executor.version {
+        Some(version) => quote!(#version),
+        None => quote!(env!("CARGO_PKG_VERSION")),
+    };
+    let names = executor.options.iter().map(|option| &option.item.ident);
+    let listed = (!executor.options.is_empty()).then(|| quote!(options: &[#(&#names),*],));
+    let declared = executor.options.iter().map(|option| {
+        let (option_name, option_docs) = (&option.name, &option.docs);
+        let ItemStatic { attrs, vis, ident, ty, expr, .. } = &option.item;
+        quote! {
+            #(#attrs)*
+            #vis static #ident: #root::executor::ExecutorOption<#ty> = #root::executor::ExecutorOption {
+                executor: #name,
+                name: #option_name,
+                docs: #option_docs,
+                default: #expr,
+            };
+        }
+    });
     let register = register(quote!(#root::executor::EXECUTORS), quote!(#root::executor::ExecutorDef), made("EXECUTOR"));
     let guard = guard("executor", &name);
     let lenient = (!complete).then(|| quote!(#[allow(dead_code, unused_imports)]));
@@ -33,12 +53,15 @@ pub fn expand(executor: &Executor, complete: bool) -> TokenStream {
             #scope
             #(#rules)*
             #(#others)*
+            #(#declared)*
             /// The record of this executor.
             #[unsafe(export_name = #guard)]
             #[allow(clippy::needless_update)]
             pub static EXECUTOR: #root::executor::ExecutorDef = #root::executor::ExecutorDef {
                 name: #name,
                 docs: #docs,
+                version: #version,
+                #listed
                 device: #device,
                 #priority
                 #strided

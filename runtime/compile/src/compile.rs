@@ -88,6 +88,7 @@ pub fn stages_reached(trace: Trace, options: &Options) -> Reached {
 /// `foreign` has the first trace verified whatever the options say.
 pub fn reached(trace: Trace, options: &Options, foreign: bool) -> Reached {
     let _pinned = registered::pin();
+    let _given = options.executor_options.enter();
     let setting = Setting::new(options, &trace, false);
     let mut stages = Stages { foreign, ..Stages::new(options.verify, options.fuel) };
     let ending = stages.take_through(trace, &setting).err().map(|ending| *ending);

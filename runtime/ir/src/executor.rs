@@ -1,5 +1,7 @@
 //! Executors: named sets of kernel symbols and implementations, tried in the order of a list.
 
+mod option;
+
 use std::sync::{Mutex, PoisonError};
 
 use rustc_hash::FxHashSet;
@@ -20,6 +22,7 @@ use crate::strided::Strided;
 use crate::testing::rules::SamplesRule;
 use crate::trace::Block;
 use crate::tracer::rules::TracedRule;
+pub use option::{Entered, ExecutorOption, ExecutorOptions, OptionDef};
 
 /// What a checker answers: `Ok` to take the symbol, or the reason why not.
 pub type Claim = std::result::Result<(), String>;
@@ -57,6 +60,10 @@ pub struct ExecutorDef {
     pub name: &'static str,
     /// What it is, in a sentence.
     pub docs: &'static str,
+    /// Its version. What was measured of another version is not followed.
+    pub version: &'static str,
+    /// Its options.
+    pub options: &'static [&'static dyn OptionDef],
     /// The kind of device it runs on.
     pub device: &'static str,
     /// Priority in the default list of its device kind: lower priorities run first. An executor with `None` must be
@@ -225,6 +232,8 @@ pub const JOIN: &str = "join";
 const NOTHING: ExecutorDef = ExecutorDef {
     name: "",
     docs: "",
+    version: env!("CARGO_PKG_VERSION"),
+    options: &[],
     device: "any",
     priority: None,
     strided: true,
@@ -307,6 +316,25 @@ pub fn find_executor(name: &str) -> Result<&'static ExecutorDef> {
 pub fn owner_on(owners: &[&'static str], device: &str) -> Result<Option<&'static ExecutorDef>> {
     let all = owners.iter().map(|name| find_executor(name)).collect::<Result<Vec<_>>>()?;
     Ok(all.into_iter().find(|executor| executor.runs_on(device)))
+}
+
+/// The option `executor.name`.
+///
+/// # Errors
+/// If no executor has that name, or it has no such option.
+pub fn find_option(path: &str) -> Result<&'static dyn OptionDef> {
+    let wrong = |message: String| Error::Argument { argument: format!("option {path}"), message };
+    let Some((executor, name)) = path.split_once('.') else {
+        return Err(wrong("expected an executor and its option, as in 'sim.block'".into()));
+    };
+    let executor = find_executor(executor)?;
+    let names = || executor.options.iter().map(|option| option.name());
+    executor.options.iter().copied().find(|option| option.name() == name).ok_or_else(|| {
+        let known: Vec<&str> = names().collect();
+        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+        let hint = slip_of(name, names());
+        wrong(format!("{} has no option '{name}'{hint} (it has: {known})", executor.name))
+    })
 }
 
 /// The executor's own name, or a copy that lives forever: an executor that refused a symbol need not be linked into

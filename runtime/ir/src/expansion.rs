@@ -88,6 +88,8 @@ pub const IMPLEMENTATION: ImplementationDef = ImplementationDef {
 pub const EXECUTOR: ExecutorDef = ExecutorDef {
     name: "",
     docs: "",
+    version: "",
+    options: &[],
     device: "",
     priority: None,
     strided: false,

@@ -21,6 +21,8 @@ use crate::tracer::rules::TracingRules;
 static FALLBACK: &ExecutorDef = &ExecutorDef {
     name: HOST,
     docs: "What a device has no kernel for, copied to the host, run there, and copied back.",
+    version: env!("CARGO_PKG_VERSION"),
+    options: &[],
     device: "any",
     priority: None,
     strided: true,

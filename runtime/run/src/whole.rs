@@ -61,6 +61,7 @@ fn tell_choices<'a>(options: &Options, stages: impl Iterator<Item = &'a Stage>) 
 
 /// The program that the last stage is, which the transforms made.
 fn program_of(stages: &[Stage], options: &Options) -> Result<Program> {
+    let _given = options.executor_options.enter();
     let program = Program::trusted(last_of(stages)?.clone(), options.memory_limit)?;
     Ok(if options.graph { program } else { program.without_graph() })
 }

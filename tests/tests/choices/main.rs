@@ -18,7 +18,7 @@ use fulgurite_runtime::choices::{
     Call, ChoicesFile, DECOMPOSED, Entry, Machine, Purpose, Question, Records, Times, Tried, VERSION, print,
 };
 use fulgurite_runtime::compile::{Options, Stage, explain, stages};
-use fulgurite_runtime::executor::{ExecutorDef, executors_named};
+use fulgurite_runtime::executor::{ExecutorDef, ExecutorOptions, executors_named};
 use fulgurite_runtime::jit::{Names, trace};
 use fulgurite_runtime::precision::Precision;
 use fulgurite_runtime::registry::find_operator;
@@ -284,7 +284,16 @@ fn a_lower_precision_asks_for_no_other() {
         let (list, metas, target) =
             (executors_named(names, "cpu").unwrap(), [Arg::Tensor(meta(&[4, 8]))], Target::cpu());
         let purpose = Purpose::Forward;
-        let question = Question { def, metas: &metas, purpose, list: &list, target: &target, is_program: false };
+        let options = ExecutorOptions::default();
+        let question = Question {
+            def,
+            metas: &metas,
+            purpose,
+            list: &list,
+            target: &target,
+            is_program: false,
+            options: &options,
+        };
         Records::candidates(&question, std::time::Duration::ZERO).unwrap()
     };
     assert_eq!(candidates(&["listed", "cpu"]), ["listed", DECOMPOSED, "unlisted"]);

@@ -92,6 +92,25 @@ fn a_device_measures_candidates_and_keeps_no_memory_of_them() {
     // By default the kind does not measure: its programs do not depend on the machine.
     let plain = jit(|x: Tensor| softmax(x, -1)).options(Options { device: Some(sim()), ..Options::default() });
     assert!(!plain.compile(&numbers()).unwrap().explain().contains("choice of"));
+
+    records_belong_to_a_version_and_to_values_of_options();
+}
+
+fn records_belong_to_a_version_and_to_values_of_options() {
+    let records = records();
+    let measured = |options: Options| {
+        jit(|(gate, up): (Tensor, Tensor)| geglu(gate, up)).options(options).call((numbers(), numbers())).unwrap();
+        let mut calls: Vec<String> = records.known().iter().map(|entry| entry.call.to_string()).collect();
+        calls.sort();
+        calls
+    };
+    let first = measured(options(&records));
+    assert!(first.len() == 1 && first[0].contains(", sim 1.1"), "{first:?}");
+    assert_eq!(measured(options(&records)), first);
+    let other = measured(options(&records).with_option(&fulgurite_example_sim::sim::BLOCK, 16));
+    assert!(other.len() == 2 && other.iter().any(|call| call.contains(", sim 1.1, sim.block=16")), "{other:?}");
+    let text = fulgurite::choices::print(&records.known().iter().map(|entry| (**entry).clone()).collect::<Vec<_>>());
+    assert_eq!(fulgurite::choices::parse(&text).unwrap().len(), 2, "{text}");
 }
 
 /// Each value of a tuned parameter is a candidate, and the record decides.

@@ -243,6 +243,35 @@ fn the_default_implementation_is_asked_for() {
 }
 
 #[test]
+fn an_option_of_the_executor_changes_the_kernels() {
+    let on_device = || Options { device: Some(sim(0)), ..Options::default() };
+    let arguments = (numbers([3, 100]), numbers([3, 100]));
+    let claimed = |options: Options| {
+        let f = jit(gated_step).options(options);
+        let compiled = f.compile(&arguments).unwrap();
+        (compiled.stage("claim").unwrap().to_string(), compiled.explain(), f.call(arguments.clone()).unwrap())
+    };
+    let (default, explained, (loss, _)) = claimed(on_device());
+    assert!(default.matches("block=256").count() == 2, "{default}");
+    assert!(explained.contains("executor sim: version 1.1 of the package fulgurite-example-sim"), "{explained}");
+    let (small, _, (loss_of_small, _)) = claimed(on_device().with_option(&fulgurite_example_sim::sim::BLOCK, 7));
+    assert_eq!(small, default.replace("block=256", "block=7"));
+    assert_eq!(loss.item().unwrap(), loss_of_small.item().unwrap());
+    // What a checker reads of an option, it may refuse; the text names values as they are printed.
+    let (refused, explained, _) = claimed(on_device().with_option_named("sim.block", "0").unwrap());
+    assert!(!refused.contains("sim::geglu") && explained.contains("sim.block is 0"), "{explained}");
+    // An option holds in one compilation.
+    assert_eq!(claimed(on_device()).0, default);
+    let wrong = |path: &str, value: &str| on_device().with_option_named(path, value).unwrap_err().to_string();
+    let known = wrong("sim.blocks", "8");
+    assert!(known.contains("sim has no option 'blocks', did you mean 'block'? (it has: block)"), "{known}");
+    let type_name = wrong("sim.block", "many");
+    assert!(type_name.contains("is 'many', expected a value of type size, as its default 256"), "{type_name}");
+    assert!(wrong("simm.block", "8").contains("simm"));
+    assert!(wrong("block", "8").contains("expected an executor and its option"));
+}
+
+#[test]
 fn the_default_implementation_draws_the_same_numbers() {
     let arguments = (numbers([4, 9]), Array::new([2], &[7_i64, 0]).unwrap());
     let drop = |(x, generator): (Tensor, Tensor)| {

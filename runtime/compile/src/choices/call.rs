@@ -42,6 +42,9 @@ pub struct Call {
     pub purpose: Purpose,
     /// The precisions that the list of executors asks for.
     pub precisions: Precisions,
+    /// The versions of executors that are not the library's, and the values of executors' options: `sim 1.2,
+    /// sim.block=128`.
+    pub executors: String,
     /// Whether the program is this call and nothing else: then it has no neighbours.
     pub is_program: bool,
 }
@@ -59,7 +62,7 @@ impl Call {
         };
         let arguments: Vec<String> = def.params.iter().zip(metas).map(named).collect();
         let (operator, arguments, precisions) = (def.name.to_owned(), arguments.join(", "), precisions.into());
-        Call { operator, arguments, purpose, precisions, is_program: false }
+        Call { operator, arguments, purpose, precisions, executors: String::new(), is_program: false }
     }
 
     /// The same call in a program with others.
@@ -73,6 +76,9 @@ impl fmt::Display for Call {
         write!(f, "{}({}), {}", self.operator, self.arguments, self.purpose.name())?;
         if self.precisions != Precisions::default() {
             write!(f, ", {}", self.precisions)?;
+        }
+        if !self.executors.is_empty() {
+            write!(f, ", {}", self.executors)?;
         }
         if self.is_program { f.write_str(", a program of its own") } else { Ok(()) }
     }

@@ -87,6 +87,9 @@ impl Entry {
             "winner": self.winner,
             "candidates": self.tried.iter().map(tried).collect::<Vec<_>>(),
         });
+        if !self.call.executors.is_empty() {
+            value["executors"] = json!(self.call.executors);
+        }
         if self.call.is_program {
             value["is_program"] = json!(true);
         }
@@ -107,6 +110,7 @@ impl Entry {
             "arguments",
             "purpose",
             "precision",
+            "executors",
             "is_program",
             "target",
             "device",
@@ -129,6 +133,7 @@ impl Entry {
             precisions: Precisions::named(&precision).ok_or_else(|| {
                 format!("precision is '{precision}', expected 'exact', 'tf32', 'fp8' or 'tf32 and fp8'")
             })?,
+            executors: object.get("executors").map(|_| text(object, "executors")).transpose()?.unwrap_or_default(),
             is_program: match object.get("is_program") {
                 None => false,
                 Some(value) => value.as_bool().ok_or("'is_program' is expected to be true or false")?,

@@ -11,7 +11,7 @@ use indexmap::IndexMap;
 use super::call::{Call, Purpose};
 use super::entry::{DECOMPOSED, Entry};
 use crate::argument::Arg;
-use crate::executor::{ExecutorDef, find_executor, find_implementation, interned_name};
+use crate::executor::{ExecutorDef, ExecutorOptions, executors, find_executor, find_implementation, interned_name};
 use crate::meta::{Target, TensorMeta};
 use crate::operator::{OperatorDef, OperatorKind, RuleSet};
 use crate::precision::Precisions;
@@ -35,15 +35,33 @@ pub struct Question<'a> {
     pub target: &'a Target,
     /// Whether the program is this call and nothing else.
     pub is_program: bool,
+    /// The values of executors' options.
+    pub options: &'a ExecutorOptions,
 }
 
 impl Question<'_> {
     /// What records name it by.
     pub fn call(&self) -> Call {
         let call = Call::new(self.def, self.metas, self.purpose, precisions_of(self.list));
-        Call { is_program: self.is_program, ..call }
+        Call { is_program: self.is_program, executors: self.executors(), ..call }
+    }
+
+    /// What a choice depends on beside the library: the versions of executors that are not the library's, where they
+    /// may run the call, and the values of options.
+    fn executors(&self) -> String {
+        let may_run = |executor: &&'static ExecutorDef| {
+            executor.version != LIBRARY
+                && executor.runs_on(self.target.kind())
+                && (executor.claims.is_some() || find_implementation(self.def.name, executor.name).is_some())
+        };
+        let versions = executors().into_iter().filter(may_run).map(|own| format!("{} {}", own.name, own.version));
+        let options = Some(self.options.to_string()).filter(|text| !text.is_empty());
+        versions.chain(options).collect::<Vec<String>>().join(", ")
     }
 }
+
+/// The version of this library, which records have anyway.
+const LIBRARY: &str = env!("CARGO_PKG_VERSION");
 
 /// The precisions that are asked for by naming executors that have them.
 pub fn precisions_of(list: &[&'static ExecutorDef]) -> Precisions {
@@ -74,20 +92,21 @@ pub struct Wanted {
     metas: Vec<Arg<TensorMeta>>,
     list: Vec<&'static ExecutorDef>,
     target: Target,
+    options: ExecutorOptions,
 }
 
 impl Wanted {
     /// One call.
     pub fn new(question: &Question<'_>) -> Wanted {
-        let Question { def, metas, list, target, .. } = *question;
-        let (metas, list, target) = (metas.to_vec(), list.to_vec(), target.clone());
-        Wanted { call: question.call(), count: 1, def, metas, list, target }
+        let Question { def, metas, list, target, options, .. } = *question;
+        let (metas, list, target, options) = (metas.to_vec(), list.to_vec(), target.clone(), options.clone());
+        Wanted { call: question.call(), count: 1, def, metas, list, target, options }
     }
 
     /// The call that is asked about.
     pub fn question(&self) -> Question<'_> {
-        let Wanted { def, metas, list, target, call, .. } = self;
-        Question { def, metas, purpose: call.purpose, list, target, is_program: call.is_program }
+        let Wanted { def, metas, list, target, call, options, .. } = self;
+        Question { def, metas, purpose: call.purpose, list, target, is_program: call.is_program, options }
     }
 }
 
@@ -151,6 +170,7 @@ pub struct Ranking<'a> {
     choices: Option<&'a dyn Choices>,
     /// The call that is the whole program, if it is one.
     only: Option<(&'static OperatorDef, Vec<Arg<TensorMeta>>)>,
+    options: ExecutorOptions,
     told: RefCell<IndexMap<Call, Told>>,
     wanted: RefCell<IndexMap<Call, Wanted>>,
 }
@@ -158,7 +178,13 @@ pub struct Ranking<'a> {
 impl<'a> Ranking<'a> {
     /// The executors of `list` for programs for `target`; `choices` know winners of single calls.
     pub fn new(list: &'a [&'static ExecutorDef], target: &'a Target, choices: Option<&'a dyn Choices>) -> Ranking<'a> {
-        Ranking { list, target, choices, only: None, told: RefCell::default(), wanted: RefCell::default() }
+        let (told, wanted) = (RefCell::default(), RefCell::default());
+        Ranking { list, target, choices, only: None, options: ExecutorOptions::default(), told, wanted }
+    }
+
+    /// With these values of executors' options.
+    pub fn with_options(self, options: &ExecutorOptions) -> Ranking<'a> {
+        Ranking { options: options.clone(), ..self }
     }
 
     /// For the calls of a program: if it has one, that has no neighbours. What it is decomposed into has.
@@ -208,7 +234,7 @@ impl<'a> Ranking<'a> {
         };
         let is_program = self.only.as_ref().is_some_and(|(own, of)| own.name == def.name && of[..] == *metas);
         let (list, target) = (self.list, self.target);
-        let question = Question { def, metas, purpose, list, target, is_program };
+        let question = Question { def, metas, purpose, list, target, is_program, options: &self.options };
         let entry = match choices.find(&question) {
             Found::Nothing => return as_listed(None),
             Found::Unmeasured => {

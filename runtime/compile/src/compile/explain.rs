@@ -3,6 +3,7 @@
 use rustc_hash::FxHashSet;
 
 use super::Stage;
+use crate::executor::{ExecutorDef, executors};
 use crate::refusal::Refusal;
 use crate::trace::{Block, StageName};
 
@@ -15,7 +16,7 @@ pub fn explain<'a>(stages: impl IntoIterator<Item = &'a Stage>) -> String {
     let claimed =
         stages.iter().copied().filter(|stage| stage.is(StageName::Claim)).flat_map(|stage| &stage.trace.block.symbols);
     let mut told: FxHashSet<&Refusal> = claimed.flat_map(|symbol| &symbol.refusals).collect();
-    for stage in stages {
+    for stage in &stages {
         for choice in &stage.choices {
             text += &format!("{choice}\n");
         }
@@ -35,7 +36,21 @@ pub fn explain<'a>(stages: impl IntoIterator<Item = &'a Stage>) -> String {
             text += &not(&symbol.refusals);
         }
     }
+    for executor in outside(&stages) {
+        let ExecutorDef { name, version, package, .. } = executor;
+        text += &format!("executor {name}: version {version} of the package {package}\n");
+    }
     text
+}
+
+/// The executors that took a line and come from other packages than the library's.
+fn outside(stages: &[&Stage]) -> Vec<&'static ExecutorDef> {
+    let claimed = stages.iter().filter(|stage| stage.is(StageName::Claim));
+    let takers = claimed.flat_map(|stage| &stage.trace.block.symbols).filter_map(|symbol| symbol.executor);
+    let takers: FxHashSet<&str> = takers.collect();
+    let is_outside = |executor: &&'static ExecutorDef| !executor.package.starts_with("fulgurite-executor");
+    let all = executors().into_iter().filter(|own| takers.contains(own.name) && own.device != "any");
+    all.filter(is_outside).collect()
 }
 
 fn not<'a>(refusals: impl IntoIterator<Item = &'a Refusal>) -> String {

@@ -21,6 +21,7 @@ pub fn with_gradients(trace: Trace, wrt: &[usize], options: &Options) -> Result<
 /// # Errors
 /// Those of [`vjp_by`].
 pub fn gradients_stage(trace: Trace, wrt: &[usize], options: &Options) -> Result<Stage> {
+    let _given = options.executor_options.enter();
     let list = options.executor_list(trace.target.kind());
     let once = |trace: Trace| {
         let ranking = options.ranking(&list, &trace.target, &trace);

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use fulgurite_kernels::DType;
 
+use crate::argument::AttributeType;
 use crate::choices::{Choices, Ranking};
 use crate::error::{Error, Result};
-use crate::executor::{ExecutorDef, default_executors, executors_named};
+use crate::executor::{ExecutorDef, ExecutorOption, ExecutorOptions, default_executors, executors_named, find_option};
 use crate::fuel::Fuel;
 use crate::meta::{Device, Target};
 use crate::trace::{StageName, Trace};
@@ -25,6 +26,8 @@ pub struct Options {
     /// Executors in the order of their priority; `None` is the default list of the target's device kind. A compilation
     /// fails if one of them, or of the rewrites, was withdrawn ([`crate::registration`]), also if it was replaced.
     pub executors: Option<Vec<&'static ExecutorDef>>,
+    /// Values of the options that executors declare. All others have their defaults.
+    pub executor_options: ExecutorOptions,
     /// Recorded winners of single calls, which are asked before the list ([`mod@crate::choices`]). `None` follows
     /// [`Options::choose`].
     pub choices: Option<Arc<dyn Choices>>,
@@ -122,6 +125,7 @@ impl std::fmt::Debug for Options {
         f.debug_struct("Options")
             .field("device", &self.device)
             .field("executors", &executors)
+            .field("executor_options", &self.executor_options)
             .field("choices", &self.choices)
             .field("choose", &self.choose)
             .field("choose_for", &self.choose_for)
@@ -145,6 +149,7 @@ impl Default for Options {
         Options {
             device: None,
             executors: None,
+            executor_options: ExecutorOptions::default(),
             choices: None,
             choose: Choose::default(),
             choose_for: CHOOSE_FOR,
@@ -171,9 +176,31 @@ impl Options {
         Ok(self)
     }
 
+    /// Gives an option of an executor a value.
+    pub fn with_option<T: AttributeType + Sync>(mut self, option: &'static ExecutorOption<T>, value: T) -> Options {
+        self.executor_options.set(option, value.to_attribute());
+        self
+    }
+
+    /// Gives the option `executor.name` the value that a text says.
+    ///
+    /// # Errors
+    /// If there is no such executor or option, or the value is of another type.
+    pub fn with_option_named(mut self, path: &str, value: &str) -> Result<Options> {
+        let option = find_option(path)?;
+        let value = option.parse(value).ok_or_else(|| {
+            let (type_name, default) = (option.type_name(), option.default());
+            let message = format!("is '{value}', expected a value of type {type_name}, as its default {default}");
+            Error::Argument { argument: format!("option {path}"), message }
+        })?;
+        self.executor_options.set(option, value);
+        Ok(self)
+    }
+
     /// The executors that are asked for the calls of a program for `target`.
     pub fn ranking<'a>(&'a self, executors: &'a [&'static ExecutorDef], target: &'a Target, of: &Trace) -> Ranking<'a> {
-        Ranking::new(executors, target, self.choices.as_deref()).of_program(of)
+        let ranking = Ranking::new(executors, target, self.choices.as_deref()).of_program(of);
+        ranking.with_options(&self.executor_options)
     }
 
     /// The list that a program for `device` is compiled with.

@@ -58,6 +58,7 @@ impl Programs {
 /// Those of every stage: an operator without a gradient, a symbol that no executor takes.
 pub fn split_stages(trace: Trace, wrt: &[usize], of: &[usize], options: &Options) -> Result<Programs> {
     let _pinned = registered::pin();
+    let _given = options.executor_options.enter();
     settled(trace, options.choices.as_deref(), |trace| match split_once(trace, wrt, of, options) {
         Ok((programs, gathered)) => (Ok(programs), gathered),
         Err(error) => (Err(error), Gathered::default()),

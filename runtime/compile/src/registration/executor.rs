@@ -34,7 +34,7 @@ impl Executor {
         Executor { name: name.into(), version: 1, device: device.into(), base: expansion::EXECUTOR }
     }
 
-    /// Its version, for people and errors.
+    /// Its version, for people and errors. What was measured of another version is not followed.
     pub fn version(self, version: u32) -> Self {
         Executor { version, ..self }
     }
@@ -156,7 +156,8 @@ impl Executor {
         let declared = EXECUTORS.iter().find(|executor| executor.name == self.name);
         let declared = declared.map(|executor| format!("by the package '{}'", executor.package));
         let name = leaked_text(self.name);
-        let record = ExecutorDef { name, device: leaked_text(self.device), ..self.base };
+        let version = leaked_text(self.version.to_string());
+        let record = ExecutorDef { name, device: leaked_text(self.device), version, ..self.base };
         Registration::new((WHAT, name, self.version), place, leaked(record), Vec::new(), declared)
     }
 }

@@ -17,7 +17,9 @@ use crate::transforms::claim::takes;
 /// A call that the first executor puts into regions with others has no candidates: what it costs alone says nothing of
 /// them.
 pub(super) fn candidates(question: &Question<'_>) -> Vec<&'static str> {
-    let Question { def, metas, purpose, list, target, .. } = *question;
+    let Question { def, metas, purpose, list, target, options, .. } = *question;
+    // Measuring has threads of its own.
+    let _given = options.enter();
     let asked = !matches!(def.kind, OperatorKind::Symbol(_)) && !def.effects.collective;
     if !asked || metas.iter().flat_map(Arg::tensors).next().is_none() {
         return Vec::new();

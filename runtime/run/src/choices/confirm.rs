@@ -123,6 +123,7 @@ pub fn confirm(
     let compiled = |choices: &Given| -> Result<Program> {
         let choices: Option<Arc<dyn Choices>> = Some(Arc::new(choices.clone()));
         let options = Options { choices, choose: Choose::Never, ..options.clone() };
+        let _given = options.executor_options.enter();
         let last = stages(trace.clone(), &options)?.into_iter().last().map(|stage| stage.trace);
         let none = || Error::Argument { argument: "trace".into(), message: "no stage was made".into() };
         Program::new(last.ok_or_else(none)?, options.memory_limit)

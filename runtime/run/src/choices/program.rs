@@ -136,8 +136,11 @@ impl Choices for Forced {
 /// # Errors
 /// Those of compilation.
 pub(super) fn compiled(question: &Question<'_>, trace: &Trace, by: &str) -> Result<Program> {
+    // Measuring has threads of its own.
+    let _given = question.options.enter();
     let forced: Arc<dyn Choices> = Arc::new(Forced(Arc::new(forced_entry(question.call(), by))));
     let options = Options {
+        executor_options: question.options.clone(),
         executors: Some(question.list.to_vec()),
         choices: Some(forced.clone()),
         choose: Choose::Never,
@@ -148,7 +151,7 @@ pub(super) fn compiled(question: &Question<'_>, trace: &Trace, by: &str) -> Resu
         Purpose::Differentiated => {
             let floating = |i: &usize| trace.block.meta(trace.block.parameters[*i]).dtype().is_floating();
             let wrt: Vec<usize> = (0..trace.block.parameters.len()).filter(floating).collect();
-            let ranking = Ranking::new(question.list, question.target, Some(&*forced));
+            let ranking = Ranking::new(question.list, question.target, Some(&*forced)).with_options(question.options);
             vjp_of(trace, &wrt, &floating_outputs(trace), &ranking, &mut Vec::new())?
         }
     };

@@ -32,6 +32,7 @@ mod tests {
             arguments: String::new(),
             purpose: Purpose::Forward,
             precisions: Precisions::named("exact").unwrap(),
+            executors: String::new(),
             is_program: false,
         };
         let tried = |(by, alone, beside): &(&str, f64, Option<f64>)| Tried {

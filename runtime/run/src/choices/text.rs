@@ -80,6 +80,7 @@ mod tests {
             arguments: "input: f32[8, 64], dim: -1".into(),
             purpose: Purpose::Differentiated,
             precisions: Precision::Tf32.into(),
+            executors: String::new(),
             is_program: winner == "fast",
         };
         Entry {
