@@ -42,8 +42,8 @@ pub fn continued(
     (cached.into_cache(), reshape(logits, [batch as i64, logits.size(2) as i64]))
 }
 
-/// `options` with the executor `decode` before those of a device that it is for, unless executors are named. No list has it by
-/// itself: other programs have nothing for it.
+/// `options` with the executor `decode` before those of a device that it is for, unless executors are named. No list
+/// has it by itself: other programs have nothing for it.
 pub fn by_decode(options: Options) -> Options {
     let (Some(device), None) = (options.device, &options.executors) else { return options };
     let Ok(decode) = find_executor("decode") else { return options };

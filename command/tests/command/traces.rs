@@ -498,3 +498,25 @@ fn random_inputs_beyond_memory_are_an_error() {
     let told = complaint.contains("'x', u8[2500000000]: could not allocate 2500000000 bytes of host memory");
     assert!(told || complaint.contains("the plan needs"), "{complaint}");
 }
+
+/// A kernel that lacks scratch memory is its operator's error, with the bytes: the reference computes in f64.
+#[cfg(target_os = "linux")]
+#[test]
+fn scratch_memory_beyond_memory_is_an_error_of_the_operator() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.trace");
+    let line = "y: f32[100000000] = prims::exp(x) by reference";
+    let text = format!("# fulgurite trace 2\ntrace f for cpu (x: f32[100000000]) {{\n  {line}\n  return y = y\n}}\n");
+    std::fs::write(&path, text).unwrap();
+    let script = "ulimit -v 1500000; exec \"$0\" trace run \"$1\"";
+    let output = std::process::Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_fulgurite")])
+        .arg(&path)
+        .env_remove("FULGURITE_LOG")
+        .output()
+        .unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{:?}: {complaint}", output.status);
+    let told = complaint.contains("could not allocate 800000000 bytes of host memory");
+    assert!((told && complaint.contains("prims::exp")) || complaint.contains("the plan needs"), "{complaint}");
+}

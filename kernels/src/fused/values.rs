@@ -46,11 +46,11 @@ pub enum Kind {
 /// One typed value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Value {
-    /// How it comes about.
+    /// The operation and its operands.
     pub kind: Kind,
     /// The arithmetic that it is computed in.
     pub class: Class,
-    /// Where it varies.
+    /// Whether there is one for all elements, one a row or one an element.
     pub space: Space,
     /// How many reductions one after another it depends on.
     pub level: usize,

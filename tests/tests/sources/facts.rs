@@ -1,6 +1,8 @@
 //! Passes, generators of fused kernels and the generated tests read what operators declare. They know no operator by
 //! its name.
 
+#[path = "facts/allocations.rs"]
+mod allocations;
 #[path = "facts/openings.rs"]
 mod openings;
 

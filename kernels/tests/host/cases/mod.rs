@@ -1,6 +1,6 @@
-//! Programs and layouts that fused kernels run, and that printed kernels are compiled for and run on: one list for all. A
-//! [`Case`] is a program with the layouts of its operands; `elementwise`, `rows` and `random` are lists of them, of
-//! `programs`.
+//! Programs and layouts that fused kernels run, and that printed kernels are compiled for and run on: one list for
+//! all. A [`Case`] is a program with the layouts of its operands; `elementwise`, `rows` and `random` are lists of
+//! them, of `programs`.
 
 #![allow(dead_code, unused_imports)] // each test binary uses its own part
 

@@ -4,14 +4,14 @@
 use super::emitter::{row_start, sum};
 use super::region::Operand;
 use super::row_writer::Writer;
-use super::text::stored_type;
 use fulgurite_kernels::fused::values::Space;
 
 impl Writer<'_> {
     /// What a block that stays has before its first row; opens the loop over its rows.
     pub(super) fn begin_sums(&mut self) -> Option<usize> {
         let region = self.emitter.region;
-        self.emitter.text.line("const int lane = (int)threadIdx.x;");
+        let words = (region.dialect)();
+        self.emitter.text.line(format!("const int lane = (int){};", words.thread()));
         self.emitter.define_uniform();
         self.load_early(Operand::is_same_for_all_rows);
         let [vectors, elements] = [self.emitter.unroll, self.emitter.vector]
@@ -23,17 +23,18 @@ impl Writer<'_> {
         let kind = self.row_type;
         self.declare_cache();
         for input in region.used_inputs_in(Space::Row) {
-            let element = stored_type(region.inputs[input].dtype);
+            let element = words.stored_type(region.inputs[input].dtype);
             self.emitter.text.line(format!("{element} next{input};"));
         }
-        self.ask_for_row("", "blockIdx.x");
+        self.ask_for_row("", words.block());
         // Only reductions ask for it.
         let turns = self.plan.passes.list.iter().any(|pass| !pass.reductions.is_empty());
         if turns {
             self.emitter.text.line("int turn = 0;");
         }
         let next = if turns { ", turn ^= 1" } else { "" };
-        self.emitter.text.open(format!("for ({kind} row = blockIdx.x; row < rows; row += gridDim.x{next})"));
+        let (block, blocks) = (words.block(), words.blocks());
+        self.emitter.text.open(format!("for ({kind} row = {block}; row < rows; row += {blocks}{next})"));
         None
     }
 
@@ -47,7 +48,7 @@ impl Writer<'_> {
         let whole = (self.emitter.unroll == 1).then(|| self.write_column());
         let column = self.open_vectors();
         for output in region.sums() {
-            let part = format!("(long long)blockIdx.x * {} + column", region.width);
+            let part = format!("(long long){} * {} + column", self.emitter.functions.block(), region.width);
             self.emitter.open_elements();
             let at = if self.emitter.vector > 1 { " + j" } else { "" };
             let element = self.element();

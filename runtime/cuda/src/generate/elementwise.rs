@@ -41,8 +41,7 @@ pub(super) fn generate(region: &Region) -> Result<GeneratedKernel, GenerateError
     let (mut declared, mut parameters) = region.pointers();
     declared.push(format!("const {counter_type} {counter}"));
     parameters.push(if wide { GeneratedParameter::I64(pieces as i64) } else { GeneratedParameter::U32(pieces as u32) });
-    let head =
-        format!("extern \"C\" __global__ void __launch_bounds__({THREADS}) {}({})", region.name, declared.join(", "));
+    let head = emitter.functions.head(&region.name, &declared, THREADS, None);
     let description = format!(
         "elementwise{}; {vector} element{} at once, {unroll} time{} a thread.",
         if flat { String::new() } else { format!(" over {}", extents(region)) },
@@ -75,9 +74,10 @@ fn piece(emitter: &Emitter<'_>) -> String {
         "int" => emitter.block.to_owned(),
         _ => format!("(unsigned long long){}", emitter.block),
     };
+    let thread = emitter.functions.thread();
     match emitter.unroll {
-        1 => format!("{block} * {THREADS}u + threadIdx.x"),
-        unroll => format!("({block} * {unroll}u + k) * {THREADS}u + threadIdx.x"),
+        1 => format!("{block} * {THREADS}u + {thread}"),
+        unroll => format!("({block} * {unroll}u + k) * {THREADS}u + {thread}"),
     }
 }
 

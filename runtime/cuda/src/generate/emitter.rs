@@ -4,16 +4,16 @@ use fulgurite_kernels::fused::values::{Kind, Space};
 use fulgurite_kernels::scalar::ScalarOp;
 use fulgurite_kernels::tile::Class;
 
-use super::functions::Functions;
+use super::dialect::Dialect;
 use super::region::{Operand, Region};
-use super::text::{Text, class_type, stored_type};
+use super::text::Text;
 
 /// A kernel being written.
 #[derive(Debug)]
 pub(super) struct Emitter<'a> {
     pub(super) region: &'a Region,
     pub(super) text: Text,
-    pub(super) functions: Functions,
+    pub(super) functions: Box<dyn Dialect>,
     /// Elements that a thread handles together.
     pub(super) vector: usize,
     /// How many such vectors a thread handles at a time.
@@ -28,15 +28,16 @@ pub(super) struct Emitter<'a> {
 
 impl<'a> Emitter<'a> {
     pub(super) fn new(region: &'a Region, vector: usize, unroll: usize, wide: bool) -> Emitter<'a> {
+        let functions = (region.dialect)();
         Emitter {
             region,
-            text: Text::at_depth(1),
-            functions: Functions::new(),
+            text: Text::at_depth(1, functions.unroll(true)),
+            block: functions.block(),
+            functions,
             vector,
             unroll,
             index: if wide { "long long" } else { "int" },
             defines_loaded: false,
-            block: "blockIdx.x",
         }
     }
 
@@ -73,7 +74,7 @@ impl<'a> Emitter<'a> {
                 format!("{} ? {} : {}", self.name(condition), self.name(x), self.name(y))
             }
         };
-        let kind = class_type(self.region.class(value));
+        let kind = self.functions.class_type(self.region.class(value));
         self.text.line(format!("const {kind} {} = {expression};", self.region.names[value]));
     }
 
@@ -83,13 +84,15 @@ impl<'a> Emitter<'a> {
         if class == Class::I64 {
             return match op {
                 Abs => self.functions.integer_absolute(x),
-                Neg => self.functions.wrapping('-', "0ll", x),
+                Neg => {
+                    let zero = self.functions.literal(class, 0.0);
+                    self.functions.wrapping('-', &zero, x)
+                }
                 Sign => self.functions.sign(x),
                 // The remaining one is `Floor`.
                 _ => x.to_owned(),
             };
         }
-        let (suffix, one) = if class == Class::F32 { ("f", "1.0f") } else { ("", "1.0") };
         let hidden;
         let x = if matches!(op, Exp | Log | Sin | Cos | Tanh | Erf) && self.region.is_known(operand) {
             hidden = self.functions.opaque(x);
@@ -98,24 +101,9 @@ impl<'a> Emitter<'a> {
             x
         };
         match op {
-            Not => format!("!{x}"),
-            IsFinite if class == Class::F32 => format!("fabsf({x}) <= 0x1.fffffep127f"),
-            IsFinite => format!("fabs({x}) <= 0x1.fffffffffffffp1023"),
-            Abs => format!("fabs{suffix}({x})"),
-            Neg => format!("-{x}"),
             Exp if class == Class::F32 && self.region.is_coarse(operand) => self.functions.coarse_exponential(x),
-            Exp => format!("exp{suffix}({x})"),
-            Log => format!("log{suffix}({x})"),
-            Sqrt => format!("sqrt{suffix}({x})"),
-            Rsqrt => format!("{one} / sqrt{suffix}({x})"),
-            Reciprocal => format!("{one} / {x}"),
-            Sin => format!("sin{suffix}({x})"),
-            Cos => format!("cos{suffix}({x})"),
-            Tanh => format!("tanh{suffix}({x})"),
-            Erf => format!("erf{suffix}({x})"),
-            Floor => format!("floor{suffix}({x})"),
             Sign => self.functions.sign(x),
-            _ => unreachable!("{op:?} has more than one operand"),
+            _ => self.functions.function(op, class, x),
         }
     }
 
@@ -146,18 +134,17 @@ impl<'a> Emitter<'a> {
                     Kind::Constant(exponent) => exponent,
                     _ => f64::NAN,
                 };
-                let (suffix, one) = if class == Class::F32 { ("f", "1.0f") } else { ("", "1.0") };
                 // As on the host.
                 return match exponent {
                     2.0 => format!("{x} * {x}"),
                     3.0 => format!("{x} * {x} * {x}"),
-                    -1.0 => format!("{one} / {x}"),
+                    -1.0 => self.functions.function(Reciprocal, class, x),
                     _ if exponent.is_nan() => self.functions.power(x, y),
                     _ if self.region.is_known(x_value) => {
                         let x = self.functions.opaque(x);
-                        format!("pow{suffix}({x}, {y})")
+                        self.functions.known_power(class, &x, y)
                     }
-                    _ => format!("pow{suffix}({x}, {y})"),
+                    _ => self.functions.known_power(class, x, y),
                 };
             }
             _ => unreachable!("{op:?} has not two operands"),
@@ -186,7 +173,7 @@ impl<'a> Emitter<'a> {
             return;
         };
         let wide = self.functions.widen(self.region.inputs[input].dtype, element);
-        let kind = class_type(self.region.class(value));
+        let kind = self.functions.class_type(self.region.class(value));
         self.text.line(format!("const {kind} {} = {wide};", self.region.names[value]));
     }
 
@@ -204,7 +191,7 @@ impl<'a> Emitter<'a> {
 
     /// The type of the elements of an operand that a thread has at a time.
     pub(super) fn held_type(&mut self, operand: &Operand) -> String {
-        let element = stored_type(operand.dtype);
+        let element = self.functions.stored_type(operand.dtype);
         if self.vector == 1 {
             return element.into();
         }

@@ -4,12 +4,12 @@
 use crate::LaunchShape;
 use fulgurite_kernels::fused::{FusedProgram, OutputLayout};
 
+use super::cuda_cpp::CudaCpp;
 use super::elementwise::{MANY_BLOCKS, THREADS, write_flat};
 use super::emitter::Emitter;
 use super::kernel::grid;
 use super::problem::{GenerateError, InputOperand, OutputOperand, Problem};
 use super::region::Region;
-use super::text::stored_type;
 
 /// The most tensors of a launch. With the most operands for each of them the arguments stay below the 32764 bytes that
 /// a launch has room for from compute capability 7.0 on.
@@ -74,7 +74,7 @@ impl ManyKernel {
             shared_bytes: 0,
             clusters: false,
         };
-        let region = Region::new(&problem)?;
+        let region = Region::new(&problem, CudaCpp::make)?;
         if region.by_row {
             return Err(GenerateError::Malformed("a reduction in a program for many tensors".into()));
         }
@@ -106,25 +106,19 @@ impl ManyKernel {
         emitter.text.line("int tensor = 0;");
         emitter.text.open(format!("for (int high = {}; tensor < high;)", tensors - 1));
         emitter.text.line("const int middle = (tensor + high + 1) / 2;");
-        emitter.text.line("if (table.first[middle] <= blockIdx.x) tensor = middle;");
+        let block = emitter.functions.block();
+        emitter.text.line(format!("if (table.first[middle] <= {block}) tensor = middle;"));
         emitter.text.line("else high = middle - 1;");
         emitter.text.close();
-        emitter.text.line("const unsigned block = blockIdx.x - table.first[tensor];");
+        emitter.text.line(format!("const unsigned block = {block} - table.first[tensor];"));
         emitter.text.line(format!("const {} count = table.count[tensor];", emitter.index));
         let inputs = used.iter().map(|&input| (&region.inputs[input], "const "));
         for (operand, constant) in inputs.chain(region.outputs.iter().map(|output| (output, ""))) {
-            let (kind, name) = (stored_type(operand.dtype), &operand.name);
+            let (kind, name) = (emitter.functions.stored_type(operand.dtype), &operand.name);
             members.push(format!("    {constant}{kind}* {name}[{tensors}];\n"));
             emitter.text.line(format!("{constant}{kind}* const {name} = pointers.{name}[tensor];"));
         }
-        let head = format!(
-            "struct Pointers {{\n{}}};\nstruct Table {{\n    {} count[{tensors}];\n    // The first block of each tensor.\n    \
-             unsigned first[{tensors}];\n}};\n\nextern \"C\" __global__ void __launch_bounds__({THREADS}) {}(\n    const \
-             __grid_constant__ Pointers pointers, const __grid_constant__ Table table)",
-            members.concat(),
-            emitter.index,
-            region.name,
-        );
+        let head = emitter.functions.head_of_many(&region.name, &members, tensors, emitter.index, THREADS);
         write_flat(&mut emitter);
         let plural = |count: usize| if count == 1 { "" } else { "s" };
         let description = format!(

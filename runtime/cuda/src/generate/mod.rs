@@ -1,5 +1,5 @@
-//! CUDA C++ for fused regions: a [`FusedProgram`](fulgurite_kernels::fused::FusedProgram) and the layout of its operands become the
-//! text of a kernel.
+//! CUDA C++ for fused regions: a [`FusedProgram`](fulgurite_kernels::fused::FusedProgram) and the layout of its
+//! operands become the text of a kernel, written in a `Dialect`.
 //!
 //! The text includes the headers that hand-written kernels include as well ([`super::HEADERS`]), and no others. It is
 //! the same for the same problem, and written to be read: it carries the name of the region, a list of the nodes, and
@@ -19,9 +19,10 @@
 //! memory, no atomics): the same inputs give the same bits. The order is not the host's.
 
 mod column_sums;
+mod cuda_cpp;
+mod dialect;
 mod elementwise;
 mod emitter;
-mod functions;
 mod kernel;
 mod many;
 mod passes;
@@ -37,6 +38,7 @@ mod steady;
 mod text;
 mod transposed;
 
+use cuda_cpp::CudaCpp;
 use region::Region;
 
 pub use kernel::{GeneratedKernel, GeneratedParameter, OPTIONS};
@@ -51,7 +53,7 @@ impl GeneratedKernel {
     /// [`GenerateError`]: there are no elements, more blocks than a grid can have, or a program whose parts do not fit
     /// each other.
     pub fn new(problem: &Problem<'_>) -> Result<GeneratedKernel, GenerateError> {
-        let region = Region::new(problem)?;
+        let region = Region::new(problem, CudaCpp::make)?;
         match transposed::Squares::of(&region) {
             _ if region.by_row => rows::generate(&region, problem),
             Some(squares) => transposed::generate(&region, &squares),

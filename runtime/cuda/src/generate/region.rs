@@ -10,9 +10,10 @@ use fulgurite_kernels::fused::{FusedNode, FusedProgram};
 use fulgurite_kernels::scalar::ScalarOp;
 use fulgurite_kernels::tile::Class;
 
+use super::dialect::{Dialect, MakeDialect};
 use super::kernel::GeneratedParameter;
 use super::problem::{GenerateError, Problem};
-use super::text::{identifier, literal, stored_type};
+use super::text::identifier;
 
 /// Elements that 32-bit indices reach, with room for the last block's surplus threads.
 const INDEX_LIMIT: u64 = (1 << 31) - (1 << 22);
@@ -75,10 +76,12 @@ pub(super) struct Region {
     pub(super) summed: Vec<bool>,
     /// Whether rows stay apart: for reductions, and outputs of one value a row.
     pub(super) by_row: bool,
+    /// The language of the kernel.
+    pub(super) dialect: MakeDialect,
 }
 
 impl Region {
-    pub(super) fn new(problem: &Problem<'_>) -> Result<Region, GenerateError> {
+    pub(super) fn new(problem: &Problem<'_>, dialect: MakeDialect) -> Result<Region, GenerateError> {
         check(problem)?;
         let program = problem.program;
         let by_row = program.nodes.iter().any(|node| matches!(node, FusedNode::Reduce(..)))
@@ -127,7 +130,7 @@ impl Region {
         Ok(Region {
             name: identifier(problem.name),
             listing: listing(program, &values),
-            names: names(&values),
+            names: names(&values, &*dialect()),
             values,
             used,
             extents: layout.outer.to_vec(),
@@ -137,6 +140,7 @@ impl Region {
             per_row: layout.per_row,
             summed: problem.outputs.iter().map(|output| output.summed).collect(),
             by_row,
+            dialect,
         })
     }
 
@@ -266,11 +270,9 @@ impl Region {
     /// The kernel's pointers: how they are declared, and what is bound to them.
     pub(super) fn pointers(&self) -> (Vec<String>, Vec<GeneratedParameter>) {
         let inputs = self.used_inputs();
-        let input = |&input: &usize| {
-            let operand = &self.inputs[input];
-            format!("const {}* {}", stored_type(operand.dtype), operand.name)
-        };
-        let output = |operand: &Operand| format!("{}* {}", stored_type(operand.dtype), operand.name);
+        let words = (self.dialect)();
+        let input = |&input: &usize| words.pointer(self.inputs[input].dtype, &self.inputs[input].name, true);
+        let output = |operand: &Operand| words.pointer(operand.dtype, &operand.name, false);
         let declared = inputs.iter().map(input).chain(self.outputs.iter().map(output)).collect();
         let bound = inputs.iter().map(|&input| GeneratedParameter::Input(input));
         (declared, bound.chain((0..self.outputs.len()).map(GeneratedParameter::Output)).collect())
@@ -348,7 +350,7 @@ fn check(problem: &Problem<'_>) -> Result<(), GenerateError> {
 }
 
 /// `n3` for what node 3 has become, `t5` for a value between nodes.
-fn names(values: &Values) -> Vec<String> {
+fn names(values: &Values, words: &dyn Dialect) -> Vec<String> {
     let mut by_value: BTreeMap<u32, usize> = BTreeMap::new();
     for (node, lowered) in values.nodes.iter().enumerate() {
         if let Lowered::Value(value) = lowered {
@@ -358,7 +360,7 @@ fn names(values: &Values) -> Vec<String> {
     let mut names: Vec<String> = Vec::with_capacity(values.list.len());
     for (index, value) in values.list.iter().enumerate() {
         let name = match (value.kind, by_value.get(&(index as u32))) {
-            (Kind::Constant(number), _) => literal(value.class, number),
+            (Kind::Constant(number), _) => words.literal(value.class, number),
             (_, Some(node)) => format!("n{node}"),
             // The same value once more for each element, or row.
             (Kind::Cast(operand), None) if values.list[operand as usize].class == value.class => {

@@ -1,9 +1,8 @@
 //! Passes over a row: what each loads, computes, reduces and stores.
 
-use super::functions::start_of;
+use super::dialect::start_of;
 use super::row_writer::Writer;
 use super::steady::{Steady, steady};
-use super::text::{class_type, literal};
 
 impl Writer<'_> {
     pub(super) fn write_pass(&mut self, number: usize) {
@@ -24,8 +23,12 @@ impl Writer<'_> {
         // What stays: totals, and what later passes read.
         for &value in &pass.reductions {
             let (reduction, class) = self.reduction(value);
-            let start = literal(class, start_of(reduction, class));
-            self.emitter.text.line(format!("{} {} = {start};", class_type(class), region.names[value]));
+            let start = self.emitter.functions.literal(class, start_of(reduction, class));
+            self.emitter.text.line(format!(
+                "{} {} = {start};",
+                self.emitter.functions.class_type(class),
+                region.names[value]
+            ));
         }
         let reused = |value: &&usize| !self.plan.walks && passes.is_reused_after(number, **value);
         for &value in pass.computed.iter().filter(reused) {
@@ -68,11 +71,11 @@ impl Writer<'_> {
         // A step's part of a long sum is formed by itself, which keeps the rounding errors of many steps small.
         let parts: Vec<usize> = pass.reductions.iter().copied().filter(|&value| self.has_parts(value)).collect();
         for &value in &parts {
-            let kind = class_type(region.class(value));
+            let kind = self.emitter.functions.class_type(region.class(value));
             self.emitter.text.line(format!(
                 "{kind} part_{} = {};",
                 region.names[value],
-                literal(region.class(value), 0.0)
+                self.emitter.functions.literal(region.class(value), 0.0)
             ));
         }
         let column = self.open_vectors();
@@ -141,7 +144,8 @@ impl Writer<'_> {
             }
         }
         for &value in pass.reused.iter().filter(|&&value| wanted[value] && region.input_of(value).is_none()) {
-            let (kind, name, element) = (class_type(region.class(value)), &region.names[value], self.element());
+            let (kind, name, element) =
+                (self.emitter.functions.class_type(region.class(value)), &region.names[value], self.element());
             self.emitter.text.line(format!("const {kind} {name} = kept_{name}{element};"));
         }
         for &value in pass.computed.iter().filter(|&&value| wanted[value]) {

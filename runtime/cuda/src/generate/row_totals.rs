@@ -1,7 +1,6 @@
 //! Totals of a row from those of its threads.
 
 use super::row_writer::Writer;
-use super::text::class_type;
 use fulgurite_kernels::Reduction;
 
 impl Writer<'_> {
@@ -22,7 +21,9 @@ impl Writer<'_> {
         for &value in values {
             let ((_, class), name) = (self.reduction(value), &self.emitter.region.names[value]);
             let turns = if stays { "[2]" } else { "" };
-            self.emitter.text.line(format!("__shared__ {} parts_{name}{turns}[{warps}];", class_type(class)));
+            let words = &self.emitter.functions;
+            let parts = format!("{} parts_{name}{turns}[{warps}]", words.class_type(class));
+            self.emitter.text.line(words.shared(&parts));
         }
         match values {
             [value] => {
@@ -37,7 +38,7 @@ impl Writer<'_> {
                     let call = self.emitter.functions.of_warp(reduction, name, &parts(name));
                     self.emitter.text.line(format!("{call};"));
                 }
-                self.emitter.text.line("__syncthreads();");
+                self.emitter.text.line(self.emitter.functions.barrier());
                 for &value in values {
                     let (reduction, name) = (self.reduction(value).0, &self.emitter.region.names[value]);
                     let total = self.emitter.functions.of_warps(reduction, warps, &parts(name));
@@ -47,13 +48,13 @@ impl Writer<'_> {
         }
         for &value in values.iter().filter(|_| self.plan.blocks > 1) {
             let ((reduction, class), blocks) = (self.reduction(value), self.plan.blocks);
-            let (name, kind) = (&self.emitter.region.names[value], class_type(class));
+            let (name, kind) = (&self.emitter.region.names[value], self.emitter.functions.class_type(class));
             let total = self.emitter.functions.of_cluster(reduction, blocks, name, &format!("blocks_{name}"));
             if !self.begun {
                 self.begun = true;
-                self.emitter.text.line("cluster_wait();");
+                self.emitter.text.line(self.emitter.functions.cluster_wait());
             }
-            self.emitter.text.line(format!("__shared__ {kind} blocks_{name}[{blocks}];"));
+            self.emitter.text.line(self.emitter.functions.shared(&format!("{kind} blocks_{name}[{blocks}]")));
             self.emitter.text.line(format!("{name} = {total};"));
         }
     }

@@ -4,7 +4,6 @@
 use super::emitter::{Emitter, row_start, sum, times};
 use super::region::Operand;
 use super::row_plan::{Plan, copies};
-use super::text::{class_type, stored_type};
 use fulgurite_kernels::Reduction;
 use fulgurite_kernels::fused::values::Kind;
 use fulgurite_kernels::tile::Class;
@@ -28,10 +27,11 @@ impl Writer<'_> {
         if self.plan.cached.is_empty() {
             return;
         }
-        self.emitter.text.line(format!("extern __shared__ __align__({CACHE_ALIGNMENT}) unsigned char shared[];"));
+        self.emitter.text.line(self.emitter.functions.launched_shared(CACHE_ALIGNMENT));
         for &(input, offset) in &self.plan.cached {
-            let kind = stored_type(self.emitter.region.inputs[input].dtype);
-            self.emitter.text.line(format!("{kind}* const row{input} = reinterpret_cast<{kind}*>(shared + {offset});"));
+            let kind = self.emitter.functions.stored_type(self.emitter.region.inputs[input].dtype);
+            let place = self.emitter.functions.place_in_shared(kind, offset);
+            self.emitter.text.line(format!("{kind}* const row{input} = {place};"));
         }
     }
 
@@ -76,8 +76,8 @@ impl Writer<'_> {
         if blocks == 1 {
             return "column".to_owned();
         }
-        let thread = "(int)threadIdx.x";
-        let number = if unroll > 1 { format!("(k * {threads} + {thread})") } else { thread.to_owned() };
+        let thread = format!("(int){}", self.emitter.functions.thread());
+        let number = if unroll > 1 { format!("(k * {threads} + {thread})") } else { thread };
         format!("start / {blocks} + {}", times(&number, vector))
     }
 
@@ -109,7 +109,7 @@ impl Writer<'_> {
     }
 
     pub(super) fn declare_kept(&mut self, value: usize) {
-        let kind = class_type(self.emitter.region.class(value));
+        let kind = self.emitter.functions.class_type(self.emitter.region.class(value));
         let [vectors, elements] = [self.emitter.unroll, self.emitter.vector]
             .map(|count| if count > 1 { format!("[{count}]") } else { String::new() });
         let name = &self.emitter.region.names[value];
@@ -123,7 +123,7 @@ impl Writer<'_> {
             let (index, width) = (self.emitter.index, self.emitter.region.width);
             if !self.plan.cached.is_empty() {
                 // The compiler would take the registers of one block for several steps at once.
-                self.emitter.text.line("#pragma unroll 1");
+                self.emitter.text.line(self.emitter.functions.unroll(false));
             }
             self.emitter.text.open(format!("for ({index} start = 0; start < {width}; start += {step})"));
         } else {

@@ -16,7 +16,6 @@ use super::problem::{GenerateError, Problem};
 use super::region::{Operand, Region};
 use super::row_plan::Plan;
 use super::row_writer::Writer;
-use super::text::stored_type;
 
 /// Most elements that a thread handles together where columns are summed.
 const VECTOR_OF_SUMS: usize = 4;
@@ -48,13 +47,8 @@ pub(super) fn generate(region: &Region, problem: &Problem<'_>) -> Result<Generat
         let wide = GeneratedParameter::I64(rows as i64);
         parameters.push(if wide_rows { wide } else { GeneratedParameter::U32(rows as u32) });
     }
-    let resident = if plan.resident > 1 { format!(", {}", plan.resident) } else { String::new() };
-    let head = format!(
-        "extern \"C\" __global__ void __launch_bounds__({}{resident}) {}({})",
-        plan.threads,
-        region.name,
-        declared.join(", ")
-    );
+    let resident = (plan.resident > 1).then_some(plan.resident);
+    let head = writer.emitter.functions.head(&region.name, &declared, plan.threads, resident);
     let parts = if summed { plan.staying_blocks(rows) } else { 0 };
     let blocks = grid(match parts {
         0 => rows.div_ceil(plan.rows_per_block()).saturating_mul(plan.blocks),
@@ -93,14 +87,15 @@ impl Writer<'_> {
             self.emitter.define_input(input, &element);
         }
         if fetches {
-            self.emitter.text.line("await_fetched();");
+            self.emitter.text.line(self.emitter.functions.await_fetched());
         }
         if summed && !self.plan.cached.is_empty() {
-            self.emitter.text.line("await_fetched();");
+            self.emitter.text.line(self.emitter.functions.await_fetched());
         }
         self.load_early(|operand| !operand.is_same_for_all_rows());
         if summed {
-            self.ask_for_row("if (row + gridDim.x < rows)", "row + gridDim.x");
+            let next = format!("row + {}", self.emitter.functions.blocks());
+            self.ask_for_row(&format!("if ({next} < rows)"), &next);
         }
         let count = self.plan.passes.list.len();
         for pass in 0..count {
@@ -125,31 +120,30 @@ impl Writer<'_> {
     /// `lane` within the row, and `row`. Gives the place of the latter's definition if it may be needless.
     fn write_row_number(&mut self) -> Option<usize> {
         let (lanes, per_block) = (self.plan.lanes, self.plan.rows_per_block());
+        let words = &self.emitter.functions;
+        let (thread, block, arrive) = (words.thread(), words.block(), words.cluster_arrive());
         let (kind, text) = (self.row_type, &mut self.emitter.text);
         let blocks = self.plan.blocks;
         if blocks > 1 {
             text.line("// No block writes to another's memory before that one has begun.");
-            text.line("cluster_arrive();");
-            text.line(format!(
-                "const int lane = (int)(blockIdx.x % {blocks}u * {}u + threadIdx.x);",
-                self.plan.threads
-            ));
+            text.line(arrive);
+            text.line(format!("const int lane = (int)({block} % {blocks}u * {}u + {thread});", self.plan.threads));
             let mark = text.mark();
-            text.line(format!("const {kind} row = blockIdx.x / {blocks}u;"));
+            text.line(format!("const {kind} row = {block} / {blocks}u;"));
             return Some(mark);
         }
         if lanes > 1 {
-            let place = if per_block > 1 { format!("threadIdx.x % {lanes}u") } else { "threadIdx.x".into() };
+            let place = if per_block > 1 { format!("{thread} % {lanes}u") } else { thread.to_owned() };
             text.line(format!("const int lane = (int){};", if per_block > 1 { format!("({place})") } else { place }));
         }
         let number = match (per_block, lanes) {
             (1, _) => {
                 let mark = text.mark();
-                text.line(format!("const {kind} row = blockIdx.x;"));
+                text.line(format!("const {kind} row = {block};"));
                 return Some(mark);
             }
-            (_, 1) => format!("({kind})blockIdx.x * {per_block}u + threadIdx.x"),
-            _ => format!("({kind})blockIdx.x * {per_block}u + threadIdx.x / {lanes}u"),
+            (_, 1) => format!("({kind}){block} * {per_block}u + {thread}"),
+            _ => format!("({kind}){block} * {per_block}u + {thread} / {lanes}u"),
         };
         if self.partly {
             text.line(format!("const {kind} number = {number};"));
@@ -188,7 +182,7 @@ impl Writer<'_> {
         let full = full_inputs.iter().map(|&input| ("const ", &region.inputs[input]));
         for (constant, operand) in full.chain(full_outputs.map(|output| ("", &region.outputs[output]))) {
             let Some(start) = row_start(operand) else { continue };
-            let (kind, name) = (stored_type(operand.dtype), &operand.name);
+            let (kind, name) = (self.emitter.functions.stored_type(operand.dtype), &operand.name);
             self.emitter.text.line(format!("{constant}{kind}* const {name}_row = {name} + {start};"));
         }
     }
@@ -205,10 +199,11 @@ impl Writer<'_> {
         let is_read = may_lie_over(Space::Row) || (region.rows() == 1 && may_lie_over(Space::Uniform));
         if self.plan.lanes > 1 && is_read {
             self.emitter.text.line("// All lanes have read the row's values before one of them is written over.");
+            let words = &self.emitter.functions;
             self.emitter.text.line(match (self.plan.lanes, self.plan.blocks) {
-                (..=32, _) => "__syncwarp();",
-                (_, 1) => "__syncthreads();",
-                _ => "cluster_arrive(); cluster_wait();",
+                (..=32, _) => words.warp_barrier().to_owned(),
+                (_, 1) => words.barrier().to_owned(),
+                _ => format!("{} {}", words.cluster_arrive(), words.cluster_wait()),
             });
         }
         let condition = match (self.plan.lanes > 1, self.partly) {

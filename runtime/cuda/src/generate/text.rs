@@ -1,19 +1,18 @@
-//! Writing C++: indented lines, types, and numbers that are read back as exactly the same bits.
-
-use fulgurite_kernels::DType;
-use fulgurite_kernels::tile::Class;
+//! Indented lines of a language with braces.
 
 /// Lines at a depth of braces.
 #[derive(Debug)]
 pub(super) struct Text {
     out: String,
     depth: usize,
+    /// The line before a loop that is unrolled.
+    unroll: &'static str,
 }
 
 impl Text {
     /// Nothing yet, at a depth of braces.
-    pub(super) fn at_depth(depth: usize) -> Text {
-        Text { out: String::new(), depth }
+    pub(super) fn at_depth(depth: usize, unroll: &'static str) -> Text {
+        Text { out: String::new(), depth, unroll }
     }
 
     /// A line; an empty one has no indentation.
@@ -42,7 +41,7 @@ impl Text {
     /// A loop whose counter is a compile-time constant in each iteration, so that arrays indexed by it are in
     /// registers.
     pub(super) fn open_unrolled(&mut self, counter: char, count: usize) {
-        self.line("#pragma unroll");
+        self.line(self.unroll);
         self.open(format!("for (int {counter} = 0; {counter} < {count}; ++{counter})"));
     }
 
@@ -71,69 +70,7 @@ impl Text {
     }
 }
 
-/// The type that a class is computed in.
-pub(super) fn class_type(class: Class) -> &'static str {
-    match class {
-        Class::Bool => "bool",
-        Class::I64 => "long long",
-        Class::F32 => "float",
-        Class::F64 => "double",
-    }
-}
-
-/// The type that elements have in memory.
-pub(super) fn stored_type(dtype: DType) -> &'static str {
-    match dtype {
-        DType::Bool | DType::U8 => "unsigned char",
-        DType::I32 => "int",
-        DType::I64 => "long long",
-        DType::F16 => "f16",
-        DType::BF16 => "bf16",
-        DType::F32 => "float",
-        DType::F64 => "double",
-    }
-}
-
-/// `number` in `class`, as the host's arithmetic has it.
-pub(super) fn literal(class: Class, number: f64) -> String {
-    let bits = class.bits(number);
-    let text = match class {
-        Class::Bool => return (bits != 0).to_string(),
-        Class::I64 if bits as i64 == i64::MIN => return "(-9223372036854775807ll - 1)".into(),
-        Class::I64 => format!("{}ll", bits as i64),
-        Class::F32 => {
-            let value = f32::from_bits(bits as u32);
-            if !value.is_finite() {
-                return format!("__uint_as_float(0x{bits:08x}u)");
-            }
-            format!("{}f", floating(f64::from(value)))
-        }
-        Class::F64 => {
-            if !number.is_finite() {
-                return format!("__longlong_as_double(0x{bits:016x}ll)");
-            }
-            floating(number)
-        }
-    };
-    if text.starts_with('-') { format!("({text})") } else { text }
-}
-
-/// Decimal where that is short and exact, otherwise hexadecimal.
-fn floating(value: f64) -> String {
-    if value.abs() < 1e6 && (value * 64.0).fract() == 0.0 {
-        return format!("{value:?}");
-    }
-    let bits = value.to_bits();
-    let sign = if value.is_sign_negative() { "-" } else { "" };
-    let (exponent, fraction) = ((bits >> 52 & 0x7ff) as i64, bits & ((1 << 52) - 1));
-    let (lead, exponent) = if exponent == 0 { (0, -1022) } else { (1, exponent - 1023) };
-    let digits = format!("{fraction:013x}");
-    let digits = digits.trim_end_matches('0');
-    let point = if digits.is_empty() { "" } else { "." };
-    format!("{sign}0x{lead}{point}{digits}p{exponent}")
-}
-
-/// `name` as an identifier of C++.
+/// `name` as an identifier.
 pub(super) fn identifier(name: &str) -> String {
     let clean: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     if clean.starts_with(|c: char| c.is_ascii_alphabetic()) { clean } else { format!("region_{clean}") }
@@ -142,28 +79,6 @@ pub(super) fn identifier(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_written_exactly() {
-        for (class, number, text) in [
-            (Class::F32, 1.0, "1.0f"),
-            (Class::F32, -0.0, "(-0.0f)"),
-            (Class::F32, 0.1, "0x1.99999ap-4f"),
-            (Class::F32, -1e30, "(-0x1.93e594p99f)"),
-            (Class::F32, 1e-45, "0x1p-149f"),
-            (Class::F32, 1e39, "__uint_as_float(0x7f800000u)"),
-            (Class::F32, f64::NAN, "__uint_as_float(0x7fc00000u)"),
-            (Class::F64, 0.1, "0x1.999999999999ap-4"),
-            (Class::F64, 5e-324, "0x0.0000000000001p-1022"),
-            (Class::F64, f64::NEG_INFINITY, "__longlong_as_double(0xfff0000000000000ll)"),
-            (Class::I64, -3.7, "(-3ll)"),
-            (Class::I64, -1e30, "(-9223372036854775807ll - 1)"),
-            (Class::I64, 1e30, "9223372036854775807ll"),
-            (Class::Bool, 0.5, "true"),
-        ] {
-            assert_eq!(literal(class, number), text);
-        }
-    }
 
     #[test]
     fn names_become_identifiers() {

@@ -13,7 +13,6 @@ use super::emitter::{Emitter, row_start, sum, times};
 use super::kernel::{GeneratedKernel, grid};
 use super::problem::GenerateError;
 use super::region::{Operand, Region};
-use super::text::stored_type;
 
 const THREADS: usize = 256;
 /// Shorter dimensions leave too much of a square empty.
@@ -57,8 +56,7 @@ pub(super) fn generate(region: &Region, squares: &Squares) -> Result<GeneratedKe
     let mut emitter = Emitter::new(region, 1, side * side / THREADS, region.is_wide());
     write(&mut emitter, squares);
     let (declared, parameters) = region.pointers();
-    let head =
-        format!("extern \"C\" __global__ void __launch_bounds__({THREADS}) {}({})", region.name, declared.join(", "));
+    let head = emitter.functions.head(&region.name, &declared, THREADS, None);
     let others: usize = (region.rows() / region.extents[squares.axis]).max(1);
     let blocks = region.width.div_ceil(side) * region.extents[squares.axis].div_ceil(side) * others;
     let turned: Vec<String> = squares.inputs.iter().map(|input| format!("input {input}")).collect();
@@ -95,13 +93,14 @@ fn write(emitter: &mut Emitter<'_>, squares: &Squares) {
     let used: Vec<&Operand> =
         region.used_inputs().into_iter().map(|input| &region.inputs[input]).chain(&region.outputs).collect();
     let [across, down] = [region.width, extent].map(|length| length.div_ceil(side));
+    let (thread, block) = (emitter.functions.thread(), emitter.functions.block());
     let text = &mut emitter.text;
-    text.line("const int lane = (int)(threadIdx.x % 32u), warp = (int)(threadIdx.x / 32u);");
-    text.line(format!("const {index} first_column = ({index})(blockIdx.x % {across}u) * {side};"));
-    text.line(format!("const {index} first_c{axis} = ({index})(blockIdx.x / {across}u % {down}u) * {side};"));
+    text.line(format!("const int lane = (int)({thread} % 32u), warp = (int)({thread} / 32u);"));
+    text.line(format!("const {index} first_column = ({index})({block} % {across}u) * {side};"));
+    text.line(format!("const {index} first_c{axis} = ({index})({block} / {across}u % {down}u) * {side};"));
     let others: Vec<usize> = (0..region.extents.len()).filter(|&other| other != axis).collect();
     if others.iter().any(|&other| used.iter().any(|operand| operand.outer[other] != 0)) {
-        text.line(format!("const unsigned rest = blockIdx.x / {}u;", across * down));
+        text.line(format!("const unsigned rest = {block} / {}u;", across * down));
         for line in emitter.coordinates("rest", index, &others, &used) {
             emitter.text.line(line);
         }
@@ -125,8 +124,8 @@ fn write(emitter: &mut Emitter<'_>, squares: &Squares) {
     };
     let (slow, fast) = (format!("warp + {step}"), format!("lane{within}"));
     for &input in inputs {
-        let kind = stored_type(region.inputs[input].dtype);
-        emitter.text.line(format!("__shared__ {kind} square{input}[{side}][{}];", side + 1));
+        let kind = emitter.functions.stored_type(region.inputs[input].dtype);
+        emitter.text.line(emitter.functions.shared(&format!("{kind} square{input}[{side}][{}]", side + 1)));
         emitter.declare_held(&format!("x{input}"), &region.inputs[input]);
     }
     open(emitter, &slow, &fast);
@@ -160,7 +159,7 @@ fn write(emitter: &mut Emitter<'_>, squares: &Squares) {
         }
         close(emitter);
     }
-    emitter.text.line("__syncthreads();");
+    emitter.text.line(emitter.functions.barrier());
     open(emitter, &fast, &slow);
     for &input in inputs {
         emitter.define_input(input, &format!("square{input}[{fast}][{slow}]"));

@@ -82,7 +82,7 @@ const KNOWN: [(&str, usize, &str); 53] = [
 ];
 
 /// Rust files of the workspace, without those of tests.
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+pub(super) fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()) {
         let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
         if entry.file_type().unwrap().is_dir() {
@@ -96,7 +96,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// The lines of a text before its module of tests, without comments.
-fn code(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn code(text: &str) -> impl Iterator<Item = &str> {
     let lines: Vec<&str> = text.lines().collect();
     let is_tests = |pair: &[&str]| {
         let attribute = pair[0].starts_with("#[cfg(test") || pair[0].starts_with("#[cfg(all(test");
