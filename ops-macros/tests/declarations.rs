@@ -481,7 +481,7 @@ fn records() {
     let error = Role::Pad.check(norm).unwrap_err().to_string();
     assert!(error.contains("calls an operator of that role with (tensor, size[], size[], number)"), "{error}");
     let pair = find_operator("liger::pair").unwrap();
-    assert_eq!(pair.kind, OperatorKind::Symbol("liger"));
+    assert_eq!(pair.kind, OperatorKind::Symbol(&["liger"]));
     assert_eq!(pair.results, ResultsDef::Named(&["first", "second"]));
     assert!(pair.effects.random);
     assert_eq!(fulgurite_runtime::executor::implementations().len(), 2);

@@ -137,7 +137,7 @@ operators! {
         let x = call(op("tt::norm"), vec![a[0].clone(), a[1].clone(), eps.clone()]);
         call(op("tt::norm"), vec![Arg::Tensor(x[0]), a[1].clone(), eps])
     }), ..SAME }] }
-    UPDATE: "tt::update" { params: &[tensor("input"), tensor("delta")], kind: OperatorKind::Symbol("tt_host"),
+    UPDATE: "tt::update" { params: &[tensor("input"), tensor("delta")], kind: OperatorKind::Symbol(&["tt_host"]),
         rules: &[&SAME, &KernelRules { in_place: true, ..KernelRules::EMPTY }] }
     LOOK: "tt::look" { params: &[tensor("input")], rules: &[&SAME, &LayoutRules { view: Some(&look) }] }
     DROPOUT: "tt::dropout" { params: &[tensor("input")], effects: Effects { random: true, ..Effects::NONE } }
