@@ -67,6 +67,20 @@ pub fn take(rules: &mut [Rule], errors: &mut Errors) -> Vec<Tuned> {
             all.push(tuned);
         }
     }
+    for rule in rules.iter_mut().filter(|rule| matches!(rule.kind, RuleKind::Cpu | RuleKind::Plan)) {
+        let lacks = |tuned: &&Tuned| !rule.params.iter().any(|param| param.written == tuned.name);
+        if let Some(Tuned { name, .. }) = all.iter().find(lacks) {
+            errors.at(
+                &rule.function.sig.ident,
+                format!(
+                    "`{kind}` does not take `{name}`, so its candidates would be one kernel: write the parameter \
+                     `{name}: usize`, or an implementation of its own for each kind of device",
+                    kind = rule.kind
+                ),
+            );
+            rule.right = false;
+        }
+    }
     for param in rules.iter_mut().flat_map(|rule| &mut rule.params) {
         let tuned = all.iter().find(|tuned| param.written == tuned.name);
         param.given = tuned.map(|tuned| tuned.values[0].to_token_stream()).or(param.given.take());
@@ -173,5 +187,16 @@ mod tests {
         };
         crate::implementation::read(quote!(of = squared, by = blocks), item, &mut errors);
         assert!(errors.messages()[0].contains("`checker` is not tuned"));
+        let mut errors = Errors::default();
+        let item = quote! {
+            mod squared_by_both {
+                fn checker() -> Claim { Ok(()) }
+                #[tune(BLOCK in [1, 2])]
+                fn cpu(BLOCK: usize, out: &mut TensorMut) -> Result<()> { Ok(()) }
+                fn plan(plan: &mut Plan, out: &DeviceTensor) -> Result<()> { Ok(()) }
+            }
+        };
+        crate::implementation::read(quote!(of = squared, by = [host, gpu]), item, &mut errors);
+        assert!(errors.messages()[0].starts_with("`plan` does not take `BLOCK`"), "{:?}", errors.messages());
     }
 }

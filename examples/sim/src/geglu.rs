@@ -47,7 +47,11 @@ pub(crate) fn in_blocks<const N: usize>(
 }
 
 /// `gelu(gate) up`, elementwise.
-#[operator(executor = sim, no_grad = "the implementation that uses it has a gradient of its own")]
+#[operator(
+    executor = sim,
+    waive(block = "how many elements a kernel takes at a time changes no result"),
+    no_grad = "the implementation that uses it has a gradient of its own"
+)]
 pub mod geglu_forward {
     fn geglu_forward(gate: Tensor<Floating>, up: Tensor<Floating>, approximate: Approximate, block: usize) -> Tensor;
 
@@ -91,7 +95,11 @@ pub mod geglu_forward {
 }
 
 /// The gradients of [`geglu_forward`] by its operands, for the cotangent `d_out`: (d_gate, d_up).
-#[operator(executor = sim, no_grad = "a gradient is not differentiated again")]
+#[operator(
+    executor = sim,
+    waive(block = "how many elements a kernel takes at a time changes no result"),
+    no_grad = "a gradient is not differentiated again"
+)]
 pub mod geglu_backward {
     #[results(d_gate, d_up)]
     fn geglu_backward(

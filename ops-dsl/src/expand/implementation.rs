@@ -144,15 +144,29 @@ fn tuned_record(implementation: &Implementation, own: &By, by: &Path, choice: &[
     choice.iter().for_each(|(param, value)| name += &format!("_{param}_{}", value.base10_digits()));
     let values: Vec<String> = choice.iter().map(|(param, value)| format!("{param} = {value}")).collect();
     let docs = format!("The kernel of `{}` with {}.", implementation.ident, values.join(", "));
-    let kernels = implementation.rules.iter().filter(|rule| rule.right);
-    let kernels = kernels.filter(|rule| matches!(rule.kind, RuleKind::Cpu | RuleKind::Plan)).map(|rule| {
+    let (mut kernels, mut fields) = (TokenStream::new(), TokenStream::new());
+    for rule in implementation.rules.iter().filter(|rule| rule.right) {
+        let takes_value = rule.params.iter().any(|param| choice.iter().any(|(name, _)| param.written == **name));
         let mut params = rule.params.clone();
         for param in &mut params {
             let value = choice.iter().find(|(name, _)| param.written == **name).map(|(_, value)| quote!(#value));
             param.given = value.or(param.given.take());
         }
-        kernel_field(&Rule { params, ..rule.clone() })
-    });
+        let (rule, field) = (Rule { params, ..rule.clone() }, made(rule.kind.name()));
+        match rule.kind {
+            RuleKind::Cpu | RuleKind::Plan => kernels.extend(kernel_field(&rule)),
+            // What they say depends on the value as well.
+            RuleKind::Checker if takes_value => {
+                let value = as_function(erased(&rule, &[]));
+                fields.extend(quote!(#field: #value,));
+            }
+            RuleKind::Padded if takes_value => {
+                let value = as_function(erased(&rule, &[]));
+                fields.extend(quote!(#field: Some(#value),));
+            }
+            _ => {}
+        }
+    }
     let guard = guard("executor", &name);
     let [executor, implementations] =
         [("EXECUTORS", "ExecutorDef", "EXECUTOR"), ("IMPLEMENTATIONS", "ImplementationDef", "TUNED")].map(
@@ -168,7 +182,8 @@ fn tuned_record(implementation: &Implementation, own: &By, by: &Path, choice: &[
                 #root::expansion::tuned_executor(#name, #docs, env!("CARGO_PKG_NAME"), &#by::EXECUTOR);
             static TUNED: #root::executor::ImplementationDef = #root::executor::ImplementationDef {
                 by: EXECUTOR.name,
-                kernel: #root::kernel::KernelRules { #(#kernels)* ..IMPLEMENTATION.kernel },
+                kernel: #root::kernel::KernelRules { #kernels ..IMPLEMENTATION.kernel },
+                #fields
                 grad: None,
                 ..IMPLEMENTATION
             };

@@ -59,6 +59,10 @@ pub(crate) fn executor(path: &Path, count: usize) -> (Option<TokenStream>, Path)
 /// Fails the build if none of the `executors` runs on a device that a kernel among the rules is for, and if one of
 /// several runs on a device that none of the kernels is for.
 pub(crate) fn runs_on(executors: &[&Path], rules: &[Rule]) -> TokenStream {
+    if executors.is_empty() {
+        // A prim's or a composite's own kernel is an error of the macro.
+        return TokenStream::new();
+    }
     let kernels: Vec<&Rule> = rules.iter().filter(|rule| matches!(rule.kind, RuleKind::Cpu | RuleKind::Plan)).collect();
     let run = kernels.iter().map(|rule| {
         let here = rule.function.sig.ident.span().resolved_at(Span::call_site());
