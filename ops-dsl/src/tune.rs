@@ -90,12 +90,16 @@ pub fn take(rules: &mut [Rule], errors: &mut Errors) -> Vec<Tuned> {
 
 /// Reports and removes the attributes of an operator's rules.
 pub fn refuse(rules: &mut [Rule], errors: &mut Errors) {
-    for attribute in rules.iter_mut().flat_map(taken) {
-        errors.at(
-            &attribute,
-            "kernel symbols are not measured, so nothing would choose a value: write the kernel in an \
-             implementation, `#[implementation(of = ..., by = ...)]`",
-        );
+    for rule in rules {
+        for attribute in taken(rule) {
+            errors.at(
+                &attribute,
+                "kernel symbols are not measured, so nothing would choose a value: write the kernel in an \
+                 implementation, `#[implementation(of = ..., by = ...)]`",
+            );
+            // The signature does not have its parameter either.
+            rule.right = false;
+        }
     }
 }
 

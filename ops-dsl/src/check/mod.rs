@@ -28,6 +28,7 @@ const ELSEWHERE: [(&str, &[RuleKind]); 4] = [
 pub fn operator(operator: &mut Operator, parts: &Parts, errors: &mut Errors) {
     signature(&mut operator.signature.params, errors);
     names(parts, &operator.rules, &OPERATOR_RULES, "an operator", errors);
+    crate::tune::refuse(&mut operator.rules, errors);
     let params: Vec<String> = operator.signature.params.iter().map(|param| param.ident.to_string()).collect();
     let results = &operator.signature.results;
     for rule in operator.rules.iter_mut().filter(|rule| rule.right) {
@@ -44,7 +45,6 @@ pub fn operator(operator: &mut Operator, parts: &Parts, errors: &mut Errors) {
             _ => by_name::taken(rule, &params, "signature", errors),
         };
     }
-    crate::tune::refuse(&mut operator.rules, errors);
     rules_of_kind(operator, errors);
     let results = operator.signature.results_named.then(|| operator.signature.results.names());
     cotangents::check(&operator.rules, &operator.waived_cotangents(), results.as_deref(), errors);

@@ -62,6 +62,9 @@ pub struct ExecutorDef {
     pub docs: &'static str,
     /// Its version. What was measured of another version is not followed.
     pub version: &'static str,
+    /// Whether it is a value of a kernel's `#[tune]` beside the default. What was measured of other values is not
+    /// followed.
+    pub tuned: bool,
     /// Its options.
     pub options: &'static [&'static dyn OptionDef],
     /// The kind of device it runs on.
@@ -233,6 +236,7 @@ const NOTHING: ExecutorDef = ExecutorDef {
     name: "",
     docs: "",
     version: env!("CARGO_PKG_VERSION"),
+    tuned: false,
     options: &[],
     device: "any",
     priority: None,

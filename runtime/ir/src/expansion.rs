@@ -44,8 +44,18 @@ pub const fn tuned_executor(
     package: &'static str,
     base: &ExecutorDef,
 ) -> ExecutorDef {
-    let ExecutorDef { device, strided, strided_results, precision, .. } = *base;
-    ExecutorDef { name, docs, package, device, strided, strided_results, precision, ..EXECUTOR }
+    ExecutorDef {
+        name,
+        docs,
+        package,
+        version: base.version,
+        tuned: true,
+        device: base.device,
+        strided: base.strided,
+        strided_results: base.strided_results,
+        precision: base.precision,
+        ..EXECUTOR
+    }
 }
 
 /// A record that declares nothing yet.
@@ -89,6 +99,7 @@ pub const EXECUTOR: ExecutorDef = ExecutorDef {
     name: "",
     docs: "",
     version: "",
+    tuned: false,
     options: &[],
     device: "",
     priority: None,

@@ -22,6 +22,7 @@ static FALLBACK: &ExecutorDef = &ExecutorDef {
     name: HOST,
     docs: "What a device has no kernel for, copied to the host, run there, and copied back.",
     version: env!("CARGO_PKG_VERSION"),
+    tuned: false,
     options: &[],
     device: "any",
     priority: None,

@@ -1,5 +1,5 @@
-//! Declarations of these tests: kernels of the device that are wrong on purpose, and the kind of device that `ops new`
-//! writes, whose files name each other from the root of their crate.
+//! Declarations of these tests: kernels of the device that are wrong on purpose, a kernel symbol of the device and of the
+//! host, and the kind of device that `ops new` writes, whose files name each other from the root of their crate.
 
 mod choices_faults;
 #[deny(warnings)]
@@ -17,6 +17,7 @@ mod kernels;
 #[deny(warnings)]
 #[path = "../written/npu/src/kind.rs"]
 mod kind;
+mod one_symbol;
 #[deny(warnings)]
 #[path = "../written/npu/src/stream.rs"]
 mod stream;

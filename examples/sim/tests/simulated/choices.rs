@@ -1,12 +1,14 @@
 //! Candidates measured on a device, which times runs by its own events.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fulgurite::choices::{DECOMPOSED, Records};
-use fulgurite::compile::Options;
+use fulgurite::choices::{ChoicesFile, DECOMPOSED, Entry, Records, Tried, print};
+use fulgurite::compile::{Choose, Options};
 use fulgurite::device::DeviceState;
+use fulgurite::executor::{default_executors, executors_named, find_executor};
 use fulgurite::ops::prelude::*;
 use fulgurite::{Array, Device, Tensor, jit};
 use fulgurite_example_sim::cubed;
@@ -26,6 +28,14 @@ fn records() -> Arc<Records> {
 
 fn options(records: &Arc<Records>) -> Options {
     Options { device: Some(sim()), choices: Some(records.clone()), ..Options::default() }
+}
+
+/// Records of the device that no test records a timeline of: while there is one, nothing is measured.
+fn undisturbed() -> (Arc<Records>, Options) {
+    let device = Device::new("sim", 1);
+    let records = Arc::new(Records::new(device).unwrap().from(Duration::ZERO));
+    let options = Options { device: Some(device), ..options(&records) };
+    (records, options)
 }
 
 /// Tells a thread to stop when it is dropped.
@@ -116,8 +126,8 @@ fn records_belong_to_a_version_and_to_values_of_options() {
 /// Each value of a tuned parameter is a candidate, and the record decides.
 #[test]
 fn values_of_a_tuned_parameter_are_measured_and_recorded() {
-    let records = records();
-    let f = jit(cubed).options(options(&records));
+    let (records, options) = undisturbed();
+    let f = jit(cubed).options(options);
     let expected: Vec<f64> = numbers().to_f64().unwrap().iter().map(|x| x * x * x).collect();
     let right = |found: Array| {
         let found = found.to_f64().unwrap();
@@ -142,4 +152,73 @@ fn values_of_a_tuned_parameter_are_measured_and_recorded() {
     let plain = jit(cubed).options(Options { device: Some(sim()), ..Options::default() });
     let claimed = plain.compile(&numbers()).unwrap().stage("claim").unwrap().to_string();
     assert!(claimed.contains("by sim") && !claimed.contains("BLOCK"), "{claimed}");
+}
+
+/// What `cubed` compiles to with these records of a file: the claimed trace, and what is explained.
+fn with_file(folder: &Path, entries: &[Entry]) -> [String; 2] {
+    let path = folder.join("cubed.choices");
+    std::fs::write(&path, print(entries)).unwrap();
+    let choices = Some(Arc::new(ChoicesFile::read(&path, None).unwrap()) as _);
+    let compiled = jit(cubed).options(Options { device: Some(sim()), choices, ..Options::default() });
+    let compiled = compiled.compile(&numbers()).unwrap();
+    [compiled.stage("claim").unwrap().to_string(), compiled.explain()]
+}
+
+/// The record of `cubed` with this winner.
+fn won_by(winner: &str) -> Entry {
+    let (records, options) = undisturbed();
+    jit(cubed).options(options).call(numbers()).unwrap();
+    let measured = (*records.known()[0]).clone();
+    let times = measured.tried.iter().find_map(|tried| tried.outcome.clone().ok()).unwrap();
+    let tried = vec![Tried { by: winner.into(), outcome: Ok(times) }];
+    Entry { winner: winner.into(), tried, ..measured }
+}
+
+#[test]
+fn values_beside_the_default_run_only_by_a_record_or_by_name() {
+    let tuned = ["cubed_by_sim_BLOCK_256", "cubed_by_sim_BLOCK_1024"];
+    for name in tuned {
+        assert_eq!(find_executor(name).unwrap().priority, None, "{name}");
+    }
+    let lists = [default_executors("sim"), executors_named(&["default"], "sim").unwrap()];
+    for list in lists.into_iter().chain([executors_named(&["sim", "default"], "sim").unwrap()]) {
+        let names: Vec<&str> = list.iter().map(|executor| executor.name).collect();
+        assert!(names.contains(&"sim") && tuned.iter().all(|name| !names.contains(name)), "{names:?}");
+    }
+    // Neither without records, nor with a file that has none, or one of another shape.
+    let folder = tempfile::tempdir().unwrap();
+    for choose in [Choose::Auto, Choose::Never] {
+        let plain = jit(cubed).options(Options { device: Some(sim()), choose, ..Options::default() });
+        let claimed = plain.compile(&numbers()).unwrap().stage("claim").unwrap().to_string();
+        assert!(claimed.contains(" by sim") && !claimed.contains("BLOCK"), "{claimed}");
+    }
+    let mut other = won_by("cubed_by_sim_BLOCK_256");
+    other.call.arguments = "input: f32[7]".into();
+    for entries in [&[][..], &[other]] {
+        let [claimed, _] = with_file(folder.path(), entries);
+        assert!(claimed.contains(" by sim") && !claimed.contains("BLOCK"), "{claimed}");
+    }
+    let [claimed, _] = with_file(folder.path(), &[won_by("cubed_by_sim_BLOCK_256")]);
+    assert!(claimed.contains(" by cubed_by_sim_BLOCK_256"), "{claimed}");
+}
+
+/// The winner was removed from the list, or another value was added to it. Its record belongs to the list as it was.
+#[test]
+fn a_record_of_other_values_is_not_followed_and_names_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut of_another_list = won_by("cubed_by_sim_BLOCK_512");
+    let here = of_another_list.call.executors.clone();
+    assert_eq!(here, "cubed_by_sim_BLOCK_1024 1.1, cubed_by_sim_BLOCK_256 1.1, sim 1.1");
+    let mut said = |executors: &str| {
+        of_another_list.call.executors = executors.to_owned();
+        let [claimed, explained] = with_file(folder.path(), std::slice::from_ref(&of_another_list));
+        assert!(claimed.contains(" by sim") && !claimed.contains("BLOCK"), "{claimed}");
+        assert!(explained.contains("no choice of fulgurite_example_sim::cubed(input: f32[40, 30])"), "{explained}");
+        explained
+    };
+    let gone = said(&here.replace("_256", "_512"));
+    let reason = "the file has a record of it with cubed_by_sim_BLOCK_512 1.1, which is not here; there is ";
+    assert!(gone.contains(&format!("{reason}{here}\n")), "{gone}");
+    let added = said(&here.replace("cubed_by_sim_BLOCK_256 1.1, ", ""));
+    assert!(added.contains(": the file has a record of it without cubed_by_sim_BLOCK_256 1.1\n"), "{added}");
 }

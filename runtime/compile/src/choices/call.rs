@@ -42,8 +42,8 @@ pub struct Call {
     pub purpose: Purpose,
     /// The precisions that the list of executors asks for.
     pub precisions: Precisions,
-    /// The versions of executors that are not the library's, and the values of executors' options: `sim 1.2,
-    /// sim.block=128`.
+    /// The versions of executors that are not the library's, executors that are values of tuned parameters, and the
+    /// values of executors' options: `sim 1.2, sim.block=128`.
     pub executors: String,
     /// Whether the program is this call and nothing else: then it has no neighbours.
     pub is_program: bool,

@@ -47,14 +47,17 @@ impl Question<'_> {
     }
 
     /// What a choice depends on beside the library: the versions of executors that are not the library's, where they
-    /// may run the call, and the values of options.
+    /// may run the call, the values that its kernels' `#[tune]` have, and the values of options.
     fn executors(&self) -> String {
         let may_run = |executor: &&'static ExecutorDef| {
-            executor.version != LIBRARY
+            (executor.tuned || executor.version != LIBRARY)
                 && executor.runs_on(self.target.kind())
                 && (executor.claims.is_some() || find_implementation(self.def.name, executor.name).is_some())
         };
-        let versions = executors().into_iter().filter(may_run).map(|own| format!("{} {}", own.name, own.version));
+        let versions = executors().into_iter().filter(may_run).map(|own| match own.version {
+            LIBRARY => own.name.to_owned(),
+            version => format!("{} {version}", own.name),
+        });
         let options = Some(self.options.to_string()).filter(|text| !text.is_empty());
         versions.chain(options).collect::<Vec<String>>().join(", ")
     }

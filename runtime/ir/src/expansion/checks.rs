@@ -133,9 +133,9 @@ pub const fn one_a_device(executors: &[&ExecutorDef]) {
             if equal(executors[i].device, executors[j].device) {
                 let text = Text { bytes: [0; 512], len: 0 }.with("executors `").with(executors[j].name);
                 let text = text.with("` and `").with(executors[i].name).with("` both run on ");
-                let text =
-                    text.with(executors[i].device).with(": a kernel symbol has one executor on a kind of device");
-                panic!("{}", text.as_str());
+                let text = text.with(executors[i].device);
+                let text = text.with(": a kernel symbol has one executor on a kind of device; leave out `");
+                panic!("{}", text.with(executors[i].name).with("`").as_str());
             }
             j += 1;
         }

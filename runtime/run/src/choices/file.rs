@@ -55,11 +55,16 @@ impl ChoicesFile {
     /// What is said of a call without a record, if there is one of the operator for the same purpose.
     fn of_something_else(&self, call: &Call) -> Option<String> {
         let like = |other: &&Call| (&other.operator, other.purpose) == (&call.operator, call.purpose);
-        let differs = |other: &Call| other.precisions != call.precisions;
-        let first = self.entries.keys().filter(like).min_by_key(|other| (differs(other), *other))?;
-        if differs(first) {
+        let first = self.entries.keys().filter(like).min_by_key(|other| {
+            let differs = [other.precisions != call.precisions, other.arguments != call.arguments];
+            (differs, other.executors != call.executors, *other)
+        })?;
+        if first.precisions != call.precisions {
             let (of, here) = (first.precisions, call.precisions);
             return Some(format!("the file has a record of it with precision {of}, here it is {here}"));
+        }
+        if first.arguments == call.arguments && first.executors != call.executors {
+            return Some(measured_with(&first.executors, &call.executors));
         }
         let of =
             |is_program| if is_program { "as a program of its own" } else { "as one of several calls of a program" };
@@ -81,6 +86,20 @@ impl ChoicesFile {
         differs("device", &entry.device, &machine.device)
             .or_else(|| differs("libraries", &entry.libraries, &machine.libraries))
             .or_else(|| differs("fulgurite", &entry.version, VERSION))
+    }
+}
+
+/// What is said of a record that was `measured` with other versions of executors, other values of tuned parameters or
+/// other options than there are `here`.
+fn measured_with(measured: &str, here: &str) -> String {
+    let lacking = |all: &str, others: &str| {
+        let known: Vec<&str> = others.split(", ").collect();
+        all.split(", ").filter(|one| !known.contains(one)).collect::<Vec<&str>>().join(", ")
+    };
+    match lacking(measured, here) {
+        gone if gone.is_empty() => format!("the file has a record of it without {}", lacking(here, measured)),
+        gone if here.is_empty() => format!("the file has a record of it with {gone}, which is not here"),
+        gone => format!("the file has a record of it with {gone}, which is not here; there is {here}"),
     }
 }
 
