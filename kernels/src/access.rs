@@ -95,7 +95,7 @@ pub fn write_i64(tensor: &mut TensorMut<'_>, values: &[i64]) {
         DType::I32 => write(tensor, |i| values[i] as i32),
         DType::I64 => write(tensor, |i| values[i]),
         DType::Bool => write(tensor, |i| u8::from(values[i] != 0)),
-        _ => write_f64(tensor, &values.iter().map(|v| *v as f64).collect::<Vec<_>>()),
+        _ => write_f64(tensor, &scratch::collected(values.iter().map(|v| *v as f64))),
     }
 }
 

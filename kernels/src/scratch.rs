@@ -15,7 +15,8 @@ fn lacking<T>(length: usize) -> OutOfMemory {
     OutOfMemory { bytes: length.saturating_mul(size_of::<T>()) }
 }
 
-fn or_unwind<T>(memory: Result<T, OutOfMemory>) -> T {
+/// What there is memory for, for a kernel: it unwinds where there is none.
+pub fn or_unwind<T>(memory: Result<T, OutOfMemory>) -> T {
     memory.unwrap_or_else(|error| resume_unwind(Box::new(error)))
 }
 

@@ -252,10 +252,7 @@ fn swapped_arguments() {
 #[test]
 fn a_sum_in_low_precision() {
     must_catch("wrong::low_precision_sum", Template::Consistency, "bf16");
-}
-
-#[test]
-fn a_class_of_autocast_that_loses_too_much() {
+    // Its class of autocast loses too much.
     must_catch("wrong::low_precision_sum", Template::Autocast, "autocast to bf16: result 0: element []");
 }
 
@@ -581,4 +578,21 @@ fn a_second_derivative_that_is_wrong() {
         "the derivative of its gradient with respect to input",
     );
     must_pass("wrong::second_derivative", Template::Gradient);
+}
+
+#[test]
+fn rewrites_that_ignore_what_they_bind() {
+    must_catch("wrong::merge_rotations", Template::Rewrite, "of the pattern against the replacement");
+    must_pass("wrong::rotate", Template::Consistency);
+    must_catch("wrong::fixed_eps", Template::Rewrite, "with eps = ");
+}
+
+#[test]
+fn a_rewrite_with_an_attribute_that_nothing_binds() {
+    must_catch("wrong::unbound_scale", Template::Rewrite, "gives 'scale' to no operator as it is");
+}
+
+#[test]
+fn a_rewrite_of_what_it_writes() {
+    must_catch("wrong::endless", Template::Rewrite, "it fires on its own replacement, without end");
 }

@@ -9,7 +9,7 @@ use fulgurite::jit::{Names, trace};
 use fulgurite::operator::OperatorDef;
 use fulgurite::trace::Trace;
 use fulgurite::transforms;
-use fulgurite::{Array, Device, Error, Result, Target, Tensor, TensorMeta, tracer};
+use fulgurite::{Array, Device, Error, Failure, Result, Target, Tensor, TensorMeta, tracer};
 
 use super::resolve::without_overloads;
 use super::{CaseBody, CaseError, Grad, TensorFile, bind, resolve_operator};
@@ -71,8 +71,17 @@ pub fn run_case(
     place: (Device, &Target),
     options: &Options,
 ) -> Result<CaseOutput, CaseError> {
-    catch_unwind(AssertUnwindSafe(|| run(body, tensors, place, options)))
-        .unwrap_or_else(|panic| Err(CaseError::new("Panic", format!("panicked: {}", panic_message(&*panic)))))
+    catch_unwind(AssertUnwindSafe(|| run(body, tensors, place, options))).unwrap_or_else(|panic| Err(panicked(&*panic)))
+}
+
+/// The error of a panic; it is no fault of the operator where there is no memory.
+fn panicked(panic: &(dyn Any + Send)) -> CaseError {
+    match Failure::panicked("the case", panic) {
+        failure if failure.code == "Panicked" => {
+            CaseError::new("Panic", format!("panicked: {}", Failure::text_of_panic(panic)))
+        }
+        failure => CaseError::new(failure.code, failure.message),
+    }
 }
 
 /// The error without the places of this file: what comes from data has no source line.
@@ -85,14 +94,6 @@ pub fn of_case(error: Error) -> CaseError {
         .map(|line| line.split_once(&format!(", called at {here}:")).map_or(line, |(frame, _)| frame))
         .collect();
     CaseError::new(error.code(), lines.join("\n"))
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("no message")
 }
 
 fn run(

@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use fulgurite::Failure;
 use fulgurite::device::{DeviceError, DeviceEvent, DeviceStream};
 use fulgurite::kernels::launch::{CopyRange, DeviceAddress};
 
@@ -64,11 +65,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Does a piece of work. A panic is an error of the device: the thread goes on, so that nobody waits for ever.
 fn done(work: Work, heap: &Heap) -> Result<(), SimError> {
-    catch_unwind(AssertUnwindSafe(|| work(heap))).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        Err(SimError::Panicked(text.unwrap_or_else(|| "without a message".into())))
-    })
+    catch_unwind(AssertUnwindSafe(|| work(heap)))
+        .unwrap_or_else(|panic| Err(SimError::Panicked(Failure::text_of_panic(&*panic).into_owned())))
 }
 
 impl Shared {

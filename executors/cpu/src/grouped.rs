@@ -15,11 +15,14 @@ use fulgurite_ops::nn::experts_by_group;
 
 /// The rows of each of `count` groups, and those of none.
 fn rows_of(groups: TensorRef<'_>, count: usize) -> (Vec<Vec<i64>>, Vec<i64>) {
-    let (mut of_groups, mut of_none) = (scratch::filled(Vec::new(), count), Vec::new());
-    for (row, group) in (0..).zip(read_i64(&groups)) {
-        let own = usize::try_from(group).ok().and_then(|group| of_groups.get_mut(group));
-        own.unwrap_or(&mut of_none).push(row);
-    }
+    let groups = read_i64(&groups);
+    let group_of = |group: i64| usize::try_from(group).ok().filter(|group| *group < count).unwrap_or(count);
+    // The last is of those in no group.
+    let mut sizes = scratch::filled(0_usize, count + 1);
+    groups.iter().for_each(|group| sizes[group_of(*group)] += 1);
+    let mut of_groups = scratch::collected(sizes.into_iter().map(scratch::room));
+    (0..).zip(groups).for_each(|(row, group)| of_groups[group_of(group)].push(row));
+    let of_none = of_groups.pop().unwrap_or_default();
     (of_groups, of_none)
 }
 

@@ -1,6 +1,7 @@
 //! Why a rule refuses.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::fmt;
 
 use fulgurite_kernels::buffer::OutOfMemory;
@@ -29,8 +30,16 @@ impl Failure {
         if let Some(error) = panic.downcast_ref::<OutOfMemory>() {
             return Failure::from(error.clone());
         }
+        Failure::new("Panicked", format!("{who}{PANICKED}{}", Failure::text_of_panic(panic)))
+    }
+
+    /// What a panic says, for those that catch one; also that there is no memory.
+    pub fn text_of_panic(panic: &(dyn Any + Send)) -> Cow<'_, str> {
+        if let Some(error) = panic.downcast_ref::<OutOfMemory>() {
+            return error.to_string().into();
+        }
         let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-        Failure::new("Panicked", format!("{who}{PANICKED}{}", text.unwrap_or("without a message")))
+        text.unwrap_or("without a message").into()
     }
 }
 
@@ -49,5 +58,20 @@ impl From<fulgurite_kernels::not_contiguous::NotContiguous> for Failure {
 impl From<OutOfMemory> for Failure {
     fn from(error: OutOfMemory) -> Failure {
         Failure::new("OutOfMemory", error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_memory_is_said_by_name() {
+        let lack = OutOfMemory { bytes: 1 << 40 };
+        assert_eq!(Failure::text_of_panic(&lack), lack.to_string());
+        assert_eq!(Failure::panicked("kernel", &lack).code, "OutOfMemory");
+        assert_eq!(Failure::text_of_panic(&"no rows"), "no rows");
+        assert_eq!(Failure::panicked("kernel", &"no rows".to_owned()).message, "kernel panicked: no rows");
+        assert_eq!(Failure::text_of_panic(&7), "without a message");
     }
 }

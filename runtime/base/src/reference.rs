@@ -1,5 +1,6 @@
 //! The data that `reference` rules compute with.
 
+use fulgurite_kernels::buffer::OutOfMemory;
 use fulgurite_kernels::{DType, scratch};
 use ndarray::{ArrayD, IxDyn};
 
@@ -12,25 +13,37 @@ pub struct ReferenceTensor {
     booleans: ArrayD<bool>,
 }
 
-/// A function of each value; a reference is run as a kernel is, and unwinds where there is no memory.
-fn each<A: Copy, B>(values: &ArrayD<A>, function: impl Fn(A) -> B) -> ArrayD<B> {
-    let results = scratch::collected(values.iter().map(|value| function(*value)));
-    ArrayD::from_shape_vec(values.raw_dim(), results).unwrap_or_else(|_| unreachable!("a value for each"))
+/// A function of each value.
+fn each<A: Copy, B>(values: &ArrayD<A>, function: impl Fn(A) -> B) -> Result<ArrayD<B>, OutOfMemory> {
+    let mut results = scratch::try_room(values.len())?;
+    results.extend(values.iter().map(|value| function(*value)));
+    Ok(ArrayD::from_shape_vec(values.raw_dim(), results).unwrap_or_else(|_| unreachable!("a value for each")))
 }
 
 impl ReferenceTensor {
-    /// From values that are exact in f64.
+    /// From values that are exact in f64, for a reference: it is run as a kernel is, and unwinds where there is no
+    /// memory.
     pub fn from_floats(dtype: DType, floats: ArrayD<f64>) -> ReferenceTensor {
-        let integers = each(&floats, |value| value as i64);
-        let booleans = each(&floats, |value| value != 0.0);
-        ReferenceTensor { dtype, floats, integers, booleans }
+        scratch::or_unwind(ReferenceTensor::try_from_floats(dtype, floats))
+    }
+
+    /// As [`from_floats`](Self::from_floats), from integers, which f64 may not hold exactly.
+    pub fn from_integers(dtype: DType, integers: ArrayD<i64>) -> ReferenceTensor {
+        scratch::or_unwind(ReferenceTensor::try_from_integers(dtype, integers))
+    }
+
+    /// From values that are exact in f64.
+    pub fn try_from_floats(dtype: DType, floats: ArrayD<f64>) -> Result<ReferenceTensor, OutOfMemory> {
+        let integers = each(&floats, |value| value as i64)?;
+        let booleans = each(&floats, |value| value != 0.0)?;
+        Ok(ReferenceTensor { dtype, floats, integers, booleans })
     }
 
     /// From integers, which f64 may not hold exactly.
-    pub fn from_integers(dtype: DType, integers: ArrayD<i64>) -> ReferenceTensor {
-        let floats = each(&integers, |value| value as f64);
-        let booleans = each(&integers, |value| value != 0);
-        ReferenceTensor { dtype, floats, integers, booleans }
+    pub fn try_from_integers(dtype: DType, integers: ArrayD<i64>) -> Result<ReferenceTensor, OutOfMemory> {
+        let floats = each(&integers, |value| value as f64)?;
+        let booleans = each(&integers, |value| value != 0)?;
+        Ok(ReferenceTensor { dtype, floats, integers, booleans })
     }
 
     /// The element type that the values came with, or that a rule computed in (f64, i64 or bool).

@@ -15,7 +15,7 @@ use std::ffi::c_void;
 /// A kernel's arguments, packed in order.
 ///
 /// ```
-/// # use fulgurite_kernels::cuda::{Arguments, DeviceAddress};
+/// # use fulgurite_cuda::{Arguments, DeviceAddress};
 /// let arguments = Arguments::new().pointer(DeviceAddress(0x7f00_0000)).u64(1 << 20).f32(1e-5);
 /// assert_eq!(arguments.sizes().collect::<Vec<_>>(), [8, 8, 4]);
 /// ```

@@ -1,9 +1,6 @@
 //! Wrong rewrites.
 
 use fulgurite_ops_macros::{operator, rewrite};
-use fulgurite_runtime::testing::directives::Template;
-
-use super::{must_catch, must_pass};
 
 /// `x · cos + swapped(x) · sin`, where `swapped` exchanges the two halves of the last dimension.
 #[operator(name = "wrong::rotate")]
@@ -99,25 +96,4 @@ mod endless {
     fn samples(s: &mut Samples) {
         s.case(with(s.normal([6]), s.normal([6])));
     }
-}
-
-#[test]
-fn a_rewrite_that_ignores_other_angles() {
-    must_catch("wrong::merge_rotations", Template::Rewrite, "of the pattern against the replacement");
-    must_pass("wrong::rotate", Template::Consistency);
-}
-
-#[test]
-fn a_rewrite_that_ignores_the_eps_that_it_binds() {
-    must_catch("wrong::fixed_eps", Template::Rewrite, "with eps = ");
-}
-
-#[test]
-fn a_rewrite_with_an_attribute_that_nothing_binds() {
-    must_catch("wrong::unbound_scale", Template::Rewrite, "gives 'scale' to no operator as it is");
-}
-
-#[test]
-fn a_rewrite_of_what_it_writes() {
-    must_catch("wrong::endless", Template::Rewrite, "it fires on its own replacement, without end");
 }

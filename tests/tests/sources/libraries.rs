@@ -14,6 +14,12 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// Whether a line of a source makes a test: the attribute, alone or before the function, or the macro of random data.
+fn makes_a_test(line: &str) -> bool {
+    let line = line.split("//").next().unwrap_or_default().trim();
+    line.starts_with("#[test]") || line.contains(" #[test]") || line.contains("proptest!")
+}
+
 /// `test = false` spares a library its second build, and would leave out tests that it has.
 #[test]
 fn libraries_that_are_not_tested_have_no_tests() {
@@ -32,9 +38,25 @@ fn libraries_that_are_not_tested_have_no_tests() {
             all.iter().filter(|path| path.starts_with(&sources) && path.extension().is_some_and(|e| e == "rs"))
         {
             let text = std::fs::read_to_string(source).unwrap();
-            let has_test = text.lines().any(|line| line.trim() == "#[test]");
+            let has_test = text.lines().any(makes_a_test);
             assert!(!has_test, "{}: a test that never runs: see [lib] of {}", source.display(), manifest.display());
         }
     }
     assert!(checked > 10, "{checked} manifests were read");
+}
+
+#[test]
+fn a_line_that_makes_a_test_is_found() {
+    for line in [
+        "    #[test]",
+        "#[test] fn one_line() {}",
+        "mod m { #[test] fn f() {} }",
+        "proptest! {",
+        "proptest::proptest! {",
+    ] {
+        assert!(makes_a_test(line), "{line}");
+    }
+    for line in ["/// With `#[test]`.", "#[cfg(test)]", "let text = \"#[test]\";"] {
+        assert!(!makes_a_test(line), "{line}");
+    }
 }

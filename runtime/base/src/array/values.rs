@@ -148,10 +148,10 @@ impl Array {
             let values = self.gather_elements::<i64>()?;
             let array = ArrayD::from_shape_vec(shape, values)
                 .unwrap_or_else(|_| unreachable!("as many values as the shape holds"));
-            return Ok(ReferenceTensor::from_integers(DType::I64, array));
+            return Ok(ReferenceTensor::try_from_integers(DType::I64, array)?);
         }
         let array = ArrayD::from_shape_vec(shape, self.to_f64()?)
             .unwrap_or_else(|_| unreachable!("as many values as the shape holds"));
-        Ok(ReferenceTensor::from_floats(self.dtype(), array))
+        Ok(ReferenceTensor::try_from_floats(self.dtype(), array)?)
     }
 }
