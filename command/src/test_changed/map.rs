@@ -270,12 +270,13 @@ impl Map<'_> {
             for file in own.filter(calling) {
                 match places::tests_of(file, self.workspace) {
                     Some((selections, _)) => found.extend(selections),
-                    None if package.library => {
-                        let package = package.name.clone();
-                        found.extend(self.tests_naming(&BTreeSet::from([package.clone()])));
-                        found.insert(Selection { package, target: Target::Lib, filters: Vec::new() });
+                    None => {
+                        let name = package.name.clone();
+                        found.extend(self.tests_naming(&BTreeSet::from([name.clone()])));
+                        if package.library {
+                            found.insert(Selection { package: name, target: Target::Lib, filters: Vec::new() });
+                        }
                     }
-                    None => {}
                 }
             }
         }

@@ -96,11 +96,14 @@ fn declarations() -> Declarations {
 
 /// The commands for changes of these files, without their first word.
 fn commands(paths: &[&str]) -> Vec<String> {
-    let (workspace, declarations) = (workspace(), declarations());
-    let map = Map { workspace: &workspace, declarations: &declarations };
+    commands_in(&workspace(), &declarations(), paths)
+}
+
+fn commands_in(workspace: &Workspace, declarations: &Declarations, paths: &[&str]) -> Vec<String> {
+    let map = Map { workspace, declarations };
     let mut plan = Plan::default();
     paths.iter().for_each(|path| plan.add(map.of(path).0));
-    let commands = plan.commands(&workspace).into_iter();
+    let commands = plan.commands(workspace).into_iter();
     commands.map(|command| command.join(" ").strip_prefix("test ").unwrap_or_default().to_owned()).collect()
 }
 
@@ -195,6 +198,16 @@ fn files_are_mapped_to_the_tests_that_they_can_affect() {
     ] {
         assert_eq!(commands(&[path]), expected, "{path}");
     }
+}
+
+/// It has no unit tests that could be run.
+#[test]
+fn what_names_a_library_without_unit_tests_is_run_all_the_same() {
+    let (mut workspace, declarations) = (workspace(), declarations());
+    workspace.packages.iter_mut().filter(|package| package.name == "models").for_each(|own| own.library = false);
+    let commands = commands_in(&workspace, &declarations, &["ops/src/softmax.rs"]);
+    assert!(commands.iter().any(|command| command == "-p fulgurite-tests --test models"), "{commands:?}");
+    assert!(!commands.iter().any(|command| command == "-p models --lib"), "{commands:?}");
 }
 
 #[test]

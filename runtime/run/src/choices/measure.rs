@@ -18,7 +18,6 @@ use super::ranking::Question;
 use super::room::{Need, Residency, residency};
 use super::rounds::rounds;
 use crate::array::Array;
-use crate::device::Category;
 use crate::error::{Error, Result};
 use crate::meta::Device;
 use crate::program::Program;
@@ -226,7 +225,10 @@ impl Candidates<'_> {
                         running.push(Running { at, trace, program: Some(program), warm: false });
                     }
                 },
-                Err(error) => self.dropped[at] = Some(reason(&error)),
+                Err(error) => {
+                    self.passing |= is_lack_of_memory(&error);
+                    self.dropped[at] = Some(reason(&error));
+                }
             }
         }
         let room = Clock::room(means.device);
@@ -337,12 +339,8 @@ pub(super) fn written<T>(done: io::Result<T>) -> Option<T> {
 
 /// Whether another process, or another size, may be why it failed.
 fn is_lack_of_memory(error: &Error) -> bool {
-    let device = |error: &crate::device::DeviceError| error.category() == Category::OutOfMemory;
-    match error {
-        Error::OutOfMemory(_) | Error::DeviceMemory { .. } | Error::PlanTooLarge { .. } => true,
-        Error::Device(error) | Error::DeviceFault { error, .. } => device(error),
-        _ => false,
-    }
+    // The code of a kernel of the host that lacks memory is the same as that of the device.
+    matches!(error, Error::PlanTooLarge { .. }) || error.code() == "OutOfMemory"
 }
 
 /// The first line of an error.
@@ -379,7 +377,11 @@ pub(super) fn winner(tried: &[Tried]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use fulgurite_kernels::buffer::OutOfMemory;
+
     use super::*;
+    use crate::device::{Category, DeviceError};
+    use crate::error::{CallStack, Failure};
 
     fn tried(all: &[(&str, Option<(f64, f64)>)]) -> Vec<Tried> {
         let one = |(by, times): &(&str, Option<(f64, f64)>)| Tried {
@@ -421,5 +423,23 @@ mod tests {
     fn candidates_that_were_dropped_do_not_count() {
         assert_eq!(who(&[("a", None), ("b", Some((9.0, 11.0)))]).as_deref(), Some("b"));
         assert_eq!(who(&[("a", None)]), None);
+    }
+
+    #[test]
+    fn a_kernel_of_the_host_that_lacks_memory_may_have_it_later() {
+        let lack = OutOfMemory { bytes: 1 << 40 };
+        let failures = [(Failure::from(lack.clone()), true), (Failure::new("KernelLayout", "strided"), false)];
+        for (failure, passes) in failures {
+            let (operator, line) = ("prims::sort".to_owned(), "t1 = sort(t0)".into());
+            let traced =
+                Error::Operator { operator: operator.clone(), failure: failure.clone(), stack: CallStack::default() };
+            assert_eq!(is_lack_of_memory(&traced), passes, "{traced}");
+            let run = Error::Run { operator, failure, line, stack: CallStack::default() };
+            assert_eq!(is_lack_of_memory(&run), passes, "{run}");
+        }
+        assert!(is_lack_of_memory(&Error::OutOfMemory(lack)));
+        let device = |category| Error::Device(DeviceError::new(category, "no"));
+        assert!(is_lack_of_memory(&device(Category::OutOfMemory)));
+        assert!(!is_lack_of_memory(&device(Category::Other)));
     }
 }
