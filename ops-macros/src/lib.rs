@@ -106,8 +106,8 @@ pub fn operator(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// required, and `execution` (in terms of kernel symbols) or `cpu` (a host kernel). `execution` and `grad` take every
 /// argument. `by = [cublaslt, tf32(in_place(x))]` are several executors, with settings of their own, that run the same
 /// rules: one that takes `precision: Precision` gets that of the executor. `waive(...)`, `strided` and
-/// `strided_results` as for operators. `#[tune(BLOCK in [128, 256])]` on a kernel gives its parameter `BLOCK: usize` the
-/// first value, and makes candidates of the others.
+/// `strided_results` as for operators. `#[tune(BLOCK in [128, 256])]` on a kernel gives its parameter `BLOCK: usize`
+/// the first value, and makes candidates of the others.
 #[proc_macro_attribute]
 pub fn implementation(attribute: TokenStream, item: TokenStream) -> TokenStream {
     root::rooted(|| fulgurite_ops_dsl::implementation(attribute.into(), item.into()))

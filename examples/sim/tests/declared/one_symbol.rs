@@ -110,7 +110,7 @@ fn one_symbol_runs_on_the_host_and_on_the_device() {
     for (device, by, own) in [(Device::CPU, "on_host", 0), (Device::new("sim", 0), "on_sim", 1)] {
         let on_device = jit(step).options(Options { device: Some(device), ..Options::default() });
         let claimed = on_device.compile(&input).unwrap().stage("claim").unwrap().to_string();
-        // The name is that of the first executor, whoever runs it.
+        // The name is that of the first executor on every device.
         let line = claimed.lines().find(|line| line.contains(" = on_host::signed_square_kernel(")).unwrap_or(&claimed);
         assert!(line.ends_with(&format!(" by {by}")), "{claimed}");
         let before = runs();
