@@ -39,6 +39,32 @@ fn operators_of_this_crate_are_listed_shown_traced_and_run() {
     assert!(run(&["ops", "run", "cases", "--out", "results"]).contains(" ok, 0 failed"));
 }
 
+/// The default list takes none of the values of a tuned parameter, and each can be named.
+#[test]
+fn values_of_tuned_parameters_are_executors_that_must_be_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = |arguments: &[&str]| run(folder.path(), arguments);
+    let rows: serde_json::Value = serde_json::from_str(&run(&["ops", "list", "--json"])).expect("JSON");
+    let mut names = rows.as_array().expect("a list").iter().filter_map(|row| row["name"].as_str());
+    let own = names.find(|name| name.rsplit("::").next() == Some("squareplus")).expect("it is linked");
+    let claimed = |executors: &[&str]| {
+        let show = ["trace", "show", own, "--target", "cuda:sm_90a", "--stage", "claim", "--plain"];
+        run(&[&show[..], executors].concat())
+    };
+    let listed = claimed(&[]);
+    assert!(listed.contains(" by handmade_cuda") && !listed.contains("forward_only"), "{listed}");
+    let values = [128, 256, 512].iter().flat_map(|threads| [1, 4].map(|each| format!("THREADS_{threads}_EACH_{each}")));
+    for value in values {
+        // The first values are those of the executor itself.
+        let name = match value.as_str() {
+            "THREADS_256_EACH_1" => "forward_only".to_owned(),
+            _ => format!("squareplus_by_forward_only_{value}"),
+        };
+        let named = claimed(&["--executors", &format!("{name},default")]);
+        assert!(named.contains(&format!(" by {name}\n")), "{named}");
+    }
+}
+
 /// What is built with this crate decides: a build of the whole workspace has models.
 #[test]
 fn help_and_messages_name_models_where_there_are_some() {

@@ -1,5 +1,5 @@
-//! Declarations of these tests: kernels of the device that are wrong on purpose, a kernel symbol of the device and of the
-//! host, and the kind of device that `ops new` writes, whose files name each other from the root of their crate.
+//! Declarations of these tests: kernels of the device that are wrong on purpose, a kernel symbol of the device and of
+//! the host, and the kind of device that `ops new` writes, whose files name each other from the root of their crate.
 
 mod choices_faults;
 #[deny(warnings)]

@@ -76,7 +76,7 @@ fn on_the_host(input: TensorRef<'_>, out: &mut TensorMut<'_>) -> Result<(), Fail
     Ok(())
 }
 
-/// Of one element.
+/// The device's kernel for one element; each element counts as a run.
 fn on_the_device(x: f64) -> f64 {
     RUNS[1].fetch_add(1, Ordering::Relaxed);
     x * x.abs()
@@ -110,7 +110,7 @@ fn one_symbol_runs_on_the_host_and_on_the_device() {
     for (device, by, own) in [(Device::CPU, "on_host", 0), (Device::new("sim", 0), "on_sim", 1)] {
         let on_device = jit(step).options(Options { device: Some(device), ..Options::default() });
         let claimed = on_device.compile(&input).unwrap().stage("claim").unwrap().to_string();
-        // The name is that of the first executor, whoever runs it.
+        // The name is that of the first executor on every device.
         let line = claimed.lines().find(|line| line.contains(" = on_host::signed_square_kernel(")).unwrap_or(&claimed);
         assert!(line.ends_with(&format!(" by {by}")), "{claimed}");
         let before = runs();
