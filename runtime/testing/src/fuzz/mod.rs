@@ -146,15 +146,16 @@ pub enum Event<'a> {
     Found(&'a Finding),
 }
 
-/// Whether results are what the references of a program's lines give, each rounding made anew: elements that a rounding
-/// moves by more than a part of their size say nothing.
+/// Whether elements of results, by their numbers for each result, are what the references of a program's lines give,
+/// each rounding made anew. One that a rounding moves by more than a part of its size must be about as near as
+/// roundings move it.
 ///
 /// # Errors
 /// Where they differ, or the references say nothing.
-pub(crate) fn agrees(trace: &Trace, inputs: &[Array], outputs: &[Array]) -> Check {
+pub(crate) fn agrees(trace: &Trace, inputs: &[Array], outputs: &[Array], elements: &[Vec<usize>]) -> Check {
     let tolerances = vec![Tolerance::NONE; outputs.len()];
     match Oracle::ask(trace, inputs, &tolerances, usize::MAX)? {
-        Answer::Gives(oracle) => oracle.compare(outputs).map(drop),
+        Answer::Gives(oracle) => oracle.explain(outputs, elements),
         Answer::Refuses(problem) => Err(problem.within("the references refuse it")),
         Answer::Nothing | Answer::TooLong => Err(Problem("the references say nothing".into())),
     }
@@ -325,5 +326,60 @@ fn describe(number: u64, case: &Case, failure: &Failure) -> Finding {
         against,
         inputs,
         cause,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::argument::Arg;
+    use crate::meta::TensorMeta;
+    use crate::operator::{Class, OperatorDef, OperatorKind};
+    use crate::reference::ReferenceTensor;
+    use crate::rules::TestRules;
+    use crate::subject::trace_of;
+    use crate::tracer::rules::TracingRules;
+    use crate::tracer::{call, trace_block};
+    use fulgurite_ir::expansion;
+    use fulgurite_ir::registry::OPERATORS;
+
+    /// Of numbers about one it leaves nothing but their roundings, which it makes large.
+    #[linkme::distributed_slice(OPERATORS)]
+    static STEEP: &OperatorDef = &OperatorDef {
+        name: "fuzz::steep",
+        kind: OperatorKind::Prim,
+        params: &[expansion::tensor::define("input", Class::Any)],
+        rules: &[
+            &TracingRules {
+                meta: Some(&|arguments| Ok(vec![arguments[0].tensors()[0].clone()])),
+                ..TracingRules::EMPTY
+            },
+            &TestRules {
+                reference: Some(&|arguments| {
+                    let input = arguments[0].tensors()[0].floats();
+                    Ok(vec![ReferenceTensor::from(input.mapv(|x| (x - 1.0) * 1e8))])
+                }),
+                ..TestRules::EMPTY
+            },
+        ],
+        ..expansion::OPERATOR
+    };
+
+    #[test]
+    fn a_wrong_element_is_refused_though_roundings_move_it() {
+        let parameters = [("x".into(), TensorMeta::new([2], DType::F32, Device::CPU))];
+        let block = trace_block(&parameters, |x| vec![call(STEEP, vec![Arg::Tensor(x[0])])[0]]);
+        let trace = trace_of("steep", block.unwrap());
+        let inputs = [Array::new([2], &[1.0_f32, 3.0]).unwrap()];
+        let check = |values: [f32; 2], elements: &[usize]| {
+            agrees(&trace, &inputs, &[Array::new([2], &values).unwrap()], &[elements.to_vec()])
+        };
+        // A rounding moves the first by half of 12 to three halves of it, and by 2e8 by as little as that.
+        assert_eq!(check([5.0, 2e8], &[0, 1]), Ok(()));
+        let problem = check([500.0, 2e8], &[0, 1]).unwrap_err();
+        assert!(problem.0.contains("element [0]: expected 0.0, got 500.0, which is farther"), "{}", problem.0);
+        let problem = check([5.0, 2.1e8], &[0, 1]).unwrap_err();
+        assert!(problem.0.contains("element [1]"), "{}", problem.0);
+        assert_eq!(check([500.0, 2e8], &[1]), Ok(()), "it is not asked about");
     }
 }

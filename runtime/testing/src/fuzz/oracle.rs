@@ -38,6 +38,8 @@ struct Expected {
     /// As the references say, with the roundings of the element types, and without any.
     rounded: Vec<f64>,
     exact: Vec<f64>,
+    /// As they say with other roundings.
+    moved: Vec<Vec<f64>>,
     /// How far each element may be off; `None` where it says nothing.
     allowed: Vec<Option<f64>>,
 }
@@ -99,10 +101,11 @@ impl Oracle {
             .map(|(i, id)| {
                 let meta = block.meta(*id);
                 let of = |runs: &'_ [Vec<Vec<f64>>]| runs.iter().map(|run| run[i].clone()).collect::<Vec<_>>();
-                let (moved, far) = (of(&moved), of(&far));
+                let (mut moved, mut far) = (of(&moved), of(&far));
                 let allowed = allowed(meta.dtype(), &rounded[i], &exact[i], [&moved, &far], tolerances[i]);
                 let (rounded, exact) = (rounded[i].clone(), exact[i].clone());
-                Expected { dtype: meta.dtype(), shape: meta.shape().to_vec(), rounded, exact, allowed }
+                moved.append(&mut far);
+                Expected { dtype: meta.dtype(), shape: meta.shape().to_vec(), rounded, exact, moved, allowed }
             })
             .collect();
         Ok(Answer::Gives(Oracle { results }))
@@ -119,9 +122,41 @@ impl Oracle {
         }
         Ok(compared)
     }
+
+    /// That some elements of what an executor gave, by their numbers for each result, are as far from the references
+    /// as roundings move them. Those that say nothing otherwise are compared too.
+    pub(super) fn explain(&self, outputs: &[Array], elements: &[Vec<usize>]) -> Check {
+        for (i, ((output, expected), elements)) in outputs.iter().zip(&self.results).zip(elements).enumerate() {
+            let got = output.to_f64()?;
+            if let Some(j) = elements.iter().copied().find(|j| !expected.explains(*j, got[*j])) {
+                let (at, value) = (position(j, &expected.shape), expected.rounded[j]);
+                return Err(Problem(format!(
+                    "result {i}: element {at:?}: expected {value:?}, got {:?}, which is farther than other roundings \
+                     move it",
+                    got[j]
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Expected {
+    /// At least as near to what is exact as the references, rounded one after the other.
+    fn is_right(&self, j: usize, got: f64, allowed: f64) -> bool {
+        let (rounded, exact) = (self.rounded[j], self.exact[j]);
+        let near = |value: f64, allowed: f64| got == value || (got - value).abs() <= allowed;
+        near(rounded, allowed) || near(exact, allowed + (exact - rounded).abs()) || (got.is_nan() && rounded.is_nan())
+    }
+
+    fn explains(&self, j: usize, got: f64) -> bool {
+        if let Some(allowed) = self.allowed[j] {
+            return self.is_right(j, got, allowed);
+        }
+        let runs = self.moved.iter().map(|run| run[j]).chain([self.exact[j], self.rounded[j]]);
+        is_among(self.dtype, self.rounded[j], runs, got)
+    }
+
     fn compare(&self, output: &Array) -> Check<Compared> {
         ensure!(
             output.shape() == &self.shape[..] && output.dtype() == self.dtype,
@@ -140,15 +175,9 @@ impl Expected {
                 continue;
             };
             compared.elements += 1;
-            let (rounded, exact) = (self.rounded[j], self.exact[j]);
-            let near = |value: f64, allowed: f64| *got == value || (got - value).abs() <= allowed;
-            // At least as near to what is exact as the references, rounded one after the other.
-            let right = near(rounded, allowed)
-                || near(exact, allowed + (exact - rounded).abs())
-                || (got.is_nan() && rounded.is_nan());
-            if !right {
+            if !self.is_right(j, *got, allowed) {
                 wrong += 1;
-                first.get_or_insert((j, *got, rounded, allowed));
+                first.get_or_insert((j, *got, self.rounded[j], allowed));
             }
         }
         let Some((j, got, expected, allowed)) = first else { return Ok(compared) };
@@ -157,6 +186,22 @@ impl Expected {
         let at = position(j, &self.shape);
         Err(Problem(format!("element {at:?}: expected {expected:?}, got {got:?} (allowed {allowed:.3e}){others}")))
     }
+}
+
+/// Whether an element that roundings move far is what they may make of it, where `runs` are what the references give
+/// with several roundings: what one of them gives, or a number within twice of their largest distance.
+fn is_among(dtype: DType, rounded: f64, runs: impl Iterator<Item = f64> + Clone, got: f64) -> bool {
+    let found = runs.clone().any(|run| run == got || (run.is_nan() && got.is_nan()));
+    if found || !dtype.is_floating() {
+        return found;
+    }
+    let step = runs.clone().map(|run| (run - rounded).abs()).fold(0.0, f64::max);
+    if rounded.is_finite() && step.is_finite() {
+        return (got - rounded).abs() <= 2.0 * step + roundings(dtype) * dtype.epsilon() * rounded.abs();
+    }
+    // Some overflow, and others do not.
+    let least = runs.clone().fold(f64::INFINITY, f64::min);
+    (least..=runs.fold(f64::NEG_INFINITY, f64::max)).contains(&got)
 }
 
 /// The largest magnitude below which nothing overflows on the way.
@@ -442,6 +487,18 @@ mod tests {
         let mut sums = [3e-8, 0.5, 1.0];
         cancelled(&mut sums, &[one, terms], DType::F32.epsilon());
         assert_eq!(sums, [0.0, 0.5, 1.0]);
+    }
+
+    #[test]
+    fn an_element_that_roundings_move_is_among_what_they_make_of_it() {
+        let among = |dtype, runs: &[f64], got| is_among(dtype, runs[0], runs.iter().copied(), got);
+        let moved = [0.0, 6.0, -9.0];
+        assert!(among(DType::F32, &moved, 17.0) && among(DType::F32, &moved, -18.0));
+        assert!(!among(DType::F32, &moved, 18.5) && !among(DType::F32, &moved, f64::NAN));
+        assert!(among(DType::I64, &moved, 6.0) && !among(DType::I64, &moved, 5.0));
+        let overflows = [3e38, f64::INFINITY, f64::NAN];
+        assert!(among(DType::F32, &overflows, 3.2e38) && among(DType::F32, &overflows, f64::NAN));
+        assert!(!among(DType::F32, &overflows, 1.0));
     }
 
     #[test]
