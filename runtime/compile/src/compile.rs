@@ -173,7 +173,8 @@ impl Stages {
         let name = trace.history.last().cloned().unwrap_or_else(|| StageName::Acquire.name().into());
         // Said of the author's call, and before the verifier speaks of a line.
         let elsewhere = on_the_mesh(&trace).err().map(|elsewhere| elsewhere.error());
-        let stale = current::check(options.executors.as_deref(), options.rewrites.as_deref()).err();
+        let stale = current::check(options.executors.as_deref(), options.rewrites.as_deref());
+        let stale = stale.and_then(|()| current::expect_listed(options, &trace)).err();
         if let Some(error) = stale.or(elsewhere) {
             return Err(Box::new(Ending { stage: name, line: None, error }));
         }

@@ -42,6 +42,8 @@ pub fn compile_split(trace: Trace, wrt: &[usize], of: &[usize], options: &Option
 /// # Errors
 /// If a stage does not verify, or a program cannot be prepared.
 pub fn prepare(programs: &Programs, options: &Options) -> Result<(Program, Program)> {
+    // The verifier asks checkers, which read options.
+    let _given = options.executor_options.enter();
     // The caller may have changed the stages.
     [&programs.forward, &programs.backward].into_iter().try_for_each(|stages| last_of(stages)?.verify())?;
     prepare_trusted(programs, options)

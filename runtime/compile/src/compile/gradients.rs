@@ -1,7 +1,7 @@
 //! A program with its gradients, before it is compiled.
 
 use super::gather::{Gathered, settled};
-use super::{Options, Stage};
+use super::{Options, Stage, current};
 use crate::error::Result;
 use crate::trace::{StageName, Trace};
 use crate::transforms::vjp_by;
@@ -21,6 +21,7 @@ pub fn with_gradients(trace: Trace, wrt: &[usize], options: &Options) -> Result<
 /// # Errors
 /// Those of [`vjp_by`].
 pub fn gradients_stage(trace: Trace, wrt: &[usize], options: &Options) -> Result<Stage> {
+    current::expect_listed(options, &trace)?;
     let _given = options.executor_options.enter();
     let list = options.executor_list(trace.target.kind());
     let once = |trace: Trace| {

@@ -100,6 +100,11 @@ impl ExecutorOptions {
         };
     }
 
+    /// The paths of the options that have another value than their default.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     /// Those of the compilation on this thread.
     pub fn current() -> ExecutorOptions {
         GIVEN.with_borrow(Clone::clone)

@@ -96,6 +96,7 @@ macro_rules! operators {
 operators! {
     EXP: "tt::exp" { params: &[tensor("input")] }
     OWN: "tt::own" { params: &[tensor("input")], kind: OperatorKind::Symbol(&["tt_host"]) }
+    SHARED: "tt::shared" { params: &[tensor("input")], kind: OperatorKind::Symbol(&["tt_elsewhere", "tt_host"]) }
     CHEAP: "tt::cheap" { params: &[tensor("input")], cheap: true }
     ADD: "tt::add" { params: &[operand("input"), operand("other")] }
     MIXED: "tt::mixed" { params: &[tensor("input"), optional("weight"), operand("other"), tensor("last")] }

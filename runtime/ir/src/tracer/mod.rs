@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 
 use crate::argument::{Arg, map_arguments};
 use crate::error::{CallStack, Error, Failure, Place, Result};
+use crate::executor::ExecutorOptions;
 use crate::meta::TensorMeta;
 use crate::operator::{OperatorDef, ResultsDef};
 use crate::registered;
@@ -76,8 +77,9 @@ struct Tracer {
 /// How many traces were begun, on all threads.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
-/// The operator's address, the arguments, and the registrations that the rule may see.
-type DecompositionKey = (usize, Vec<Arg<TensorMeta>>, u64);
+/// The operator's address, the arguments, and what the rule may see besides: the registrations and the values of
+/// executors' options.
+type DecompositionKey = (usize, Vec<Arg<TensorMeta>>, u64, ExecutorOptions);
 
 thread_local! {
     static TRACER: RefCell<Tracer> = RefCell::default();
@@ -447,7 +449,7 @@ pub fn decompose(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -> Result
             stack: CallStack::default(),
         });
     };
-    let key = (std::ptr::from_ref(def) as usize, metas.to_vec(), registered::epoch());
+    let key = (std::ptr::from_ref(def) as usize, metas.to_vec(), registered::epoch(), ExecutorOptions::current());
     if let Some(block) = DECOMPOSITIONS.with_borrow(|known| known.get(&key).cloned()) {
         return Ok(block);
     }

@@ -127,6 +127,8 @@ impl<E: Into<Error>> From<E> for Stopped {
 /// # Errors
 /// If the call itself cannot be traced, or the device has no memory for its operands.
 pub(super) fn measure(question: &Question<'_>, means: &Means<'_>) -> Result<Ended> {
+    // Measuring has threads of its own, and kernels are planned anew where a program was given back.
+    let _given = question.options.enter();
     match measured(question, means) {
         Ok(ended) => Ok(ended),
         Err(Stopped::OutOfTime) => Ok(Ended::OutOfTime),

@@ -2,7 +2,7 @@
 //! generated tests check them); what follows from them for a plan is decided here, apart from the planner.
 
 use crate::arithmetic::Arithmetic;
-use crate::executor::{ExecutorDef, JOIN, find_executor, find_implementation};
+use crate::executor::{ExecutorDef, JOIN, find_executor, find_implementation, owner_on};
 use crate::kernel::KernelRules;
 use crate::meta::Device;
 use crate::operator::{OperatorKind, RuleSet};
@@ -21,21 +21,19 @@ pub(super) enum Runner {
 }
 
 impl Runner {
-    /// What runs a line. Executors are known to exist.
-    pub(super) fn of(symbol: &BoundSymbol) -> Runner {
+    /// What runs a line on a device of this kind. Executors are known to exist.
+    pub(super) fn of(symbol: &BoundSymbol, device: &str) -> Runner {
         let found = |name: &str| find_executor(name).ok();
         match (&symbol.callee, symbol.executor) {
             (Callee::Region { executor }, _) => found(executor).map_or(Runner::Nothing, Runner::Region),
             (Callee::Operator(def), claimed) => {
-                // A symbol is run by its owner, also inside of a region.
-                let owner = match def.kind {
-                    OperatorKind::Symbol(owners) => owners.first().copied(),
-                    _ => None,
-                };
-                let Some(executor) = claimed.or(owner).and_then(found) else { return Runner::Nothing };
-                if owner.is_some() {
-                    return Runner::Kernel(KernelRules::of(def), executor);
+                // A symbol is run by its owner there, also inside of a region.
+                if let OperatorKind::Symbol(owners) = def.kind {
+                    let owner = || owner_on(owners, device).ok().flatten();
+                    let executor = claimed.map_or_else(owner, found);
+                    return executor.map_or(Runner::Nothing, |executor| Runner::Kernel(KernelRules::of(def), executor));
                 }
+                let Some(executor) = claimed.and_then(found) else { return Runner::Nothing };
                 match find_implementation(def.name, executor.name) {
                     Some(own) if own.kernel.runs_on(executor.device) => Runner::Kernel(&own.kernel, executor),
                     _ => Runner::Rules(executor),
@@ -117,4 +115,23 @@ fn packed(shape: &[usize], strides: &[isize]) -> usize {
         expected = expected.saturating_mul(*extent as isize);
     }
     shape.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::parse;
+    use super::*;
+
+    #[test]
+    fn a_line_of_a_region_is_run_by_the_owner_on_the_target() {
+        let text = "# fulgurite trace 2\ntrace f for cpu (x: f32[4]) {\ny = tt::shared(x)\nreturn y\n}";
+        let trace = parse(text).unwrap();
+        let owner = |device: &str| match Runner::of(&trace.block.symbols[0], device) {
+            Runner::Kernel(_, executor) => Some(executor.name),
+            _ => None,
+        };
+        assert_eq!(owner("cpu"), Some("tt_host"));
+        assert_eq!(owner("tt_device"), Some("tt_elsewhere"));
+        assert_eq!(owner("tt_other_device"), None);
+    }
 }

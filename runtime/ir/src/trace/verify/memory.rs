@@ -208,7 +208,7 @@ impl Verifier<'_> {
         let owners: Vec<usize> = layouts.iter().map(|layout| layout.root.index()).collect();
         let stays = self.stays(&roots, &owners)?;
         self.behind_each_other(&stays, &owners)?;
-        let mut regions = Regions::default();
+        let mut regions = Regions::on(self.trace.target.kind());
         // In the order of their lives; what is alive never overlaps, so that only neighbours need to be asked.
         let mut alive: BTreeMap<(Space, u64), Stay> = BTreeMap::new();
         let mut ends: BTreeSet<(usize, Space, u64)> = BTreeSet::new();
@@ -299,7 +299,7 @@ impl Verifier<'_> {
         if read.is_empty() || written.is_empty() || symbol.results.iter().any(|id| in_memory_of(id, other)) {
             return false;
         }
-        let runner = Runner::of(symbol);
+        let runner = Runner::of(symbol, self.trace.target.kind());
         let mut reads_first = |result: ValueId, operand: ValueId| match runner {
             Runner::Region(_) => regions.reads_first(symbol, result, operand),
             _ => runner.reads_first(symbol, result, operand),

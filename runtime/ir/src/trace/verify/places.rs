@@ -92,7 +92,7 @@ impl<'t> Verifier<'t> {
         if symbol.executor == Some(VIEW) || symbol.callee == Callee::Delete {
             return Ok(());
         }
-        let runner = Runner::of(symbol);
+        let runner = Runner::of(symbol, self.trace.target.kind());
         for id in &symbol.results {
             let (shape, own) = (block.meta(*id).shape(), &layouts[id.index()]);
             let message = if own.root == *id {
@@ -125,7 +125,7 @@ impl<'t> Verifier<'t> {
             let Some(operand) = symbol.operands().find(gaps).filter(|_| symbol.executor != Some(VIEW)) else {
                 continue;
             };
-            if !Runner::of(symbol).reads_any_strides() {
+            if !Runner::of(symbol, self.trace.target.kind()).reads_any_strides() {
                 let message =
                     format!("its kernel takes contiguous operands, and {} is not contiguous", name(block, operand));
                 return Err(self.broken_by(block, symbol, message));

@@ -11,12 +11,14 @@ use super::kernels::Runner;
 use crate::trace::{Block, BoundSymbol, ValueId};
 
 /// The regions that were asked about, by their first results: each is gone through once.
-#[derive(Default)]
 pub(super) struct Regions<'a> {
+    /// The kind of device that runs them.
+    device: &'a str,
     known: FxHashMap<ValueId, Option<Region<'a>>>,
 }
 
 struct Region<'a> {
+    device: &'a str,
     body: &'a Block,
     /// For each operand the only parameter that has it; none if it is given several times.
     parameters: FxHashMap<ValueId, Option<ValueId>>,
@@ -48,17 +50,22 @@ struct Passes {
 }
 
 impl<'a> Regions<'a> {
+    /// Those of a program that runs on a device of this kind.
+    pub(super) fn on(device: &'a str) -> Regions<'a> {
+        Regions { device, known: FxHashMap::default() }
+    }
+
     /// Whether a region has read each element of `operand` before it writes that element of `result`, which is of the
     /// same shape.
     pub(super) fn reads_first(&mut self, symbol: &'a BoundSymbol, result: ValueId, operand: ValueId) -> bool {
         let Some(first) = symbol.results.first() else { return false };
-        let region = self.known.entry(*first).or_insert_with(|| Region::of(symbol));
+        let region = self.known.entry(*first).or_insert_with(|| Region::of(symbol, self.device));
         region.as_ref().is_some_and(|region| region.reads_first(result, operand))
     }
 }
 
 impl<'a> Region<'a> {
-    fn of(symbol: &'a BoundSymbol) -> Option<Region<'a>> {
+    fn of(symbol: &'a BoundSymbol, device: &'a str) -> Option<Region<'a>> {
         let body = symbol.body.as_deref()?;
         let mut parameters: FxHashMap<ValueId, Option<ValueId>> = FxHashMap::default();
         for (outer, own) in symbol.operands().zip(&body.parameters) {
@@ -79,14 +86,14 @@ impl<'a> Region<'a> {
             let mut shapes = line.operands().chain(line.results.iter().copied()).map(|id| body.meta(id).shape());
             shapes.next().is_none_or(|first| shapes.all(|shape| shape == first))
         };
-        let order = if body.symbols.iter().any(|line| Runner::of(line).declares_in_place()) {
+        let order = if body.symbols.iter().any(|line| Runner::of(line, device).declares_in_place()) {
             Order::Kernels
         } else if body.symbols.iter().all(same_shapes) {
             Order::Elements
         } else {
             Order::Rows(Passes::of(body))
         };
-        Some(Region { body, parameters, results, readers, group, order })
+        Some(Region { device, body, parameters, results, readers, group, order })
     }
 
     fn reads_first(&self, result: ValueId, operand: ValueId) -> bool {
@@ -98,7 +105,7 @@ impl<'a> Region<'a> {
             Order::Kernels => {
                 let [line] = self.readers[read.index()][..] else { return false };
                 let line = &self.body.symbols[line];
-                line.results.contains(&written) && Runner::of(line).reads_first(line, written, read)
+                line.results.contains(&written) && Runner::of(line, self.device).reads_first(line, written, read)
             }
             Order::Elements => self.group[read.index()] == self.group[written.index()],
             Order::Rows(passes) => {
@@ -303,7 +310,7 @@ mod tests {
             let mut counts = [0; 2];
             for _ in 0..4000 {
                 let region = region(&mut random, shapes, declared);
-                let (mut own, mut planner) = (Regions::default(), RegionReaders::default());
+                let (mut own, mut planner) = (Regions::on("cpu"), RegionReaders::default());
                 for result in &region.results {
                     for operand in region.operands() {
                         let reads_first = own.reads_first(&region, *result, operand);
