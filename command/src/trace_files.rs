@@ -71,6 +71,7 @@ pub fn verify(arguments: &Verify) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fulgurite::compile::{compile_split, prepare};
     use fulgurite::prelude::*;
 
     /// Takes what is large enough.
@@ -112,5 +113,16 @@ mod tests {
         let refused = read_verified(&path, &ExecutorOptions::default()).unwrap_err().0;
         assert!(refused.contains("has 3 elements, takes 4 or more"), "{refused}");
         compile(trace, &given).unwrap();
+
+        // The two programs of a split are verified under it too; without its executor it is refused.
+        let text = "# fulgurite trace 2\ntrace f for cpu (x: f32[3]) {\n  y = relu(x)\n  return y\n}\n";
+        let trace = trace::parse(text).unwrap();
+        let listed = given.clone().with_executors(&["command_patient", "cpu"]).unwrap();
+        let programs = compile_split(trace.clone(), &[0], &[0], &listed).unwrap();
+        let forward = programs.forward.last().unwrap().trace.to_string();
+        assert!(forward.contains("by command_patient"), "{forward}");
+        prepare(&programs, &listed).unwrap();
+        let unlisted = compile(trace, &given).unwrap_err().to_string();
+        assert!(unlisted.contains("executor 'command_patient' is not in the list"), "{unlisted}");
     }
 }
