@@ -7,12 +7,39 @@ use std::time::Duration;
 use clap::Args;
 use fulgurite::choices::{ChoicesFile, Machine};
 use fulgurite::compile::{Choose, Options};
-use fulgurite::executor::executors_named;
+use fulgurite::executor::{ExecutorOptions, executors_named};
 use fulgurite::fuel::Fuel;
 use fulgurite::{Device, Error, Target};
 
 use super::idle_executors;
 use super::outcome::Failed;
+
+/// Values of the options that executors declare.
+#[derive(Args, Clone, Debug)]
+pub struct OfExecutors {
+    /// A value of an option that an executor declares; `fulgurite doctor` lists them. May be given several times.
+    #[arg(long = "option", value_name = "EXECUTOR.NAME=VALUE")]
+    executor_options: Vec<String>,
+}
+
+impl OfExecutors {
+    /// The values, by the options' types.
+    pub fn values(&self) -> Result<ExecutorOptions, Failed> {
+        let (mut options, mut given) = (Options::default(), Vec::new());
+        for option in &self.executor_options {
+            let wrong = |message: String| Error::Argument { argument: "--option".into(), message };
+            let (path, value) = option
+                .split_once('=')
+                .ok_or_else(|| wrong(format!("'{option}' has no value, expected EXECUTOR.NAME=VALUE")))?;
+            if given.contains(&path) {
+                return Err(wrong(format!("'{path}' is given twice, expected one value")).into());
+            }
+            given.push(path);
+            options = options.with_option_named(path, value)?;
+        }
+        Ok(options.executor_options)
+    }
+}
 
 /// Options of compilation.
 #[derive(Args, Clone, Debug)]
@@ -21,9 +48,8 @@ pub struct Compile {
     /// named, and is the default: `liger,default` asks liger first.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     executors: Option<Vec<String>>,
-    /// A value of an option that an executor declares; `fulgurite doctor` lists them. May be given several times.
-    #[arg(long = "option", value_name = "EXECUTOR.NAME=VALUE")]
-    executor_options: Vec<String>,
+    #[command(flatten)]
+    of_executors: OfExecutors,
     /// A file with the fastest implementations of single calls, as `fulgurite tune -o FILE` writes it: they are taken
     /// before the list of executors, and nothing is measured.
     #[arg(long, value_name = "FILE")]
@@ -81,7 +107,7 @@ impl Compile {
             self.executors = of.executors;
         }
         if given("executor_options") {
-            self.executor_options = of.executor_options;
+            self.of_executors = of.of_executors;
         }
         if given("choices") {
             self.choices = of.choices;
@@ -133,6 +159,11 @@ impl Compile {
         self.options_to_run(&target.unwrap_or_else(of_kind))
     }
 
+    /// The values of executors' options alone.
+    pub fn executor_options(&self) -> Result<ExecutorOptions, Failed> {
+        self.of_executors.values()
+    }
+
     /// As the compiler takes them, for programs for a target; they are not run.
     pub fn options(&self, target: &Target) -> Result<Options, Failed> {
         let mut options = Options::default();
@@ -142,13 +173,7 @@ impl Compile {
             idle_executors::warn_of(&executors, std::slice::from_ref(target));
             options.executors = Some(executors);
         }
-        for option in &self.executor_options {
-            let (path, value) = option.split_once('=').ok_or_else(|| Error::Argument {
-                argument: "--option".into(),
-                message: format!("'{option}' has no value, expected EXECUTOR.NAME=VALUE"),
-            })?;
-            options = options.with_option_named(path, value)?;
-        }
+        options.executor_options = self.executor_options()?;
         if let Some(path) = &self.choices {
             options.choices = Some(Arc::new(ChoicesFile::read(path, None)?));
         }
@@ -160,5 +185,29 @@ impl Compile {
         options.graph = !self.no_graph;
         options.recompute = self.recompute_from.or(options.recompute).filter(|_| !self.no_recompute);
         Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_executors_that_are_wrong_are_refused_by_name() {
+        let values = |words: &[&str]| {
+            let given = OfExecutors { executor_options: words.iter().map(|word| (*word).to_owned()).collect() };
+            given.values().map(|values| values.to_string()).map_err(|failed| failed.0)
+        };
+        let ours = "command_patient";
+        assert_eq!(values(&[&format!("{ours}.fewest=2")]).unwrap(), "command_patient.fewest=2");
+        for (words, expected) in [
+            (&["command_patient.fewest=2", "command_patient.fewest=3"][..], "'command_patient.fewest' is given twice"),
+            (&["command_patient.fewst=2"], "has no option 'fewst', did you mean 'fewest'?"),
+            (&["command_patient.fewest"], "has no value, expected EXECUTOR.NAME=VALUE"),
+            (&["command_patient.fewest=few"], "expected a value of type size"),
+        ] {
+            let said = values(words).unwrap_err();
+            assert!(said.contains(expected), "{said}");
+        }
     }
 }

@@ -313,6 +313,7 @@ mod tests {
             #[cfg(feature = "models")]
             ("logits", "chunked"),
             ("executors", "cuda"),
+            ("option", "sim.block=16"),
             ("choices", "choices.jsonl"),
             ("choose", "never"),
             ("choose-for", "3"),

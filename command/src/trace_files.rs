@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use clap::Args;
 use fulgurite::Error;
 use fulgurite::compile::{Options, compile};
+use fulgurite::executor::ExecutorOptions;
 use fulgurite::trace::{self, Trace};
 
 use super::outcome::{Failed, Outcome};
 use super::output::say;
-use super::target;
+use super::{options, target};
 
 /// Arguments of `trace verify`.
 #[derive(Args)]
@@ -23,6 +24,8 @@ Example:
 pub struct Verify {
     /// The trace, of any stage.
     file: PathBuf,
+    #[command(flatten)]
+    of_executors: options::OfExecutors,
 }
 
 /// Reads a trace, which need not be valid.
@@ -34,20 +37,23 @@ pub fn read(path: &Path) -> Result<Trace, Failed> {
     })
 }
 
-/// Reads and checks a trace.
-pub fn read_verified(path: &Path) -> Result<Trace, Failed> {
+/// Reads and checks a trace. What executors take of it may depend on their options.
+pub fn read_verified(path: &Path, options: &ExecutorOptions) -> Result<Trace, Failed> {
     let trace = read(path)?;
+    let _given = options.enter();
     trace.verify().map_err(|error| Failed::file(path, error))?;
     Ok(trace)
 }
 
 /// Checks a trace.
 pub fn verify(arguments: &Verify) -> Outcome {
-    let trace = read_verified(&arguments.file)?;
+    let executor_options = arguments.of_executors.values()?;
+    let trace = read_verified(&arguments.file, &executor_options)?;
     target::check(&trace.target).map_err(|message| Failed::file(&arguments.file, message))?;
     // A claimed trace is prepared as well: it must run unchanged.
     if trace.block.symbols.iter().any(|symbol| symbol.executor.is_some()) {
-        compile(trace.clone(), &Options::default()).map_err(|error| Failed::file(&arguments.file, error))?;
+        let options = Options { executor_options, ..Options::default() };
+        compile(trace.clone(), &options).map_err(|error| Failed::file(&arguments.file, error))?;
     }
     let stage = trace.history.last().map_or("none", String::as_str);
     say!(
@@ -60,4 +66,63 @@ pub fn verify(arguments: &Verify) -> Outcome {
         trace.outputs.len()
     )?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fulgurite::compile::{compile_split, prepare};
+    use fulgurite::prelude::*;
+
+    /// Takes what is large enough.
+    #[executor(device = "cpu")]
+    pub mod command_patient {
+        /// The fewest elements of a tensor that is taken.
+        #[option]
+        pub static FEWEST: usize = 4;
+    }
+
+    #[implementation(of = fulgurite::ops::nn::relu, by = command_patient)]
+    mod relu_by_command_patient {
+        fn checker(input: &TensorMeta) -> Claim {
+            let fewest = command_patient::FEWEST.get();
+            refuse_unless!(input.len() >= fewest, "has {} elements, takes {fewest} or more", input.len());
+            Ok(())
+        }
+
+        fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
+            let values: Vec<f64> =
+                fulgurite::kernels::access::read_f64(&input).into_iter().map(|x| x.max(0.0)).collect();
+            fulgurite::kernels::access::write_f64(out, &values);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_trace_that_is_claimed_under_an_option_is_read_under_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("claimed.trace");
+        let line = "  y = relu(x) by command_patient\n  return y\n";
+        std::fs::write(
+            &path,
+            format!("# fulgurite trace 2\n# made by claim\ntrace f for cpu (x: f32[3]) {{\n{line}}}\n"),
+        )
+        .unwrap();
+        let given = Options::default().with_option(&command_patient::FEWEST, 2);
+        let trace = read_verified(&path, &given.executor_options).unwrap();
+        let refused = read_verified(&path, &ExecutorOptions::default()).unwrap_err().0;
+        assert!(refused.contains("has 3 elements, takes 4 or more"), "{refused}");
+        compile(trace, &given).unwrap();
+
+        // The two programs of a split are verified under it too; without its executor it is refused.
+        let text = "# fulgurite trace 2\ntrace f for cpu (x: f32[3]) {\n  y = relu(x)\n  return y\n}\n";
+        let trace = trace::parse(text).unwrap();
+        let listed = given.clone().with_executors(&["command_patient", "cpu"]).unwrap();
+        let programs = compile_split(trace.clone(), &[0], &[0], &listed).unwrap();
+        let forward = programs.forward.last().unwrap().trace.to_string();
+        assert!(forward.contains("by command_patient"), "{forward}");
+        prepare(&programs, &listed).unwrap();
+        let unlisted = compile(trace, &given).unwrap_err().to_string();
+        assert!(unlisted.contains("executor 'command_patient' is not in the list"), "{unlisted}");
+    }
 }

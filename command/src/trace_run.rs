@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let read = [Some(&arguments.file), arguments.inputs.as_ref()];
         read.into_iter().flatten().try_for_each(|read| files::differ(read, out))?;
     }
-    let trace = trace_files::read_verified(&arguments.file)?;
+    let trace = trace_files::read_verified(&arguments.file, &arguments.compile.executor_options()?)?;
     target::check(&trace.target).map_err(|message| Failed::file(&arguments.file, message))?;
     let mut names: Vec<String> = trace.outputs.iter().map(|output| output.path.clone()).collect();
     // Its plan first: inputs that do not fit are refused before they are made.

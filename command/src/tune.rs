@@ -238,7 +238,7 @@ impl Tuned {
     }
 
     fn read(&self, path: &Path) -> Result<Trace, Failed> {
-        let trace = trace_files::read_verified(path)?;
+        let trace = trace_files::read_verified(path, &self.options.executor_options)?;
         target::check(&trace.target).map_err(|message| Failed::file(path, message))?;
         if let Some(past) =
             [StageName::Split, StageName::Claim].into_iter().find(|stage| trace.has_been_through(*stage))
