@@ -14,7 +14,6 @@ pub fn program() -> String {
 }
 
 /// A word as a shell reads it.
-#[cfg(feature = "models")]
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+%@".contains(c);
     match !word.is_empty() && word.chars().all(plain) {
