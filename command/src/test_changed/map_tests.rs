@@ -109,7 +109,7 @@ fn commands_in(workspace: &Workspace, declarations: &Declarations, paths: &[&str
 
 #[test]
 fn files_are_mapped_to_the_tests_that_they_can_affect() {
-    let whole = "directives:: ";
+    let whole = "::rewrite directives:: ";
     for (path, expected) in [
         // An operator: its tests and those of its users, the modules of tests and the crates that call it; and what
         // calls a function beside it.
