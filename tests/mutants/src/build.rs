@@ -22,6 +22,10 @@ pub fn mutant(id: u32) -> bool {
 }
 ";
 
+/// Where the switch is, and the library that hands it on to its own files.
+const LIBRARY: &str = "ops/src/lib.rs";
+const HANDS_ON: &str = "executors/cpu/src/lib.rs";
+
 /// How often what does not compile is taken out: the compiler shows the errors of its earlier stages alone.
 const ROUNDS: usize = 24;
 
@@ -34,37 +38,50 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// Copies the operators, but for the files that mutants are written into, and writes the manifests.
+    /// Copies the operators and executors, but for the files that mutants are written into, and writes the manifests.
     pub fn new(root: &Path, mutants: &[Mutant]) -> io::Result<Workspace> {
         let mut files: Vec<String> = mutants.iter().map(|mutant| mutant.file.clone()).collect();
         files.dedup();
+        if !files.iter().any(|file| file == HANDS_ON) {
+            files.push(HANDS_ON.to_owned());
+        }
         let workspace = Workspace { root: root.to_owned(), folder: root.join("target/mutants"), files };
-        let mutated = |path: &Path| workspace.files.iter().any(|file| path == root.join(file));
-        let (from, to) = (root.join("ops"), workspace.folder.join("ops"));
-        let manifest = fs::read_to_string(from.join("Cargo.toml"))?.replace("path = \"../", "path = \"../../../");
-        let library = from.join("src/lib.rs");
-        copy(&from, &to, &|path| path == library || path == from.join("Cargo.toml") || mutated(path))?;
-        write(&to.join("Cargo.toml"), &manifest)?;
+        let library = root.join(LIBRARY);
+        let skipped = |path: &Path| path == library || workspace.files.iter().any(|file| path == root.join(file));
+        let mut members = Vec::new();
+        // Executors depend on the operators that are changed.
+        for copied in ["ops", "executors"] {
+            copy(&root.join(copied), &workspace.folder.join(copied), &skipped)?;
+            members.extend(packages(root, copied)?);
+        }
+        for member in &members {
+            let manifest = fs::read_to_string(root.join(member).join("Cargo.toml"))?;
+            write(&workspace.folder.join(member).join("Cargo.toml"), &without_tests(&manifest))?;
+        }
         fs::create_dir_all(workspace.folder.join("runner/src"))?;
         write(&workspace.folder.join("runner/src/main.rs"), include_str!("../runner/main.rs"))?;
         write(
             &workspace.folder.join("runner/Cargo.toml"),
             "[package]\nname = \"runner\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\n\
-             fulgurite = { package = \"fulgurite-runtime\", path = \"../../../runtime\", features = [\"testing\"] }\n\
-             fulgurite-ops.workspace = true\n",
+             fulgurite-executors.workspace = true\nfulgurite-ops.workspace = true\n\
+             fulgurite-runtime = { path = \"../../../runtime\", features = [\"testing\"] }\n",
         )?;
         // The same versions and profiles, with the members that are changed.
         let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
-        let lines = manifest.lines().map(|line| match line {
-            line if line.starts_with("members = ") => "members = [\"ops\", \"runner\"]".to_owned(),
-            line if line.starts_with("fulgurite-ops = ") => line.to_owned(),
-            line => line.replace("path = \"", "path = \"../../"),
+        let (before, rest) = manifest.split_once("members = [").unwrap_or((&manifest, ""));
+        let (_, behind) = rest.split_once(']').unwrap_or(("", ""));
+        let lines = behind.lines().filter(|line| !line.starts_with("default-members = ")).map(|line| {
+            match line.starts_with("fulgurite-ops = ") || line.starts_with("fulgurite-executor") {
+                true => line.to_owned(),
+                false => line.replace("path = \"", "path = \"../../"),
+            }
         });
-        write(&workspace.folder.join("Cargo.toml"), &(lines.collect::<Vec<_>>().join("\n") + "\n"))?;
+        let lines = lines.collect::<Vec<_>>().join("\n");
+        members.push("runner".into());
+        write(&workspace.folder.join("Cargo.toml"), &format!("{before}members = {members:?}{lines}\n"))?;
         fs::copy(root.join("Cargo.lock"), workspace.folder.join("Cargo.lock"))?;
         let text = fs::read_to_string(&library)?;
-        let at = text.find("\npub mod").map_or(text.len(), |at| at + 1);
-        write(&to.join("src/lib.rs"), &format!("{}#![allow(warnings)]\n{}{SWITCH}", &text[..at], &text[at..]))?;
+        write(&workspace.folder.join(LIBRARY), &format!("{text}{SWITCH}"))?;
         Ok(workspace)
     }
 
@@ -82,7 +99,8 @@ impl Workspace {
         mutants.retain(|mutant| !rejected.contains(&mutant.key()));
         for round in 0..ROUNDS {
             let woven = self.write(mutants).map_err(|error| error.to_string())?;
-            let (messages, done) = self.cargo(&["check", "-p", "fulgurite-ops", "--message-format=json"])?;
+            let (messages, done) =
+                self.cargo(&["check", "-p", "fulgurite-ops", "-p", "fulgurite-executor-cpu", "--message-format=json"])?;
             if done {
                 eprintln!("{} mutants compile, {} do not", mutants.len(), rejected.len());
                 let (messages, done) = self.cargo(&["build", "-p", "runner", "--message-format=json"])?;
@@ -109,7 +127,8 @@ impl Workspace {
             let source = fs::read_to_string(self.root.join(file))?;
             let own: Vec<Mutant> = mutants.iter().filter(|mutant| mutant.file == *file).cloned().collect();
             let woven = weave(&source, &own);
-            write(&self.folder.join(file), &woven.text)?;
+            let switch = if file == HANDS_ON { "\npub use fulgurite_ops::mutant;\n" } else { "" };
+            write(&self.folder.join(file), &format!("{}{switch}", woven.text))?;
             all.push((file.clone(), woven));
         }
         Ok(all)
@@ -131,6 +150,30 @@ impl Workspace {
         let messages = lines.filter(|line| line["message"]["level"] == "error").map(|line| line["message"].clone());
         Ok((messages.collect(), output.status.success()))
     }
+}
+
+/// The folders of packages in a folder, from the repository's root.
+fn packages(root: &Path, folder: &str) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    if root.join(folder).join("Cargo.toml").exists() {
+        found.push(folder.to_owned());
+    }
+    for entry in fs::read_dir(root.join(folder))? {
+        let entry = entry?;
+        let inner = format!("{folder}/{}", entry.file_name().to_string_lossy());
+        if entry.path().join("Cargo.toml").exists() {
+            found.push(inner);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// A manifest without what only tests need, and without lints: replacements are not written as people would.
+fn without_tests(manifest: &str) -> String {
+    let sections = manifest.split("\n[");
+    let left = sections.filter(|section| !section.starts_with("dev-dependencies]") && !section.starts_with("lints]"));
+    left.collect::<Vec<_>>().join("\n[")
 }
 
 /// Error messages as the compiler shows them.

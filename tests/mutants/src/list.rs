@@ -10,7 +10,7 @@ use crate::reach::reached;
 const FOLDERS: [&str; 5] = ["ops/src/prims", "ops/src/core", "ops/src/nn", "ops/src/optim", "executors/cpu/src"];
 
 /// What may call a function of these folders.
-const SOURCES: &str = "ops/src";
+const SOURCES: [&str; 2] = ["ops/src", "executors/cpu/src"];
 
 /// Every mutant, numbered from 1 in the order of the sources.
 pub fn all(root: &Path) -> Vec<Mutant> {
@@ -24,7 +24,9 @@ pub fn all(root: &Path) -> Vec<Mutant> {
         let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/");
         (name, std::fs::read_to_string(path).unwrap_or_default())
     };
-    let reached = reached(&below(&root.join(SOURCES)).iter().map(read).collect::<Vec<_>>());
+    let reached = reached(
+        &SOURCES.iter().flat_map(|folder| below(&root.join(folder))).map(|path| read(&path)).collect::<Vec<_>>(),
+    );
     let mut mutants = Vec::new();
     for (name, source) in files.iter().map(read) {
         let own = reached.iter().filter(|(file, _)| *file == name).map(|(_, function)| function.clone());
