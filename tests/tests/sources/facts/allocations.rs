@@ -4,10 +4,9 @@
 //! The test looks for `vec![element; length]`, `with_capacity`, `resize` and `repeat`. It sees no allocation by
 //! `collect`, `to_vec` or `mapv`.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::openings::{code, sources};
+use super::openings::{only_known, sources};
 
 /// Where elements of tensors are held in memory of the host.
 const FOLDERS: [&str; 5] = ["executors/cpu/src", "kernels/src", "models/src", "runtime/base/src", "runtime/run/src"];
@@ -88,26 +87,8 @@ fn every_allocation_without_an_error_is_known() {
     let mut files = Vec::new();
     FOLDERS.iter().for_each(|folder| sources(&root.join(folder), &mut files));
     assert!(files.len() > 200, "{}", files.len());
-    let mut known: BTreeMap<&str, usize> = BTreeMap::new();
-    KNOWN.iter().for_each(|(file, count, _)| *known.entry(file).or_default() += count);
-    let mut wrong = String::new();
-    for file in &files {
-        let text = std::fs::read_to_string(file).unwrap();
-        let path = file.strip_prefix(root).unwrap().to_string_lossy().replace('\\', "/");
-        let found: Vec<(usize, &str)> =
-            code(&text).enumerate().flat_map(|(i, line)| vec![(i + 1, line); allocations(line)]).collect();
-        let expected = known.remove(&*path).unwrap_or(0);
-        if found.len() != expected {
-            wrong += &format!("{path} has {} allocations, {expected} are known\n", found.len());
-            found.iter().for_each(|(number, line)| wrong += &format!("    {number}: {}\n", line.trim()));
-        }
-    }
-    let listed_only: Vec<&str> = known.into_keys().collect();
-    assert!(
-        wrong.is_empty() && listed_only.is_empty(),
-        "ask for it by kernels::scratch if its size follows from a shape or a file, or list it with its reason:\n\
-         {wrong}listed, and without an allocation: {listed_only:?}"
-    );
+    let instead = "ask for it by kernels::scratch if its size follows from a shape or a file";
+    only_known(root, &files, &KNOWN, allocations, ["allocations", instead]);
 }
 
 #[test]

@@ -121,32 +121,44 @@ fn openings(line: &str) -> usize {
     called + imported
 }
 
+/// Lines of files of `root` that `count` finds something in must be those that `known` lists: how many each file has,
+/// and why. `what` names them, `instead` says what to write.
+pub(super) fn only_known(
+    root: &Path,
+    files: &[PathBuf],
+    known: &[(&str, usize, &str)],
+    count: impl Fn(&str) -> usize,
+    [what, instead]: [&str; 2],
+) {
+    let mut expected: BTreeMap<&str, usize> = BTreeMap::new();
+    known.iter().for_each(|(file, count, _)| *expected.entry(file).or_default() += count);
+    let mut wrong = String::new();
+    for file in files {
+        let text = std::fs::read_to_string(file).unwrap();
+        let path = file.strip_prefix(root).unwrap().to_string_lossy().replace('\\', "/");
+        let found: Vec<(usize, &str)> =
+            code(&text).enumerate().flat_map(|(i, line)| vec![(i + 1, line); count(line)]).collect();
+        let expected = expected.remove(&*path).unwrap_or(0);
+        if found.len() != expected {
+            wrong += &format!("{path} has {} {what}, {expected} are known\n", found.len());
+            found.iter().for_each(|(number, line)| wrong += &format!("    {number}: {}\n", line.trim()));
+        }
+    }
+    let listed_only: Vec<&str> = expected.into_keys().collect();
+    assert!(
+        wrong.is_empty() && listed_only.is_empty(),
+        "{instead}, or list it with its reason:\n{wrong}listed, and without {what}: {listed_only:?}"
+    );
+}
+
 #[test]
 fn every_opening_of_a_file_is_known() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = Vec::new();
     sources(root, &mut files);
     assert!(files.len() > 500, "{}", files.len());
-    let mut known: BTreeMap<&str, usize> = BTreeMap::new();
-    KNOWN.iter().for_each(|(file, count, _)| *known.entry(file).or_default() += count);
-    let mut wrong = String::new();
-    for file in &files {
-        let text = std::fs::read_to_string(file).unwrap();
-        let path = file.strip_prefix(root).unwrap().to_string_lossy().replace('\\', "/");
-        let found: Vec<(usize, &str)> =
-            code(&text).enumerate().flat_map(|(i, line)| vec![(i + 1, line); openings(line)]).collect();
-        let expected = known.remove(&*path).unwrap_or(0);
-        if found.len() != expected {
-            wrong += &format!("{path} has {} openings, {expected} are known\n", found.len());
-            found.iter().for_each(|(number, line)| wrong += &format!("    {number}: {}\n", line.trim()));
-        }
-    }
-    let listed_only: Vec<&str> = known.into_keys().collect();
-    assert!(
-        wrong.is_empty() && listed_only.is_empty(),
-        "open it by kernels::regular_file or durable if others may write to its folder, or list it with its reason:\n\
-         {wrong}listed, and without a file: {listed_only:?}"
-    );
+    let instead = "open it by kernels::regular_file or durable if others may write to its folder";
+    only_known(root, &files, &KNOWN, openings, ["openings", instead]);
 }
 
 #[test]
