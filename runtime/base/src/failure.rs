@@ -55,6 +55,12 @@ impl From<fulgurite_kernels::not_contiguous::NotContiguous> for Failure {
     }
 }
 
+impl From<fulgurite_kernels::ranks::RankError> for Failure {
+    fn from(error: fulgurite_kernels::ranks::RankError) -> Failure {
+        Failure::new("Ranks", error.to_string())
+    }
+}
+
 impl From<OutOfMemory> for Failure {
     fn from(error: OutOfMemory) -> Failure {
         Failure::new("OutOfMemory", error.to_string())

@@ -17,7 +17,6 @@ mod external;
 pub mod failure;
 pub mod fuel;
 pub mod host_kernel;
-pub mod mesh;
 pub mod meta;
 pub mod operator;
 pub mod precision;
@@ -32,5 +31,5 @@ pub mod tree;
 
 pub use array::Array;
 pub use error::{Error, Failure, Result};
-pub use fulgurite_kernels::DType;
+pub use fulgurite_kernels::{DType, mesh, ranks};
 pub use meta::{Device, Target, TensorMeta};

@@ -97,7 +97,7 @@ impl FromStr for Device {
 }
 
 /// What a program is compiled for: a kind of device and, where it matters, its architecture (`cpu`, `cuda:sm_90a`), and
-/// the mesh of such devices that runs it.
+/// the mesh of ranks that run it, each on a device of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
     kind: String,
@@ -113,7 +113,12 @@ impl Target {
 
     /// Programs for one device of a kind and, where it matters, an architecture.
     pub fn new(kind: &str, architecture: Option<String>) -> Target {
-        Target { kind: kind.into(), architecture, mesh: Mesh::one() }
+        Target { kind: kind.into(), architecture, mesh: Mesh::ONE }
+    }
+
+    /// The same for the ranks of a mesh.
+    pub fn on_mesh(self, mesh: Mesh) -> Target {
+        Target { mesh, ..self }
     }
 
     /// The kind of device: `cpu`, `cuda`, ...
@@ -126,7 +131,7 @@ impl Target {
         self.architecture.as_deref()
     }
 
-    /// The devices that run a program for this target. Today the mesh of every target is one device.
+    /// The ranks that run a program for this target.
     pub fn mesh(&self) -> &Mesh {
         &self.mesh
     }
@@ -139,25 +144,33 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.architecture {
-            Some(architecture) => write!(f, "{}:{architecture}", self.kind),
-            None => f.write_str(&self.kind),
+        f.write_str(&self.kind)?;
+        if let Some(architecture) = &self.architecture {
+            write!(f, ":{architecture}")?;
         }
+        if self.mesh != Mesh::ONE {
+            write!(f, " x {}", self.mesh)?;
+        }
+        Ok(())
     }
 }
 
 impl FromStr for Target {
     type Err = String;
     fn from_str(text: &str) -> Result<Target, String> {
-        let (kind, architecture) = match text.split_once(':') {
+        let (device, mesh) = match text.split_once(" x ") {
+            Some((device, mesh)) => (device, mesh.parse()?),
+            None => (text, Mesh::ONE),
+        };
+        let (kind, architecture) = match device.split_once(':') {
             Some((kind, architecture)) => (kind, Some(architecture)),
-            None => (text, None),
+            None => (device, None),
         };
         let word = |w: &str| !w.is_empty() && w.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         if !word(kind) || !architecture.is_none_or(word) {
-            return Err(format!("'{text}' is not a target, expected 'cpu' or 'cuda:sm_90a'"));
+            return Err(format!("'{text}' is not a target, expected 'cpu', 'cuda:sm_90a' or 'cpu x data=4'"));
         }
-        Ok(Target::new(kind, architecture.map(Into::into)))
+        Ok(Target::new(kind, architecture.map(Into::into)).on_mesh(mesh))
     }
 }
 

@@ -176,13 +176,15 @@ pub struct Effects {
     /// with one generator is given another that is made of it, and so on: see `tracer::call` of
     /// `fulgurite-ir`.
     pub generator: Option<usize>,
-    /// A collective: every process must run it, in the same order. No transform drops, merges or reorders such calls.
+    /// A collective: every rank must run it, in the same order. No transform drops, merges or reorders such calls.
     pub collective: bool,
+    /// The parameter of a collective that says along which axis of the mesh it goes (`data=4`), called `axis`.
+    pub axis: Option<usize>,
 }
 
 impl Effects {
     /// No effects.
-    pub const NONE: Effects = Effects { random: false, generator: None, collective: false };
+    pub const NONE: Effects = Effects { random: false, generator: None, collective: false, axis: None };
 
     /// Whether an unused symbol may be dropped.
     pub fn removable(&self) -> bool {
@@ -237,6 +239,9 @@ pub enum Role {
     Sum,
     /// `start`, `start + step`, ...: length, start, step, element type, device.
     Iota,
+    /// What the ranks along an axis of the mesh give, as one, by an operation (`"sum"`, `"mean"`); inserted by the
+    /// strategies for several ranks.
+    AllReduce,
 }
 
 impl Role {
@@ -255,6 +260,7 @@ impl Role {
             Role::Reshape | Role::Permute | Role::Sum => &["tensor", "size[]"],
             Role::Matmul => &["tensor", "tensor"],
             Role::Iota => &["size", "number", "number", "dtype", "str"],
+            Role::AllReduce => &["tensor", "str", "\"sum\"|\"mean\"|\"max\"|\"min\""],
         }
     }
 

@@ -17,6 +17,6 @@ use fulgurite_ir::attribute_enum;
 // The floors below, under the names that their own files have.
 use fulgurite_ir::{DType, Error, TensorMeta};
 use fulgurite_ir::{
-    argument, arithmetic, cost, device, elementwise, error, executor, expansion, failure, fuel, kernel, meta, operator,
-    precision, reference, refusal, registered, registry, rules, stream_kind, strided, testing, trace, tracer,
+    argument, arithmetic, cost, device, elementwise, error, executor, expansion, failure, fuel, kernel, mesh, meta,
+    operator, precision, reference, refusal, registered, registry, rules, stream_kind, strided, testing, trace, tracer,
 };

@@ -444,6 +444,7 @@ where
             Some(device) => Target::of(device)?,
             None => Target::cpu(),
         };
+        let target = target.on_mesh(self.options.mesh.clone());
         let mut parameters: Vec<(Arc<str>, TensorMeta)> = Vec::with_capacity(key.leaves.len());
         let mut metas = key.leaves.iter().map(|(meta, _)| meta.clone());
         let mut paths: Vec<String> = Vec::new();

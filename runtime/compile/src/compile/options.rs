@@ -10,9 +10,10 @@ use crate::choices::{Choices, Ranking};
 use crate::error::{Error, Result};
 use crate::executor::{ExecutorDef, ExecutorOption, ExecutorOptions, default_executors, executors_named, find_option};
 use crate::fuel::Fuel;
+use crate::mesh::Mesh;
 use crate::meta::{Device, Target};
 use crate::trace::{StageName, Trace};
-use crate::transforms::recompute;
+use crate::transforms::{ddp, recompute};
 
 /// How long a compilation measures at most by default.
 const CHOOSE_FOR: Duration = Duration::from_secs(10);
@@ -23,6 +24,8 @@ pub struct Options {
     /// The device on which compiled functions run: arguments on the host are copied to it. `None` is the device of the
     /// arguments.
     pub device: Option<Device>,
+    /// The ranks that run compiled functions, each on its own data; one rank by default. Collectives go along its axes.
+    pub mesh: Mesh,
     /// Executors in the order of their priority; `None` is the default list of the target's device kind. A compilation
     /// fails if one of them, or of the rewrites, was withdrawn ([`crate::registration`]), also if it was replaced.
     pub executors: Option<Vec<&'static ExecutorDef>>,
@@ -124,6 +127,7 @@ impl std::fmt::Debug for Options {
         let rewrites = self.rewrites.as_ref().map(|list| list.iter().map(|r| r.name).collect::<Vec<_>>());
         f.debug_struct("Options")
             .field("device", &self.device)
+            .field("mesh", &self.mesh)
             .field("executors", &executors)
             .field("executor_options", &self.executor_options)
             .field("choices", &self.choices)
@@ -148,6 +152,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             device: None,
+            mesh: Mesh::ONE,
             executors: None,
             executor_options: ExecutorOptions::default(),
             choices: None,
@@ -174,6 +179,13 @@ impl Options {
     pub fn with_executors(mut self, names: &[&str]) -> Result<Options> {
         self.executors = Some(executors_named(names, self.device.unwrap_or(Device::CPU).kind())?);
         Ok(self)
+    }
+
+    /// Trains by data parallelism over the ranks along an axis of [`Options::mesh`] ([`mod@crate::transforms::ddp`]).
+    pub fn with_ddp(mut self, axis: &str) -> Options {
+        let axis = axis.to_owned();
+        self.transforms.push(UserTransform::new(ddp::DDP, move |trace| ddp::ddp(trace, &axis)));
+        self
     }
 
     /// Gives an option of an executor a value.

@@ -53,11 +53,13 @@ pub enum Template {
     Types,
     /// Random programs made of samples.
     Programs,
+    /// A collective on several ranks.
+    Ranks,
 }
 
 impl Template {
     /// All templates.
-    pub const ALL: [Template; 23] = [
+    pub const ALL: [Template; 24] = [
         Template::Samples,
         Template::Sources,
         Template::Meta,
@@ -82,6 +84,7 @@ impl Template {
         Template::Bits,
         Template::Types,
         Template::Programs,
+        Template::Ranks,
     ];
 
     /// The name in test names and directives.
@@ -110,6 +113,7 @@ impl Template {
             Template::Bits => "bits",
             Template::Types => "types",
             Template::Programs => "programs",
+            Template::Ranks => "ranks",
         }
     }
 }

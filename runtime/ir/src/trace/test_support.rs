@@ -143,6 +143,8 @@ operators! {
     LOOK: "tt::look" { params: &[tensor("input")], rules: &[&SAME, &LayoutRules { view: Some(&look) }] }
     DROPOUT: "tt::dropout" { params: &[tensor("input")], effects: Effects { random: true, ..Effects::NONE } }
     REDUCE: "tt::all_reduce" { params: &[tensor("input")], effects: Effects { collective: true, ..Effects::NONE } }
+    REDUCE_ALONG: "tt::reduce_along" { params: &[tensor("input"), attribute::<String>("axis")],
+        effects: Effects { collective: true, axis: Some(1), ..Effects::NONE } }
     BARRIER: "tt::barrier" { params: &[tensor("input")], results: ResultsDef::Named(&[]),
         rules: &[&TracingRules { meta: Some(&|_| Ok(vec![])), ..SAME }],
         effects: Effects { collective: true, ..Effects::NONE } }

@@ -10,6 +10,7 @@ use super::memory::follow;
 use super::messages::quote;
 use super::{Parser, Scope, Typed};
 use crate::error::Result;
+use crate::mesh::Mesh;
 use crate::meta::Target;
 
 impl Parser<'_> {
@@ -161,12 +162,23 @@ impl Parser<'_> {
         self.skip();
         let rest = self.rest();
         let length = rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b':')).count();
+        let target: Target = match rest[..length].parse() {
+            Ok(target) => target,
+            Err(_) => return self.expected("a target like 'cpu' or 'cuda:sm_90a'"),
+        };
+        self.at += length;
+        if !self.eat_word("x") {
+            return Ok(target);
+        }
+        self.skip();
+        let rest = self.rest();
+        let length = rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'=' | b' ')).count();
         match rest[..length].parse() {
-            Ok(target) => {
+            Ok(mesh) if mesh != Mesh::ONE => {
                 self.at += length;
-                Ok(target)
+                Ok(target.on_mesh(mesh))
             }
-            Err(_) => self.expected("a target like 'cpu' or 'cuda:sm_90a'"),
+            _ => self.expected("the axes of a mesh, like 'data=4'"),
         }
     }
 

@@ -1,37 +1,42 @@
-//! Devices: values are on the devices of the target's mesh, and nothing in a program copies between devices.
+//! Devices and ranks: the values of a program are on one device, nothing in it copies between devices, and its
+//! collectives go along axes of the target's mesh.
 
 use rustc_hash::FxHashSet;
 
 use super::super::print::print_input;
 use super::super::{Block, BoundSymbol, Trace, ValueId};
 use super::verifier::Verifier;
+use crate::argument::{Arg, Attribute};
 use crate::error::{Error, Failure, Result};
-use crate::mesh::Mesh;
+use crate::mesh::{Axis, Mesh};
 use crate::meta::Device;
 
-/// A value that is not where the program runs.
+/// What is not where the program runs.
 pub struct Elsewhere<'a> {
     trace: &'a Trace,
     block: &'a Block,
-    /// The line that gives it, or the number of the input.
+    /// The line that it is of, or the number of the input.
     from: Result<&'a BoundSymbol, usize>,
-    value: ValueId,
-    /// The first device that the program runs on.
-    first: Device,
-    mesh: &'a Mesh,
+    what: What,
+}
+
+enum What {
+    /// A value on another device than the first one.
+    Value(ValueId, Device),
+    /// A collective along an axis that the mesh has not.
+    Axis(String),
 }
 
 impl Elsewhere<'_> {
     fn message(&self) -> String {
-        let value = self.block.value(self.value);
-        let expected = match self.mesh.len() {
-            1 => self.first.to_string(),
-            count => format!("one of {count} devices from {} on", self.first),
+        let (value, first) = match &self.what {
+            What::Value(value, first) => (self.block.value(*value), first),
+            What::Axis(message) => return message.clone(),
         };
-        let what = if self.from.is_ok() { "create" } else { "pass" };
+        let make = if self.from.is_ok() { "create" } else { "pass" };
         format!(
-            "'{}' is on {}, the program runs on {expected}; nothing in a program copies between devices, so {what} it \
-             on {expected}",
+            "'{}' is on {}, the program runs on {first}; nothing in a program copies between devices, so {make} it on \
+             {first}",
             value.name,
             value.meta.device()
         )
@@ -39,44 +44,62 @@ impl Elsewhere<'_> {
 
     /// As an error of the author's call or argument.
     pub fn error(&self) -> Error {
-        match self.from {
-            Ok(symbol) => symbol.failed(self.block, Failure::new("Device", self.message())),
-            Err(_) => {
-                Error::Argument { argument: self.block.value(self.value).name.to_string(), message: self.message() }
-            }
-        }
+        let input = match (self.from, &self.what) {
+            (Err(_), What::Value(value, _)) => self.block.value(*value).name.to_string(),
+            (Err(input), What::Axis(_)) => input.to_string(),
+            (Ok(symbol), What::Value(..)) => return symbol.failed(self.block, Failure::new("Device", self.message())),
+            (Ok(symbol), What::Axis(_)) => return symbol.failed(self.block, Failure::new("Axis", self.message())),
+        };
+        Error::Argument { argument: input, message: self.message() }
     }
 }
 
-/// Checks that all values of a trace and of its bodies are on devices of the target's mesh, which is one device today.
+/// Checks that all values of a trace and of its bodies are on one device of the target's kind, and that each collective
+/// goes along an axis of the target's mesh. The device is that of the first value on one of the kind: programs of a kind
+/// run on any device of it.
 pub fn on_the_mesh(trace: &Trace) -> Result<(), Elsewhere<'_>> {
-    on_devices(trace, trace.target.mesh())
-}
-
-/// Checks that all values are on devices of `mesh`. It begins with the device of the first value that is on one of the
-/// target's kind: programs of a kind run on any device of it.
-fn on_devices<'a>(trace: &'a Trace, mesh: &'a Mesh) -> Result<(), Elsewhere<'a>> {
     let home = trace.target.device();
     let ours = trace.block.values.iter().map(|value| value.meta.device()).find(|device| device.kind() == home.kind());
     let first = if home.is_cpu() { home } else { ours.unwrap_or(home) };
-    let on = |device: Device| device.kind() == first.kind() && mesh.contains(first.index(), device.index());
     let elsewhere =
-        |block: &Block, id: &ValueId| block.values.get(id.index()).is_some_and(|value| !on(value.meta.device()));
+        |block: &Block, id: &ValueId| block.values.get(id.index()).is_some_and(|value| value.meta.device() != first);
     let block = &trace.block;
     if let Some(i) = block.parameters.iter().position(|id| elsewhere(block, id)) {
-        return Err(Elsewhere { trace, block, from: Err(i), value: block.parameters[i], first, mesh });
+        return Err(Elsewhere { trace, block, from: Err(i), what: What::Value(block.parameters[i], first) });
     }
     let mut seen: FxHashSet<*const Block> = FxHashSet::default();
     let mut blocks: Vec<&Block> = vec![block];
     while let Some(block) = blocks.pop() {
         for symbol in &block.symbols {
-            if let Some(value) = symbol.results.iter().find(|id| elsewhere(block, id)) {
-                return Err(Elsewhere { trace, block, from: Ok(symbol), value: *value, first, mesh });
+            let value = symbol.results.iter().find(|id| elsewhere(block, id)).map(|id| What::Value(*id, first));
+            if let Some(what) = value.or_else(|| off_mesh(symbol, trace.target.mesh()).map(What::Axis)) {
+                return Err(Elsewhere { trace, block, from: Ok(symbol), what });
             }
             blocks.extend(symbol.body.as_deref().filter(|body| seen.insert(std::ptr::from_ref(*body))));
         }
     }
     Ok(())
+}
+
+/// The axis along which a collective goes; `None` of all other lines.
+pub fn axis_of(symbol: &BoundSymbol) -> Option<&str> {
+    match symbol.arguments.get(symbol.operator()?.effects.axis?)? {
+        Arg::Attribute(Attribute::Text(axis)) => Some(axis),
+        _ => None,
+    }
+}
+
+/// Why a collective does not go along an axis of `mesh`. One rank is along an axis of one, whatever its name.
+fn off_mesh(symbol: &BoundSymbol, mesh: &Mesh) -> Option<String> {
+    let text = axis_of(symbol)?;
+    let axis: Axis = match text.parse() {
+        Ok(axis) => axis,
+        Err(message) => return Some(message),
+    };
+    let there = mesh.axis(axis.name()).is_some_and(|(_, own)| *own == axis);
+    let alone = axis.extent() == 1 && mesh.axis(axis.name()).is_none();
+    let of = if *mesh == Mesh::ONE { "one rank, without axes".to_owned() } else { format!("the mesh '{mesh}'") };
+    (!there && !alone).then(|| format!("axis is '{axis}', the program is for {of}"))
 }
 
 impl Verifier<'_> {
@@ -94,27 +117,42 @@ mod tests {
     use crate::trace::parse;
 
     #[test]
-    fn values_are_on_devices_of_the_mesh() {
-        let text = |second: &str| {
+    fn values_are_on_one_device() {
+        let wrong = |second: &str| {
             let text = format!(
-                "# fulgurite trace 2\ntrace f for tt_device (x: f32[8]@tt_device:1, y: f32[8]@{second}) {{\n\
+                "# fulgurite trace 2\ntrace f for tt_device x data=2 (x: f32[8]@tt_device:1, y: f32[8]@{second}) {{\n\
                  return x = x, y = y\n}}\n"
             );
-            parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+            let trace = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+            assert_eq!(trace.target.mesh().to_string(), "data=2");
+            on_the_mesh(&trace).err().map(|elsewhere| elsewhere.message())
         };
-        let wrong = |second: &str, mesh: &Mesh| {
-            let trace = text(second);
-            on_devices(&trace, mesh).err().map(|elsewhere| elsewhere.message())
-        };
-        let (one, two) = (Mesh::one(), Mesh::grid([2]));
-        assert_eq!(text("tt_device:1").target.mesh(), &one);
-        assert_eq!(wrong("tt_device:1", &one), None);
-        let message = wrong("tt_device:2", &one).unwrap();
-        assert!(message.contains("'y' is on tt_device:2, the program runs on tt_device:1;"), "{message}");
-        assert_eq!(wrong("tt_device:2", &two), None);
-        for outside in ["tt_device:0", "tt_device:3", "cpu"] {
-            let message = wrong(outside, &two).unwrap();
-            assert!(message.contains("runs on one of 2 devices from tt_device:1 on"), "{message}");
+        assert_eq!(wrong("tt_device:1"), None);
+        for outside in ["tt_device:0", "tt_device:2", "cpu"] {
+            let message = wrong(outside).unwrap();
+            assert!(message.contains(&format!("'y' is on {outside}, the program runs on tt_device:1;")), "{message}");
         }
+    }
+
+    #[test]
+    fn collectives_go_along_axes_of_the_mesh() {
+        let wrong = |target: &str, axis: &str| {
+            let text = format!(
+                "# fulgurite trace 2\ntrace f for {target} (x: f32[8]) {{\n\
+                 y: f32[8] = tt::reduce_along(x, axis=\"{axis}\")\nreturn y = y\n}}\n"
+            );
+            let trace = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+            on_the_mesh(&trace).err().map(|elsewhere| elsewhere.message())
+        };
+        for (target, axis) in [("cpu", "data=1"), ("cpu x data=4", "data=4"), ("cpu x data=2 tensor=3", "tensor=3")] {
+            assert_eq!(wrong(target, axis), None, "{target} {axis}");
+        }
+        let axes =
+            [("cpu", "data=4"), ("cpu x data=4", "data=2"), ("cpu x data=4", "data=1"), ("cpu x data=4", "tensor=4")];
+        for (target, axis) in axes {
+            let message = wrong(target, axis).unwrap();
+            assert!(message.contains(&format!("axis is '{axis}', the program is for ")), "{message}");
+        }
+        assert!(wrong("cpu x data=4", "data").unwrap().contains("is not an axis of a mesh"));
     }
 }

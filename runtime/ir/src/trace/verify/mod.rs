@@ -68,7 +68,7 @@ pub fn verify_layouts(trace: &Trace, layouts: &[Layout]) -> Result<()> {
     Verifier { trace, bodies: FxHashMap::default(), wrong: Cell::default() }.places(layouts)
 }
 
-pub use devices::on_the_mesh;
+pub use devices::{axis_of, on_the_mesh};
 pub use effects::ordered;
 
 impl<'a> Verifier<'a> {
