@@ -10,7 +10,7 @@ use crate::model::{Directive, DirectiveKind, Effects, Kind, Options};
 use crate::parse::{Setting, Value, settings};
 
 /// The templates of the generated tests: the name in directives, the variant of `Template`.
-pub const TEMPLATES: [(&str, &str); 23] = [
+pub const TEMPLATES: [(&str, &str); 24] = [
     ("samples", "Samples"),
     ("sources", "Sources"),
     ("meta", "Meta"),
@@ -34,6 +34,7 @@ pub const TEMPLATES: [(&str, &str); 23] = [
     ("bits", "Bits"),
     ("types", "Types"),
     ("programs", "Programs"),
+    ("ranks", "Ranks"),
 ];
 
 /// The precisions of executors, the variants of the runtime's `Precision`, and what executors do in them.

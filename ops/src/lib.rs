@@ -1,7 +1,8 @@
 //! The operators of Fulgurite, each declared once. `prims` do not decompose and are strict: equal shapes, equal element
-//! types. `core` has PyTorch's broadcasting and promoting forms, `nn` and `optim` what models are built of. Executors
-//! are crates of their own.
+//! types. `core` has PyTorch's broadcasting and promoting forms, `nn` and `optim` what models are built of,
+//! `collectives` what several ranks give each other. Executors are crates of their own.
 
+pub mod collectives;
 pub mod core;
 pub mod nn;
 pub mod optim;
@@ -9,6 +10,7 @@ pub mod prims;
 
 /// Everything that traced code is written with.
 pub mod prelude {
+    pub use crate::collectives::*;
     pub use crate::core::*;
     pub use crate::nn::*;
     pub use crate::optim::*;

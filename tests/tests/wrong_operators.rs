@@ -299,6 +299,12 @@ fn an_input_that_is_mutated() {
 }
 
 #[test]
+fn a_collective_without_its_dual() {
+    must_catch("wrong::own_cotangent", Template::Ranks, "sample 0 on 2 ranks: the sum of all losses moves by");
+    must_pass("wrong::own_cotangent", Template::Gradient);
+}
+
+#[test]
 fn a_write_past_the_end() {
     must_catch("wrong::write_past_the_end", Template::Bounds, "wrote past the end");
     must_pass("wrong::write_past_the_end", Template::Consistency);

@@ -2,6 +2,7 @@
 //! kernels for the other prims.
 
 mod attention;
+mod collectives;
 mod fusion;
 mod grouped;
 mod indexing;

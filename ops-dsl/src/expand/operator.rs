@@ -437,6 +437,9 @@ fn effects(operator: &Operator, position: &impl Fn(&str) -> Option<usize>) -> Op
     }
     if effects.collective {
         fields.extend(quote!(collective: true,));
+        if let Some(axis) = position("axis").map(Literal::usize_unsuffixed) {
+            fields.extend(quote!(axis: Some(#axis),));
+        }
     }
     (!fields.is_empty()).then(|| {
         quote! {

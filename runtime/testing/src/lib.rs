@@ -45,7 +45,7 @@ pub use test::{GeneratedTest, Outcome, Settings};
 use fulgurite_compile::transforms;
 use fulgurite_ir::{Array, DType, Device, Error, Result, TensorMeta};
 use fulgurite_ir::{
-    argument, arithmetic, array, device, elementwise, error, executor, failure, fuel, kernel, meta, operator,
-    precision, reference, stream_kind, strided, trace, tracer,
+    argument, arithmetic, array, device, elementwise, error, executor, failure, fuel, kernel, mesh, meta, operator,
+    precision, ranks, reference, stream_kind, strided, trace, tracer,
 };
 use fulgurite_run::{choices, compile, program};

@@ -35,6 +35,7 @@ const ORDER: [Template; Template::ALL.len()] = [
     Template::Sources,
     Template::Rewrite,
     Template::Programs,
+    Template::Ranks,
     Template::Snapshot,
 ];
 

@@ -7,7 +7,7 @@ use crate::argument::Arg;
 use crate::directives::Template;
 use crate::executor::{ExecutorDef, executors, find_executor};
 use crate::golden::Golden;
-use crate::meta::TensorMeta;
+use crate::meta::{Device, TensorMeta};
 use crate::operator::{OperatorDef, OperatorKind, RuleSet};
 use crate::rules::TestRules;
 use crate::samples::ErrorSamples;
@@ -81,6 +81,10 @@ impl<'a> Tested<'a> {
             Template::Layout | Template::Determinism | Template::Effects | Template::InPlace => {
                 self.of_runners(self.types(is_of_each_kind), |_, _| true)
             }
+            // The ranks are threads of the host.
+            Template::Ranks => self.of_runners(any_type, |executor, _| {
+                self.def.effects.axis.is_some() && Device::is_host(executor.device) && !self.on_device
+            }),
             Template::RoundTrip => self.of_runners(self.types(|_| false), |_, _| true),
         }
     }

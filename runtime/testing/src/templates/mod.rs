@@ -18,6 +18,7 @@ pub(crate) mod lowered;
 pub(crate) mod meta;
 pub(crate) mod mixed_programs;
 pub(crate) mod programs;
+pub(crate) mod ranks;
 pub(crate) mod rewrite;
 pub(crate) mod round_trip;
 pub(crate) mod samples;
@@ -59,7 +60,8 @@ pub(crate) fn per_sample(template: Template) -> Option<PerSample> {
         | Template::Snapshot
         | Template::Types
         | Template::Rewrite
-        | Template::Programs => return None,
+        | Template::Programs
+        | Template::Ranks => return None,
     })
 }
 
@@ -71,6 +73,7 @@ pub(crate) fn whole(context: &Context) -> Check<Outcome> {
         Template::Errors => errors::check(context),
         Template::Snapshot => snapshot::check(context),
         Template::Types => types::check(context),
+        Template::Ranks => ranks::check(context),
         _ => Ok(Outcome::Nothing("the template has tests of its own".into())),
     }
 }

@@ -1,0 +1,213 @@
+//! Collectives among the ranks of the host, which are threads of one process.
+
+use bytemuck::Pod;
+use fulgurite_ops::collectives::Reduce;
+use fulgurite_ops_macros::implementation;
+use fulgurite_runtime::kernels::access::{read_f64, read_i64, write_f64, write_i64};
+use fulgurite_runtime::kernels::scratch;
+use fulgurite_runtime::mesh::Axis;
+use fulgurite_runtime::ranks;
+use fulgurite_runtime::rules::{Failure, Result, TensorMut, TensorRef};
+
+use super::cpu;
+
+/// What becomes of the ranks' tensors.
+#[derive(Clone, Copy)]
+enum Work {
+    /// One tensor on all of them.
+    Reduce(Reduce),
+    /// Its parts along a dimension.
+    ReduceScatter(usize, Reduce),
+    /// One after another along a dimension.
+    Gather(usize),
+    /// Their parts along the first dimension for this rank, one after another along the second.
+    Exchange(usize, usize),
+    /// That of the rank at this place.
+    Take(usize),
+}
+
+/// What the elements of all element types are read as, exactly.
+trait Number: Pod {
+    fn read(tensor: &TensorRef<'_>) -> Vec<Self>;
+    fn write(tensor: &mut TensorMut<'_>, values: &[Self]);
+    /// Two numbers as one; `single` computes in f32.
+    fn combine(op: Reduce, single: bool) -> fn(Self, Self) -> Self;
+    /// The number divided by so many ranks.
+    fn divided(self, ranks: usize, single: bool) -> Self;
+}
+
+impl Number for f64 {
+    fn read(tensor: &TensorRef<'_>) -> Vec<f64> {
+        read_f64(tensor)
+    }
+
+    fn write(tensor: &mut TensorMut<'_>, values: &[f64]) {
+        write_f64(tensor, values);
+    }
+
+    fn combine(op: Reduce, single: bool) -> fn(f64, f64) -> f64 {
+        match op {
+            Reduce::Sum | Reduce::Mean if single => |a, b| f64::from(a as f32 + b as f32),
+            Reduce::Sum | Reduce::Mean => |a, b| a + b,
+            Reduce::Max => |a, b| if a.is_nan() || a > b { a } else { b },
+            Reduce::Min => |a, b| if a.is_nan() || a < b { a } else { b },
+        }
+    }
+
+    fn divided(self, ranks: usize, single: bool) -> f64 {
+        if single { f64::from(self as f32 / ranks as f32) } else { self / ranks as f64 }
+    }
+}
+
+impl Number for i64 {
+    fn read(tensor: &TensorRef<'_>) -> Vec<i64> {
+        read_i64(tensor)
+    }
+
+    fn write(tensor: &mut TensorMut<'_>, values: &[i64]) {
+        write_i64(tensor, values);
+    }
+
+    fn combine(op: Reduce, _: bool) -> fn(i64, i64) -> i64 {
+        match op {
+            Reduce::Sum | Reduce::Mean => i64::wrapping_add,
+            Reduce::Max => i64::max,
+            Reduce::Min => i64::min,
+        }
+    }
+
+    fn divided(self, _: usize, _: bool) -> i64 {
+        unreachable!("meta refuses means of integers")
+    }
+}
+
+/// A collective of `input` along an axis.
+fn run(called: &str, work: Work, input: &TensorRef<'_>, axis: &str, out: &mut TensorMut<'_>) -> Result<()> {
+    let axis: Axis = axis.parse().map_err(|message: String| Failure::new("Axis", message))?;
+    let called = format!("{called} along {axis} of {}{:?}", input.dtype(), input.shape());
+    if input.dtype().is_floating() {
+        run_in::<f64>(&called, work, input, &axis, out)
+    } else {
+        run_in::<i64>(&called, work, input, &axis, out)
+    }
+}
+
+fn run_in<N: Number>(
+    called: &str,
+    work: Work,
+    input: &TensorRef<'_>,
+    axis: &Axis,
+    out: &mut TensorMut<'_>,
+) -> Result<()> {
+    let given = ranks::exchange(axis, called, bytemuck::cast_slice(&N::read(input)))?;
+    let all: Vec<Vec<N>> = given.iter().map(|bytes| numbers(bytes)).collect();
+    let (shape, place, ranks) = (input.shape(), ranks::place(axis)?, all.len());
+    let part = |values: &[N], dim: usize| part(values, shape, dim, place, ranks);
+    let values = match work {
+        Work::Reduce(op) => reduced(all, op, input.dtype() != fulgurite_runtime::DType::F64),
+        Work::ReduceScatter(dim, op) => {
+            let parts = all.iter().map(|values| part(values, dim)).collect();
+            reduced(parts, op, input.dtype() != fulgurite_runtime::DType::F64)
+        }
+        Work::Gather(dim) => joined(&all, shape, dim),
+        Work::Exchange(split, concat) => {
+            let parts: Vec<Vec<N>> = all.iter().map(|values| part(values, split)).collect();
+            let mut shape = shape.to_vec();
+            shape[split] /= ranks;
+            joined(&parts, &shape, concat)
+        }
+        Work::Take(root) => all.into_iter().nth(root).unwrap_or_else(|| unreachable!("meta checks the root")),
+    };
+    N::write(out, &values);
+    Ok(())
+}
+
+fn numbers<N: Number>(bytes: &[u8]) -> Vec<N> {
+    let mut numbers: Vec<N> = scratch::zeroed(bytes.len() / size_of::<N>());
+    bytemuck::cast_slice_mut(&mut numbers).copy_from_slice(bytes);
+    numbers
+}
+
+/// The values of the ranks, elementwise, in the order of ranks.
+fn reduced<N: Number>(all: Vec<Vec<N>>, op: Reduce, single: bool) -> Vec<N> {
+    let (ranks, combine) = (all.len(), N::combine(op, single));
+    let mut all = all.into_iter();
+    let mut total = all.next().unwrap_or_default();
+    for next in all {
+        total.iter_mut().zip(next).for_each(|(total, next)| *total = combine(*total, next));
+    }
+    if op == Reduce::Mean {
+        total.iter_mut().for_each(|total| *total = total.divided(ranks, single));
+    }
+    total
+}
+
+/// The part at `place` of a dimension that is divided among ranks.
+fn part<N: Number>(values: &[N], shape: &[usize], dim: usize, place: usize, ranks: usize) -> Vec<N> {
+    // Rows of the dimension and those inside it; no chunks of nothing.
+    let row: usize = shape[dim..].iter().product::<usize>().max(1);
+    let each = row / ranks;
+    values.chunks(row).flat_map(|row| &row[place * each..(place + 1) * each]).copied().collect()
+}
+
+/// Tensors of one shape, one after another along a dimension.
+fn joined<N: Number>(all: &[Vec<N>], shape: &[usize], dim: usize) -> Vec<N> {
+    let row: usize = shape[dim..].iter().product();
+    let rows: usize = shape[..dim].iter().product();
+    (0..rows).flat_map(|i| all.iter().flat_map(move |values| &values[i * row..(i + 1) * row])).copied().collect()
+}
+
+#[implementation(of = fulgurite_ops::collectives::all_reduce, by = cpu, strided)]
+mod all_reduce_by_cpu {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, axis: &str, op: Reduce, out: &mut TensorMut) -> Result<()> {
+        run("all_reduce", Work::Reduce(op), &input, axis, out)
+    }
+}
+
+#[implementation(of = fulgurite_ops::collectives::reduce_scatter, by = cpu, strided)]
+mod reduce_scatter_by_cpu {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, axis: &str, dim: usize, op: Reduce, out: &mut TensorMut) -> Result<()> {
+        run("reduce_scatter", Work::ReduceScatter(dim, op), &input, axis, out)
+    }
+}
+
+#[implementation(of = fulgurite_ops::collectives::all_gather, by = cpu, strided)]
+mod all_gather_by_cpu {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, axis: &str, dim: usize, out: &mut TensorMut) -> Result<()> {
+        run("all_gather", Work::Gather(dim), &input, axis, out)
+    }
+}
+
+#[implementation(of = fulgurite_ops::collectives::all_to_all, by = cpu, strided)]
+mod all_to_all_by_cpu {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, axis: &str, split: usize, concat: usize, out: &mut TensorMut) -> Result<()> {
+        run("all_to_all", Work::Exchange(split, concat), &input, axis, out)
+    }
+}
+
+#[implementation(of = fulgurite_ops::collectives::broadcast, by = cpu, strided)]
+mod broadcast_by_cpu {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, axis: &str, root: usize, out: &mut TensorMut) -> Result<()> {
+        run("broadcast", Work::Take(root), &input, axis, out)
+    }
+}

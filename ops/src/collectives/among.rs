@@ -1,0 +1,125 @@
+//! What collectives share: their axes, how tensors of several ranks become one, and the exchange that references do.
+
+use fulgurite_runtime::attribute_enum;
+use fulgurite_runtime::mesh::Axis;
+use fulgurite_runtime::ranks;
+use fulgurite_runtime::reference::ReferenceTensor;
+use fulgurite_runtime::rules::{Failure, Precondition};
+use ndarray::{ArrayD, IxDyn};
+
+attribute_enum! {
+    /// What the tensors of several ranks become, elementwise.
+    pub enum Reduce {
+        /// Their sum.
+        Sum = "sum",
+        /// Their mean.
+        Mean = "mean",
+        /// The largest; NaN if one is NaN.
+        Max = "max",
+        /// The smallest; NaN if one is NaN.
+        Min = "min",
+    }
+}
+
+/// The number of ranks along an axis, by its text. Fails with `code` unless it is one.
+pub fn extent(axis: &str, code: Precondition) -> Result<usize, Failure> {
+    axis.parse::<Axis>().map(|axis| axis.extent()).map_err(|message| code.unmet(format_args!("axis: {message}")))
+}
+
+/// Checks that dimension `dim` of `input` can be divided among the ranks along an axis.
+pub fn divisible(
+    (name, dim): (&str, usize),
+    shape: &[usize],
+    ranks: usize,
+    [range, divides]: [Precondition; 2],
+) -> Result<(), Failure> {
+    let Some(extent) = shape.get(dim) else {
+        let rank = shape.len();
+        return Err(range.unmet(format_args!("{name} is {dim}, expected a dimension below {rank}, the rank of input")));
+    };
+    if extent.is_multiple_of(ranks) {
+        return Ok(());
+    }
+    Err(divides.unmet(format_args!(
+        "dimension {dim} of input, of extent {extent}, is divided among {ranks} ranks, expected a multiple of {ranks}"
+    )))
+}
+
+/// For references: `input` of each rank along an axis, in order, and the place of this rank among them.
+pub fn all_ranks(called: &str, axis: &str, input: &ReferenceTensor) -> Result<(Vec<ReferenceTensor>, usize), Failure> {
+    let parsed: Axis = axis.parse().map_err(|message: String| Failure::new("Axis", message))?;
+    let called = format!("the reference of {called} of {:?}", input.shape());
+    let floating = input.dtype().is_floating();
+    let bytes: Vec<u8> = if floating {
+        input.floats().iter().flat_map(|value| value.to_ne_bytes()).collect()
+    } else {
+        input.integers().iter().flat_map(|value| value.to_ne_bytes()).collect()
+    };
+    let given = ranks::exchange(&parsed, &called, &bytes)?;
+    let shaped = |bytes: &[u8]| {
+        let words = bytes.as_chunks::<8>().0.iter();
+        let shape = IxDyn(input.shape());
+        let like_own = "as many values as this rank has";
+        if floating {
+            let values = ArrayD::from_shape_vec(shape, words.map(|word| f64::from_ne_bytes(*word)).collect());
+            ReferenceTensor::from_floats(input.dtype(), values.unwrap_or_else(|_| unreachable!("{like_own}")))
+        } else {
+            let values = ArrayD::from_shape_vec(shape, words.map(|word| i64::from_ne_bytes(*word)).collect());
+            ReferenceTensor::from_integers(input.dtype(), values.unwrap_or_else(|_| unreachable!("{like_own}")))
+        }
+    };
+    Ok((given.iter().map(|bytes| shaped(bytes)).collect(), ranks::place(&parsed)?))
+}
+
+/// For references: the tensors of all ranks as one.
+pub fn reduced(tensors: &[ReferenceTensor], op: Reduce) -> ReferenceTensor {
+    let floats = |combine: fn(f64, f64) -> f64| {
+        let mut all = tensors.iter().map(ReferenceTensor::floats);
+        let first = all.next().unwrap_or_else(|| unreachable!("a group has ranks")).clone();
+        all.fold(first, |sum, next| ndarray::Zip::from(&sum).and(next).map_collect(|a, b| combine(*a, *b)))
+    };
+    let largest = |a: f64, b: f64| if a.is_nan() || a > b { a } else { b };
+    if tensors[0].dtype().is_floating() {
+        return match op {
+            Reduce::Sum => floats(|a, b| a + b).into(),
+            Reduce::Mean => (floats(|a, b| a + b) / tensors.len() as f64).into(),
+            Reduce::Max => floats(largest).into(),
+            Reduce::Min => floats(|a, b| if a.is_nan() || a < b { a } else { b }).into(),
+        };
+    }
+    let combine: fn(i64, i64) -> i64 = match op {
+        Reduce::Sum | Reduce::Mean => i64::wrapping_add,
+        Reduce::Max => i64::max,
+        Reduce::Min => i64::min,
+    };
+    let mut all = tensors.iter().map(ReferenceTensor::integers);
+    let first = all.next().unwrap_or_else(|| unreachable!("a group has ranks")).clone();
+    let integers = all.fold(first, |sum, next| ndarray::Zip::from(&sum).and(next).map_collect(|a, b| combine(*a, *b)));
+    integers.into()
+}
+
+/// For references: tensors one after another along dimension `dim`.
+pub fn joined(tensors: &[ReferenceTensor], dim: usize) -> ReferenceTensor {
+    let axis = ndarray::Axis(dim);
+    let alike = "tensors of one shape";
+    if tensors[0].dtype().is_floating() {
+        let views: Vec<_> = tensors.iter().map(|tensor| tensor.floats().view()).collect();
+        ndarray::concatenate(axis, &views).unwrap_or_else(|_| unreachable!("{alike}")).into()
+    } else {
+        let views: Vec<_> = tensors.iter().map(|tensor| tensor.integers().view()).collect();
+        ndarray::concatenate(axis, &views).unwrap_or_else(|_| unreachable!("{alike}")).into()
+    }
+}
+
+/// For references: the part of dimension `dim` that belongs to the rank at `place` of `ranks`.
+pub fn part(tensor: &ReferenceTensor, dim: usize, place: usize, ranks: usize) -> ReferenceTensor {
+    let extent = tensor.shape()[dim] / ranks;
+    let slice = ndarray::Slice::from(place * extent..(place + 1) * extent);
+    if tensor.dtype().is_floating() {
+        let part = tensor.floats().slice_axis(ndarray::Axis(dim), slice).to_owned();
+        ReferenceTensor::from_floats(tensor.dtype(), part)
+    } else {
+        let part = tensor.integers().slice_axis(ndarray::Axis(dim), slice).to_owned();
+        ReferenceTensor::from_integers(tensor.dtype(), part)
+    }
+}

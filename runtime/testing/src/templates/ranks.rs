@@ -1,0 +1,169 @@
+//! A collective on several ranks, each with data of its own, gives every rank what the reference says of the data of
+//! all, and its gradients are those of the sum of all ranks' losses.
+
+use fulgurite_kernels::DType;
+
+use crate::argument::{Arg, Attribute};
+use crate::array::Array;
+use crate::generate::sampled_dtypes;
+use crate::mesh::Mesh;
+use crate::operator::{OperatorDef, ParamKind};
+use crate::problem::{Check, Problem, ensure};
+use crate::program::Program;
+use crate::ranks::simulate;
+use crate::samples::{Random, Sample, SampleTensor};
+use crate::subject::{List, Subject, axis_of, joint_trace, random_like, samples_of_ranks};
+use crate::test::{Context, Outcome, PASSED, nothing, selected_sample};
+use crate::trace::Trace;
+
+/// How far each input moves for a difference.
+const STEP: f64 = 1e-5;
+
+/// See the module.
+pub(crate) fn check(context: &Context) -> Check<Outcome> {
+    let def = context.def;
+    let (Some(axis), Some(dtype)) = (def.effects.axis, context.dtype) else { return nothing("has no axis of a mesh") };
+    let samples = samples_of_ranks(def, dtype);
+    decided(def, axis)?;
+    let mut tried = 0;
+    for (index, sample) in samples {
+        if selected_sample().is_some_and(|selected| selected != index) {
+            continue;
+        }
+        // A sample for one rank is tried on others too.
+        let own = axis_of(def, &sample).map_or(1, |axis| axis.extent());
+        for ranks in if own > 1 { vec![own] } else { vec![2, 4] } {
+            let subjects = of_ranks(context.def, (dtype, index), &sample, axis, ranks)?;
+            if subjects[0].trace().is_err() && own == 1 {
+                // It cannot be divided among so many.
+                continue;
+            }
+            tried += 1;
+            let within = |problem: Problem| problem.within(format!("sample {index} on {ranks} ranks"));
+            on_ranks(context, &subjects, ranks).map_err(within)?;
+        }
+    }
+    ensure!(tried > 0, "has no sample that 2 or 4 ranks can run");
+    PASSED
+}
+
+/// Every attribute but the axis has two values among the samples of all element types.
+fn decided(def: &'static OperatorDef, axis: usize) -> Check {
+    let all: Vec<Sample> = sampled_dtypes(def)
+        .into_iter()
+        .flat_map(|dtype| samples_of_ranks(def, dtype).into_iter().map(|(_, sample)| sample))
+        .collect();
+    for (at, param) in def.params.iter().enumerate() {
+        let values = || all.iter().map(|sample| &sample.arguments[at]);
+        ensure!(
+            at == axis || param.kind != ParamKind::Attribute || values().any(|value| Some(value) != values().next()),
+            "argument '{}' is the same in every sample, so that nothing would notice a kernel that ignores it; add a \
+             sample with another value, for several ranks if one rank cannot run it",
+            param.name
+        );
+    }
+    Ok(())
+}
+
+/// The same call of each rank: along an axis of so many, with other values.
+fn of_ranks(
+    def: &'static OperatorDef,
+    (dtype, index): (DType, usize),
+    sample: &Sample,
+    axis: usize,
+    ranks: usize,
+) -> Check<Vec<Subject>> {
+    let made = |rank: usize| {
+        let mut arguments: Vec<Arg<SampleTensor>> = sample.arguments.clone();
+        arguments[axis] = Arg::Attribute(Attribute::Text(format!("data={ranks}").into()));
+        let seed = |tensor: &SampleTensor| tensor.clone().reseeded(7919 * (rank as u64 + 1) + index as u64);
+        let arguments = arguments.iter().map(|argument| argument.map(seed)).collect();
+        Subject::new(def, dtype, index, Sample { arguments, ..sample.clone() })
+    };
+    (0..ranks).map(made).collect()
+}
+
+fn on_ranks(context: &Context, subjects: &[Subject], ranks: usize) -> Check {
+    // Another axis of the mesh must make no difference.
+    let mesh: Mesh = format!("data={ranks} other=1").parse().map_err(Problem)?;
+    let list = context.list()?;
+    let outcomes = simulate(&mesh, |rank| on_rank(&subjects[rank], &mesh, &list, context));
+    let moved = first_failure(outcomes)?;
+    let total = |of: fn(&Moved) -> f64| moved.iter().flatten().map(of).sum::<f64>();
+    let (difference, product, size) = (total(|m| m.difference), total(|m| m.product), total(|m| m.size));
+    ensure!(
+        (difference - product).abs() <= 1e-6 * size.max(1.0),
+        "the sum of all losses moves by {difference} where every rank's input moves, its gradients say {product}"
+    );
+    Ok(())
+}
+
+/// What all ranks gave; if some failed, why the first of them did that did not fail because another had ended.
+fn first_failure<T>(outcomes: Vec<Check<T>>) -> Check<Vec<T>> {
+    let is_cause = |problem: &Problem| !problem.0.contains("has ended without calling it");
+    let causes = outcomes.iter().enumerate().filter_map(|(rank, outcome)| Some((rank, outcome.as_ref().err()?)));
+    let cause = causes.min_by_key(|(_, problem)| !is_cause(problem));
+    match cause {
+        Some((rank, problem)) => Err(problem.clone().within(format!("rank {rank}"))),
+        None => outcomes.into_iter().collect(),
+    }
+}
+
+/// What a move of a rank's inputs does to its part of the loss, and what its gradients say of the loss of all.
+struct Moved {
+    difference: f64,
+    product: f64,
+    /// The size of what is added up for both.
+    size: f64,
+}
+
+fn on_rank(subject: &Subject, mesh: &Mesh, list: &List, context: &Context) -> Check<Option<Moved>> {
+    let on_mesh = |trace: Trace| Trace { target: trace.target.clone().on_mesh(mesh.clone()), ..trace };
+    let trace = on_mesh(subject.trace()?.clone());
+    let outputs = list.compile(&trace)?.run(subject.arrays.clone())?;
+    ensure!(subject.compare(&outputs, context.tolerance)?, "there is no reference");
+    if subject.dtype != DType::F64 || !subject.differentiable()? {
+        return Ok(None);
+    }
+    let Some(joint) = joint_trace(&trace, &list.executors)? else { return Ok(None) };
+    moved(subject, &list.compile(&joint)?, outputs.len()).map(Some)
+}
+
+fn moved(subject: &Subject, joint: &Program, own: usize) -> Check<Moved> {
+    let seed = subject.arrays.first().map_or(0, |array| array.meta().len() as u64);
+    let block = &joint.trace().block;
+    let tensors = subject.arrays.len();
+    let cotangents = block.parameters[tensors..].iter().enumerate();
+    let cotangents =
+        cotangents.map(|(i, id)| random_like(block.meta(*id), seed + 31 * i as u64)).collect::<Result<Vec<_>, _>>()?;
+    let mut random = Random::new(seed);
+    let mut directions: Vec<Vec<f64>> = Vec::new();
+    for array in &subject.arrays {
+        let direction =
+            (0..array.meta().len()).map(|_| if array.dtype().is_floating() { random.normal() } else { 0.0 });
+        directions.push(direction.collect());
+    }
+    let run = |by: f64| -> Check<Vec<Array>> {
+        let mut inputs = Vec::new();
+        for (array, direction) in subject.arrays.iter().zip(&directions) {
+            let moved: Vec<f64> = array.to_f64()?.iter().zip(direction).map(|(x, d)| x + by * d).collect();
+            inputs.push(Array::from_f64(array.shape(), array.dtype(), &moved)?);
+        }
+        inputs.extend(cotangents.iter().cloned());
+        Ok(joint.run(inputs)?)
+    };
+    let (low, here, high) = (run(-STEP)?, run(0.0)?, run(STEP)?);
+    let mut sums = Moved { difference: 0.0, product: 0.0, size: 0.0 };
+    for ((low, high), cotangent) in low.iter().zip(&high).take(own).zip(&cotangents) {
+        for ((low, high), cotangent) in low.to_f64()?.iter().zip(high.to_f64()?).zip(cotangent.to_f64()?) {
+            let term = cotangent * (high - low) / (2.0 * STEP);
+            sums.difference += term;
+            sums.size += term.abs();
+        }
+    }
+    let floating = directions.iter().zip(&subject.arrays).filter(|(_, array)| array.dtype().is_floating());
+    for (gradient, (direction, _)) in here[own..].iter().zip(floating) {
+        sums.product += gradient.to_f64()?.iter().zip(direction).map(|(g, d)| g * d).sum::<f64>();
+    }
+    Ok(sums)
+}
