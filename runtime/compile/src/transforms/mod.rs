@@ -7,6 +7,7 @@ mod cheap;
 pub mod claim;
 pub mod cse;
 pub mod dce;
+pub mod ddp;
 pub mod decompose;
 pub mod donate;
 pub mod flatten;
