@@ -9,6 +9,7 @@ pub use fulgurite_executor_decode as decode;
 pub use fulgurite_executor_flash as flash;
 pub use fulgurite_executor_liger as liger;
 pub use fulgurite_executor_llmc as llmc;
+pub use fulgurite_executor_nccl as nccl;
 pub use fulgurite_executor_optim as optim;
 pub use fulgurite_executor_regions as regions;
 pub use fulgurite_executor_unsloth as unsloth;

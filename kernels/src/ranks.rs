@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
@@ -79,6 +80,8 @@ struct State {
 }
 
 struct World {
+    /// Its number among the simulations of this process.
+    run: u64,
     mesh: Mesh,
     state: Mutex<State>,
     changed: Condvar,
@@ -89,6 +92,9 @@ struct Rank {
     world: Arc<World>,
     number: usize,
 }
+
+/// How many simulations were begun, and one for threads that belong to none.
+static RUNS: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     static RANK: RefCell<Option<Rank>> = const { RefCell::new(None) };
@@ -108,7 +114,12 @@ impl Drop for Ending {
 /// Runs `f` on every rank of `mesh`, each on a thread of its own that gets the rank's number, and gives what they
 /// returned, in order. If some panic, the panic of the first of them is passed on after all have ended.
 pub fn simulate<T: Send>(mesh: &Mesh, f: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    let world = Arc::new(World { mesh: mesh.clone(), state: Mutex::default(), changed: Condvar::new() });
+    let world = Arc::new(World {
+        run: RUNS.fetch_add(1, Ordering::Relaxed),
+        mesh: mesh.clone(),
+        state: Mutex::default(),
+        changed: Condvar::new(),
+    });
     let outcomes: Vec<thread::Result<T>> = thread::scope(|scope| {
         let start = |number: usize| {
             let (rank, f) = (Rank { world: world.clone(), number }, &f);
@@ -132,6 +143,12 @@ pub fn rank() -> usize {
 /// The mesh that runs, to which this thread belongs.
 pub fn mesh() -> Mesh {
     RANK.with_borrow(|rank| rank.as_ref().map_or(Mesh::ONE, |rank| rank.world.mesh.clone()))
+}
+
+/// A number that the ranks of one simulation share and no others: 0 outside of a simulation. What ranks made together
+/// is kept by it.
+pub fn run_number() -> u64 {
+    RANK.with_borrow(|rank| rank.as_ref().map_or(0, |rank| rank.world.run))
 }
 
 /// The place of this rank along an axis.
@@ -212,6 +229,19 @@ pub fn exchange(axis: &Axis, called: &str, bytes: &[u8]) -> Result<Vec<Arc<Vec<u
     }
 }
 
+/// The least of what all ranks of the mesh give.
+///
+/// # Errors
+/// If another rank calls something else, or has ended.
+pub fn least(own: u8) -> Result<u8, RankError> {
+    let mut least = own;
+    for axis in mesh().axes() {
+        let given = exchange(axis, "an agreement", &[least])?;
+        least = given.iter().map(|bytes| bytes[0]).fold(least, u8::min);
+    }
+    Ok(least)
+}
+
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -237,6 +267,7 @@ mod tests {
                     assert!(bytes.iter().all(|bytes| bytes[1] == round));
                 }
             }
+            assert_eq!(least(10 - rank as u8), Ok(5));
             (all, place(&axis("tensor=3")).unwrap(), super::rank(), super::mesh().ranks())
         });
         for (rank, (all, place, number, ranks)) in got.into_iter().enumerate() {

@@ -91,6 +91,20 @@ pub enum CudaError {
         text: String,
     },
 
+    /// NCCL refused a call.
+    #[error("{call} failed: {name}{}", if text.is_empty() { String::new() } else { format!(" ({text})") })]
+    Nccl {
+        /// NCCL's function.
+        call: &'static str,
+        /// The library's description of the status.
+        name: String,
+        /// What the library says of its last error.
+        text: String,
+    },
+    /// The ranks of a mesh did not come together.
+    #[error(transparent)]
+    Ranks(#[from] fulgurite_kernels::ranks::RankError),
+
     // === What was asked wrongly ===
     /// A matrix product that cannot be planned.
     #[error(transparent)]

@@ -32,6 +32,7 @@ mod library;
 mod library_files;
 mod memory;
 mod module;
+pub mod nccl;
 pub mod nvrtc;
 mod own_kernels;
 mod probe;

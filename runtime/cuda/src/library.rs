@@ -7,6 +7,7 @@ use super::call::{check_nvrtc, driver};
 use super::cudnn::Functions;
 use super::error::{CudaError, Result};
 use super::library_files::{self, LIBRARIES_VARIABLE};
+use super::nccl::sys::Functions as NcclFunctions;
 use super::symbols;
 use cudarc::{cublaslt, driver as cuda, nvrtc};
 use std::ffi::{c_int, c_void};
@@ -176,28 +177,53 @@ pub fn cublaslt() -> &'static Library {
     })
 }
 
-/// NCCL, as the bindings will look for it.
+/// NCCL. It needs a driver to do anything.
 pub fn nccl() -> &'static Library {
-    static STATE: OnceLock<Library> = OnceLock::new();
+    &opened_nccl().0
+}
+
+/// The functions of NCCL.
+///
+/// # Errors
+/// [`CudaError::Unavailable`] without the library.
+pub(super) fn nccl_functions() -> Result<&'static NcclFunctions> {
+    let (library, functions) = opened_nccl();
+    library.require()?;
+    functions.as_ref().ok_or_else(|| unreachable!("a library that is found has its functions"))
+}
+
+/// The oldest version of NCCL that is used: the first with means.
+const OLDEST_NCCL: Version = Version { major: 2, minor: 10, patch: 0 };
+
+fn opened_nccl() -> &'static (Library, Option<NcclFunctions>) {
+    static STATE: OnceLock<(Library, Option<NcclFunctions>)> = OnceLock::new();
     STATE.get_or_init(|| {
         let advice = "`pip install nvidia-nccl-cu13` or your system's packages provide it";
-        let (library, _) = unbound("NCCL", &["libnccl.so", "libnccl.so.2"], NumberOf::Nccl, advice);
-        let by_bound_name =
-            || cudarc::get_lib_name_candidates("nccl").iter().any(|name| library_files::open(name).is_ok());
-        match &library.state {
-            // Its SONAME is no name that the bindings try, so having it in the process does not help them.
-            LibraryState::Found { path, version } if !by_bound_name() => {
-                let file = path.as_ref().map_or("libnccl.so.2".into(), |path| path.display().to_string());
-                let version = version.map_or(String::new(), |version| format!(" {version}"));
-                let state = LibraryState::Missing {
-                    reason: format!("NCCL{version} is at {file}, but can be opened only under the name libnccl.so"),
-                    advice: format!("`ln -s {file} FOLDER/libnccl.so` and start with FOLDER in LD_LIBRARY_PATH"),
-                };
-                Library { name: library.name, state }
-            }
-            _ => library,
-        }
+        let (library, opened) = unbound("NCCL", &["libnccl.so.2", "libnccl.so"], NumberOf::Nccl, advice);
+        let functions = opened.map(NcclFunctions::of);
+        with_functions(library, functions, ("libnccl", OLDEST_NCCL), advice)
     })
+}
+
+/// A library with its functions, if it is new enough and has all of them.
+fn with_functions<F>(
+    library: Library,
+    functions: Option<std::result::Result<F, &'static str>>,
+    (file, oldest): (&str, Version),
+    advice: &str,
+) -> (Library, Option<F>) {
+    let name = library.name;
+    let missing = |reason: String| {
+        let advice = format!("{name} {oldest} or newer is needed: {advice}");
+        (Library { name, state: LibraryState::Missing { reason, advice } }, None)
+    };
+    let too_old = library.version().filter(|version| *version < oldest);
+    match (functions, too_old) {
+        (None, _) => (library, None),
+        (Some(_), Some(version)) => missing(format!("{version} is too old")),
+        (Some(Err(symbol)), None) => missing(format!("{file} has no {symbol}")),
+        (Some(Ok(functions)), None) => (library, Some(functions)),
+    }
 }
 
 /// cuDNN. It needs a driver to do anything.
@@ -224,18 +250,8 @@ fn opened_cudnn() -> &'static (Library, Option<Functions>) {
         let advice = "`pip install nvidia-cudnn-cu13` provides it";
         // The bindings know nothing of it, so that only this name is looked for: other major versions differ.
         let (library, opened) = unbound("cuDNN", &["libcudnn.so.9"], NumberOf::Cudnn, advice);
-        let Some(opened) = opened else { return (library, None) };
-        let missing = |reason: String| {
-            let advice = format!("cuDNN {OLDEST_CUDNN} or newer is needed: {advice}");
-            (Library { name: library.name, state: LibraryState::Missing { reason, advice } }, None)
-        };
-        if let Some(version) = library.version().filter(|version| *version < OLDEST_CUDNN) {
-            return missing(format!("{version} is too old"));
-        }
-        match Functions::of(opened) {
-            Ok(functions) => (library, Some(functions)),
-            Err(symbol) => missing(format!("libcudnn has no {symbol}")),
-        }
+        let functions = opened.map(Functions::of);
+        with_functions(library, functions, ("libcudnn", OLDEST_CUDNN), advice)
     })
 }
 

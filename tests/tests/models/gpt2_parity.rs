@@ -217,18 +217,17 @@ fn ten_adamw_steps_follow_pytorch_with_attention_rounded_to_tf32() {
     follows(&file, options(&["flash_tf32", "optim", "cublaslt", "fusion", "cuda"], Some(cuda), None), 5e-4);
 }
 
-/// The same global batch on 1, 2 and 4 ranks, each with its rows, by `ddp`: PyTorch's losses and norms, the same weights
-/// on all ranks, and the same bits from run to run.
-#[test]
-fn the_ranks_of_ddp_follow_pytorch() {
+/// The same global batch on so many ranks, each with its rows, by `ddp`: PyTorch's losses and norms, the same weights on
+/// all ranks, and the same bits from run to run.
+fn ranks_follow(counts: &[usize], device: fn(usize) -> Option<Device>, tolerance: f64) {
     let bytes = golden();
     let file = SafeTensors::deserialize(&bytes).unwrap();
-    for count in [1, 2, 4] {
+    for count in counts {
         let mesh: Mesh = format!("data={count}").parse().unwrap();
         let train = || {
-            ranks::simulate(&mesh, |_| {
-                let options = Options { mesh: mesh.clone(), ..options(&["default"], None, None) };
-                let params = follows(&file, options.with_ddp("data"), 1e-5);
+            ranks::simulate(&mesh, |rank| {
+                let options = Options { mesh: mesh.clone(), ..options(&["default"], device(rank), None) };
+                let params = follows(&file, options.with_ddp("data"), tolerance);
                 let leaves = fulgurite_runtime::tree::Tree::leaves(&params);
                 leaves.iter().map(|(_, array)| array.to_bytes().unwrap()).collect::<Vec<_>>()
             })
@@ -237,6 +236,20 @@ fn the_ranks_of_ddp_follow_pytorch() {
         assert!(first.iter().all(|weights| *weights == first[0]), "the ranks have the same weights after ten steps");
         assert!(first == again, "two runs on {count} ranks give the same bits");
     }
+}
+
+#[test]
+fn the_ranks_of_ddp_follow_pytorch() {
+    ranks_follow(&[1, 2, 4], |_| None, 1e-5);
+}
+
+#[test]
+fn the_ranks_of_ddp_on_devices_follow_pytorch() {
+    let Some(cuda) = device::cuda() else { return };
+    let devices = fulgurite_runtime::device::find_kind(cuda.kind()).unwrap().count().unwrap() as usize;
+    let counts: Vec<usize> = [1, 2, 4].into_iter().filter(|count| *count <= devices).collect();
+    eprintln!("on {counts:?} devices");
+    ranks_follow(&counts, |rank| Some(Device::new("cuda", rank as u32)), DEVICE_TOLERANCE);
 }
 
 #[test]

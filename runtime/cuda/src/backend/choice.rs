@@ -35,17 +35,17 @@ impl Choice {
                 Some(_) => {}
             }
         }
-        match self.missed.iter().position(|known| known == starts) {
-            // They came before, and may come again.
-            Some(at) => {
-                self.missed.remove(at);
-                Miss::Record
-            }
-            None => {
-                self.remember(starts);
-                Miss::Launch
-            }
+        if self.came_before(starts) { Miss::Record } else { Miss::Launch }
+    }
+
+    /// Whether these addresses were run without a graph, so that they may come again; they are remembered otherwise.
+    pub(super) fn came_before(&mut self, starts: &[DeviceAddress]) -> bool {
+        let known = self.missed.iter().position(|known| known == starts);
+        match known {
+            Some(at) => drop(self.missed.remove(at)),
+            None => self.remember(starts),
         }
+        known.is_some()
     }
 
     /// Addresses that are run without a graph.

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::{CaptureMode, Context, CudaError, ExecutableGraph, Fill, Graph, Stream};
 use fulgurite_kernels::launch::DeviceAddress;
+use fulgurite_kernels::ranks;
 
 use super::choice::{Choice, Miss};
 use super::library::Libraries;
@@ -33,12 +34,15 @@ pub(super) struct CudaCode {
     context: Context,
     code: Arc<DeviceCode>,
     room: Room,
+    /// The one used last is the last. They are before the work, so that they end first: a communicator ends only once no
+    /// graph has its transfers.
+    graphs: Vec<Recorded>,
     /// The work of each step, in order.
     work: Vec<Vec<Work>>,
+    /// Whether other ranks take part in it.
+    collective: bool,
     /// Clears the record of faults.
     fill: Option<Fill>,
-    /// The one used last is the last.
-    graphs: Vec<Recorded>,
     choice: Choice,
     /// The streams that work is recorded on: other threads may enqueue on the device's meanwhile, which is no part of a
     /// graph.
@@ -55,9 +59,11 @@ impl CudaCode {
         stream: &Stream,
         room: Room,
     ) -> Result<CudaCode, CodeError> {
+        let work = ready(context, libraries, code, stream, room)?;
         Ok(CudaCode {
             context: context.clone(),
-            work: ready(context, libraries, code, stream, room)?,
+            collective: work.iter().flatten().any(|work| matches!(work, Work::Collective { .. })),
+            work,
             fill: if room.fault.is_some() { fill_of(context)? } else { None },
             code: code.clone(),
             room,
@@ -167,6 +173,33 @@ impl CudaCode {
     }
 }
 
+impl CudaCode {
+    /// Whether all ranks run this program by a graph, which NCCL wants of its collectives: while it records them it
+    /// waits for the other ranks to do the same. They do if each of them has a graph; if one has none for its addresses,
+    /// all record one where they came before on each, and launch where they did not.
+    fn together(&mut self, given: &Arc<[DeviceAddress]>) -> Result<bool, CodeError> {
+        let at = self.graphs.iter().position(|recorded| same_addresses(&recorded.key, given));
+        let own = match at {
+            Some(_) => Way::Replay,
+            None if self.graphs.is_empty() || self.choice.came_before(given) => Way::Record,
+            None => Way::Launch,
+        };
+        let slowest = ranks::least(own as u8).map_err(CudaError::from)?;
+        if let (Some(at), true) = (at, slowest == Way::Record as u8) {
+            self.graphs.remove(at);
+        }
+        Ok(slowest != Way::Launch as u8)
+    }
+}
+
+/// How a rank can run a program, the slowest first.
+#[derive(Clone, Copy)]
+enum Way {
+    Launch = 0,
+    Record = 1,
+    Replay = 2,
+}
+
 impl LoadedCode for CudaCode {
     unsafe fn step(
         &mut self,
@@ -181,12 +214,17 @@ impl LoadedCode for CudaCode {
     /// Replays a graph for these addresses. False if there is none, and it is not known that the addresses come again.
     unsafe fn replay(&mut self, stream: &dyn DeviceStream, given: &Arc<[DeviceAddress]>) -> Result<bool, CodeError> {
         let stream = CudaStream::of(stream)?.raw();
+        if self.collective && !self.together(given)? {
+            return Ok(false);
+        }
         match self.graphs.iter().rposition(|recorded| same_addresses(&recorded.key, given)) {
             Some(at) if at + 1 < self.graphs.len() => {
                 let recorded = self.graphs.remove(at);
                 self.graphs.push(recorded);
             }
             Some(_) => {}
+            // SAFETY: promised by the caller.
+            None if self.collective => unsafe { self.record(stream, given) }?,
             None => {
                 let moved: Vec<Vec<usize>> =
                     self.graphs.iter().map(|recorded| self.code.moved_steps(&recorded.key, given)).collect();

@@ -1,8 +1,11 @@
 //! Libraries, opened where a program first needs them.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
+use crate::nccl::Communicator;
 use crate::{Context, CublasLt, CudaError, Cudnn};
+use fulgurite_kernels::mesh::Axis;
+use fulgurite_kernels::ranks;
 
 /// The libraries that programs call.
 #[derive(Debug)]
@@ -11,11 +14,17 @@ pub(super) struct Libraries {
     pub(super) cublaslt: Library<CublasLt>,
     /// Attention.
     pub(super) cudnn: Library<Cudnn>,
+    /// Collectives.
+    pub(super) communicators: Communicators,
 }
 
 impl Libraries {
     pub(super) fn new(context: &Context) -> Libraries {
-        Libraries { cublaslt: Library::new(context, CublasLt::new), cudnn: Library::new(context, Cudnn::new) }
+        Libraries {
+            cublaslt: Library::new(context, CublasLt::new),
+            cudnn: Library::new(context, Cudnn::new),
+            communicators: Communicators { context: context.clone(), joined: Mutex::default() },
+        }
     }
 }
 
@@ -42,5 +51,31 @@ impl<T> Library<T> {
             let _ = self.opened.set(library);
         }
         Ok(self.opened.get().unwrap_or_else(|| unreachable!("set above")))
+    }
+}
+
+/// The communicators of the ranks whose device this is. Programs share them, and the last one ends them.
+#[derive(Debug)]
+pub(super) struct Communicators {
+    context: Context,
+    joined: Mutex<Vec<(u64, Axis, Weak<Communicator>)>>,
+}
+
+impl Communicators {
+    /// That of the ranks along an axis of the mesh that runs. Ranks load one program, so that all of them ask for it.
+    pub(super) fn along(&self, axis: &Axis) -> Result<Arc<Communicator>, CudaError> {
+        let run = ranks::run_number();
+        let find = |joined: &[(u64, Axis, Weak<Communicator>)]| {
+            joined.iter().find(|(of, along, _)| (*of, along) == (run, axis)).and_then(|(.., known)| known.upgrade())
+        };
+        if let Some(known) = find(&self.joined.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(known);
+        }
+        // Not locked: other ranks may have the same device by mistake, and NCCL says so.
+        let made = Arc::new(Communicator::join(&self.context, axis)?);
+        let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        joined.retain(|(.., known)| known.strong_count() > 0);
+        joined.push((run, axis.clone(), Arc::downgrade(&made)));
+        Ok(made)
     }
 }

@@ -1,13 +1,14 @@
 //! NVIDIA GPUs: the device kind `cuda`.
 //!
 //! Kernels are CUDA C++, compiled at run time by NVRTC; products of matrices are calls of cuBLASLt ([`Matmul`]),
-//! and attention may be a call of cuDNN ([`Attention`]). From
-//! its second run on a program is replayed as a CUDA graph, whose nodes are updated where inputs or outputs are
-//! elsewhere. Everything raw is in [`crate`].
+//! attention may be a call of cuDNN ([`Attention`]), and what devices give each other is a call of NCCL
+//! ([`Collective`]). From its second run on a program is replayed as a CUDA graph, whose nodes are updated where inputs
+//! or outputs are elsewhere. Everything raw is in [`crate`].
 
 mod attention;
 mod choice;
 mod code;
+mod collective;
 mod context;
 mod error;
 mod kind;
@@ -19,6 +20,7 @@ mod stream;
 mod work;
 
 pub use attention::{Attention, AttentionAddresses};
+pub use collective::Collective;
 pub use context::CudaContext;
 pub use kind::Cuda;
 pub use matmul::{Matmul, MatmulAddresses};

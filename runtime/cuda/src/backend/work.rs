@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use crate::cublaslt::{MatmulOperands, MatmulPlan, Problem, Tuner};
 use crate::cudnn::AttentionPlan;
+use crate::nccl::Communicator;
 use crate::{Arguments, Compilation, Context, Cubin, CudaError, Fill, Function, KernelCache, Module, Stream};
 use fulgurite_kernels::launch::{DeviceAddress, LaunchShape};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::attention::{Attention, Operands};
+use super::collective::{self, Collective};
 use super::library::Libraries;
 use super::matmul::{Matmul, OPERANDS};
 use fulgurite_base::device::{
@@ -23,6 +25,7 @@ pub(super) enum Work {
     Launch { function: Function, shape: LaunchShape, parameters: Vec<Parameter> },
     Matmul { plan: Arc<MatmulPlan>, operands: [Option<Address>; OPERANDS], alpha: f64 },
     Attention { plan: AttentionPlan, operands: Operands, scale: f32 },
+    Collective { communicator: Arc<Communicator>, collective: Collective, from: Address, to: Address },
     Fill { fill: Option<Arc<Fill>>, to: Address, byte: u8, bytes: usize },
     Copy { from: Address, to: Address, bytes: usize },
 }
@@ -34,6 +37,7 @@ type Plans = FxHashMap<Problem, Option<Arc<MatmulPlan>>>;
 enum Called<'a> {
     Matmul(&'a Matmul),
     Attention(&'a Attention),
+    Collective(&'a Collective),
 }
 
 impl Called<'_> {
@@ -41,7 +45,10 @@ impl Called<'_> {
         if let Some(matmul) = call.payload() {
             return Ok(Called::Matmul(matmul));
         }
-        call.payload().map(Called::Attention).ok_or_else(|| {
+        if let Some(attention) = call.payload() {
+            return Ok(Called::Attention(attention));
+        }
+        call.payload().map(Called::Collective).ok_or_else(|| {
             let message = format!("a call of a library that CUDA devices do not have: {:?}", call.payload);
             DeviceError::new(Category::Other, message)
         })
@@ -175,6 +182,13 @@ fn one(
                 let plan = AttentionPlan::new(libraries.cudnn.get()?, &attention.problem)?;
                 Work::Attention { plan, operands: call.operands.clone(), scale: attention.scale }
             }
+            Called::Collective(collective) => {
+                let [Some(from), Some(to)] = call.operands[..] else {
+                    return Err(operands_of(call, "a collective", collective::OPERANDS));
+                };
+                let communicator = libraries.communicators.along(&collective.axis)?;
+                Work::Collective { communicator, collective: collective.clone(), from, to }
+            }
         },
         Command::Fill { to, byte, bytes } => {
             Work::Fill { fill: fill.cloned(), to: *to, byte: *byte, bytes: *bytes as usize }
@@ -240,6 +254,11 @@ pub(super) unsafe fn enqueue(
                 let operands = Attention::at(operands, at);
                 // SAFETY: as above; the problem describes the layouts of the operands.
                 unsafe { plan.run(stream, &operands, *scale) }?;
+            }
+            Work::Collective { communicator, collective, from, to } => {
+                let elements = (collective.dtype, collective.count);
+                // SAFETY: as above; ranks run one program, whose collectives are in one order.
+                unsafe { communicator.run(stream, collective.transfer, elements, at(from), at(to)) }?;
             }
             // SAFETY: as above; the range is one tensor's.
             Work::Fill { fill, to, byte, bytes } => unsafe {

@@ -7,12 +7,13 @@ use crate::argument::Arg;
 use crate::directives::Template;
 use crate::executor::{ExecutorDef, executors, find_executor};
 use crate::golden::Golden;
-use crate::meta::{Device, TensorMeta};
+use crate::meta::TensorMeta;
 use crate::operator::{OperatorDef, OperatorKind, RuleSet};
 use crate::rules::TestRules;
 use crate::samples::ErrorSamples;
 use crate::subject::REFERENCE;
 use crate::templates;
+use crate::templates::ranks::devices_of;
 use crate::tracer::rules::TracingRules;
 use crate::transforms::autodiff::rules::GradientRules;
 
@@ -81,9 +82,9 @@ impl<'a> Tested<'a> {
             Template::Layout | Template::Determinism | Template::Effects | Template::InPlace => {
                 self.of_runners(self.types(is_of_each_kind), |_, _| true)
             }
-            // The ranks are threads of the host.
+            // Each rank has a device of its own; the host is one of all of them.
             Template::Ranks => self.of_runners(any_type, |executor, _| {
-                self.def.effects.axis.is_some() && Device::is_host(executor.device) && !self.on_device
+                self.def.effects.axis.is_some() && devices_of(executor.device) >= 2
             }),
             Template::RoundTrip => self.of_runners(self.types(|_| false), |_, _| true),
         }

@@ -1,0 +1,210 @@
+//! `nccl`: collectives among NVIDIA GPUs, by NVIDIA's library. Each rank of the mesh has a GPU of its own.
+//!
+//! NCCL adds f32, f64 and integers in the order of its rings, which is the same in every run on the same GPUs: results
+//! have the same bits from run to run, and sums of another number of ranks may differ in the last bit. It would round
+//! each sum of two ranks to 16 bits, and says nothing of NaN in extrema: there it moves the tensors, and a kernel makes
+//! one of them, in the order of ranks.
+
+use fulgurite_executor_cuda::elementwise::{contiguous_copy, copy};
+use fulgurite_executor_cuda::support::{one_thread_each, type_of};
+use fulgurite_ops::collectives::Reduce;
+use fulgurite_ops_macros::{executor, implementation};
+use fulgurite_runtime::backends::cuda::Collective;
+use fulgurite_runtime::kernels::cuda::nccl::{Reduction, Transfer};
+use fulgurite_runtime::kernels::view::contiguous_strides;
+use fulgurite_runtime::mesh::Axis;
+use fulgurite_runtime::rules::{DeviceTensor, Failure, Plan, Result, TensorMeta};
+use fulgurite_runtime::{binds, source_files};
+
+/// Collectives by NCCL, in the precision of their operands.
+#[executor(device = "cuda", priority = 10)]
+pub mod nccl {}
+
+/// The plan of a collective along an axis.
+struct Group<'a> {
+    plan: &'a mut Plan,
+    axis: Axis,
+}
+
+impl Group<'_> {
+    fn new<'a>(plan: &'a mut Plan, axis: &str) -> Result<Group<'a>> {
+        let axis = axis.parse().map_err(|message: String| Failure::new("Axis", message))?;
+        Ok(Group { plan, axis })
+    }
+
+    fn ranks(&self) -> usize {
+        self.axis.extent()
+    }
+
+    /// Writes down a transfer between contiguous tensors. One rank alone has what it gives.
+    fn transfer(&mut self, transfer: Transfer, from: &DeviceTensor, to: &DeviceTensor) {
+        if from.meta.is_empty() {
+            return;
+        }
+        if self.ranks() == 1 {
+            return self.plan.copy(from, to);
+        }
+        let (axis, dtype, count) = (self.axis.clone(), from.meta.dtype(), from.meta.len());
+        self.plan.push(Collective { axis, transfer, dtype, count }.command(from.address, to.address));
+    }
+
+    /// Room in the workspace for a tensor like `each` of every rank, one after another.
+    fn stacked(&mut self, each: &TensorMeta) -> DeviceTensor {
+        let shape: Vec<usize> = [self.ranks()].into_iter().chain(each.shape().iter().copied()).collect();
+        let meta = each.with_shape(shape);
+        let address = self.plan.workspace(meta.bytes() as u64);
+        DeviceTensor { strides: contiguous_strides(meta.shape()), meta, address, alignment: 256 }
+    }
+
+    /// A tensor as the parts of the ranks along dimension `dim`, one after another.
+    fn parts(&self, tensor: &DeviceTensor, dim: usize) -> DeviceTensor {
+        let (mut shape, mut strides) = (tensor.shape().to_vec(), tensor.strides.clone());
+        shape[dim] /= self.ranks();
+        strides.insert(0, tensor.strides[dim] * shape[dim] as isize);
+        shape.insert(0, self.ranks());
+        DeviceTensor { meta: tensor.meta.with_shape(shape), strides, ..tensor.clone() }
+    }
+
+    /// As [`Group::parts`], in memory of its own where they are not adjacent.
+    fn adjacent_parts(&mut self, tensor: &DeviceTensor, dim: usize) -> Result<DeviceTensor> {
+        let parts = self.parts(tensor, dim);
+        if parts.is_contiguous() { Ok(parts) } else { contiguous_copy(self.plan, &parts) }
+    }
+
+    /// A transfer whose result is the parts of `out` along dimension `dim`.
+    fn transfer_to_parts(
+        &mut self,
+        transfer: Transfer,
+        from: &DeviceTensor,
+        (out, dim): (&DeviceTensor, usize),
+    ) -> Result<()> {
+        let parts = self.parts(out, dim);
+        if parts.is_contiguous() {
+            self.transfer(transfer, from, &parts);
+            return Ok(());
+        }
+        let part = parts.meta.with_shape(&parts.shape()[1..]);
+        let stacked = self.stacked(&part);
+        self.transfer(transfer, from, &stacked);
+        copy(self.plan, &stacked, &parts)
+    }
+
+    /// Tensors of the ranks, one after another, as one.
+    fn combine(&mut self, all: &DeviceTensor, op: Reduce, out: &DeviceTensor) -> Result<()> {
+        let count = out.meta.len();
+        if count == 0 {
+            return Ok(());
+        }
+        self.plan.source(source_files!["combine.cu"]);
+        self.plan.define("ELEMENT", type_of(out.meta.dtype()));
+        self.plan.define("RANKS", self.ranks());
+        let combine = match op {
+            Reduce::Sum | Reduce::Mean => "((a) + (b))",
+            // NaN is not equal to itself.
+            Reduce::Max => "((a) != (a) || (a) > (b) ? (a) : (b))",
+            Reduce::Min => "((a) != (a) || (a) < (b) ? (a) : (b))",
+        };
+        self.plan.define("COMBINE(a, b)", combine);
+        self.plan.define("FINISH(a)", if op == Reduce::Mean { "((a) / RANKS)" } else { "(a)" });
+        self.plan.launch("combine", one_thread_each(count), binds![all, out, count])
+    }
+}
+
+/// What NCCL itself makes of the ranks' elements as the operators say.
+fn reduction(meta: &TensorMeta, op: Reduce) -> Option<Reduction> {
+    let floating = meta.dtype().is_floating();
+    match op {
+        Reduce::Sum | Reduce::Mean if floating && meta.dtype().size() == 2 => None,
+        Reduce::Sum => Some(Reduction::Sum),
+        Reduce::Mean => Some(Reduction::Mean),
+        Reduce::Max => (!floating).then_some(Reduction::Max),
+        Reduce::Min => (!floating).then_some(Reduction::Min),
+    }
+}
+
+#[implementation(of = fulgurite_ops::collectives::all_reduce, by = nccl)]
+mod all_reduce_by_nccl {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn plan(plan: &mut Plan, input: &DeviceTensor, axis: &str, op: Reduce, out: &DeviceTensor) -> Result<()> {
+        let mut group = Group::new(plan, axis)?;
+        if let Some(by) = reduction(&input.meta, op) {
+            group.transfer(Transfer::AllReduce(by), input, out);
+            return Ok(());
+        }
+        let all = group.stacked(&input.meta);
+        group.transfer(Transfer::AllGather, input, &all);
+        group.combine(&all, op, out)
+    }
+}
+
+#[implementation(of = fulgurite_ops::collectives::reduce_scatter, by = nccl)]
+mod reduce_scatter_by_nccl {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        input: &DeviceTensor,
+        axis: &str,
+        dim: usize,
+        op: Reduce,
+        out: &DeviceTensor,
+    ) -> Result<()> {
+        let mut group = Group::new(plan, axis)?;
+        let parts = group.adjacent_parts(input, dim)?;
+        if let Some(by) = reduction(&input.meta, op) {
+            group.transfer(Transfer::ReduceScatter(by), &parts, out);
+            return Ok(());
+        }
+        let all = group.stacked(&out.meta);
+        group.transfer(Transfer::AllToAll, &parts, &all);
+        group.combine(&all, op, out)
+    }
+}
+
+#[implementation(of = fulgurite_ops::collectives::all_gather, by = nccl)]
+mod all_gather_by_nccl {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn plan(plan: &mut Plan, input: &DeviceTensor, axis: &str, dim: usize, out: &DeviceTensor) -> Result<()> {
+        Group::new(plan, axis)?.transfer_to_parts(Transfer::AllGather, input, (out, dim))
+    }
+}
+
+#[implementation(of = fulgurite_ops::collectives::all_to_all, by = nccl)]
+mod all_to_all_by_nccl {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        input: &DeviceTensor,
+        axis: &str,
+        split: usize,
+        concat: usize,
+        out: &DeviceTensor,
+    ) -> Result<()> {
+        let mut group = Group::new(plan, axis)?;
+        let parts = group.adjacent_parts(input, split)?;
+        group.transfer_to_parts(Transfer::AllToAll, &parts, (out, concat))
+    }
+}
+
+#[implementation(of = fulgurite_ops::collectives::broadcast, by = nccl)]
+mod broadcast_by_nccl {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn plan(plan: &mut Plan, input: &DeviceTensor, axis: &str, root: usize, out: &DeviceTensor) -> Result<()> {
+        Group::new(plan, axis)?.transfer(Transfer::Broadcast(root), input, out);
+        Ok(())
+    }
+}

@@ -1,0 +1,89 @@
+//! NCCL's interface as it is: the functions that are called, and the numbers of its enumerations.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use fulgurite_kernels::DType;
+
+/// `ncclComm_t`
+pub(super) type RawCommunicator = *mut c_void;
+/// `ncclResult_t`: 0 is success.
+pub(super) type Status = c_int;
+
+/// The bytes of an `ncclUniqueId`, by which the ranks of a communicator find each other.
+pub(super) const ID_BYTES: usize = 128;
+
+/// `ncclUniqueId`
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct UniqueId {
+    pub(super) bytes: [u8; ID_BYTES],
+}
+
+/// Declares the table of functions, and how it is read from a library.
+macro_rules! functions {
+    ($($name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty;)*) => {
+        /// The functions, by their own names.
+        #[allow(non_snake_case)]
+        #[derive(Debug, Clone, Copy)]
+        pub(crate) struct Functions {
+            $(pub(super) $name: unsafe extern "C" fn($($argument: $type),*) -> $result,)*
+        }
+
+        impl Functions {
+            /// The functions of a library; the error names the one that is missing.
+            pub(crate) fn of(library: &'static libloading::Library) -> Result<Functions, &'static str> {
+                Ok(Functions {
+                    // SAFETY: the signatures are those of the interface's reference, for every version 2.
+                    $($name: *unsafe { library.get(stringify!($name).as_bytes()) }.map_err(|_| stringify!($name))?,)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    ncclGetErrorString(status: Status) -> *const c_char;
+    ncclGetLastError(communicator: RawCommunicator) -> *const c_char;
+    ncclGetUniqueId(id: *mut UniqueId) -> Status;
+    ncclCommInitRank(communicator: *mut RawCommunicator, ranks: c_int, id: UniqueId, rank: c_int) -> Status;
+    ncclCommAbort(communicator: RawCommunicator) -> Status;
+    ncclAllReduce(
+        from: *const c_void, to: *mut c_void, count: usize, dtype: c_int, operation: c_int,
+        communicator: RawCommunicator, stream: *mut c_void,
+    ) -> Status;
+    ncclReduceScatter(
+        from: *const c_void, to: *mut c_void, count_of_a_rank: usize, dtype: c_int, operation: c_int,
+        communicator: RawCommunicator, stream: *mut c_void,
+    ) -> Status;
+    ncclAllGather(
+        from: *const c_void, to: *mut c_void, count_of_a_rank: usize, dtype: c_int, communicator: RawCommunicator,
+        stream: *mut c_void,
+    ) -> Status;
+    ncclBroadcast(
+        from: *const c_void, to: *mut c_void, count: usize, dtype: c_int, root: c_int, communicator: RawCommunicator,
+        stream: *mut c_void,
+    ) -> Status;
+    ncclSend(
+        from: *const c_void, count: usize, dtype: c_int, to_rank: c_int, communicator: RawCommunicator,
+        stream: *mut c_void,
+    ) -> Status;
+    ncclRecv(
+        to: *mut c_void, count: usize, dtype: c_int, from_rank: c_int, communicator: RawCommunicator,
+        stream: *mut c_void,
+    ) -> Status;
+    ncclGroupStart() -> Status;
+    ncclGroupEnd() -> Status;
+}
+
+/// `ncclDataType_t`
+pub(super) fn number_of(dtype: DType) -> c_int {
+    match dtype {
+        DType::Bool | DType::U8 => 1,
+        DType::I32 => 2,
+        DType::I64 => 4,
+        DType::F16 => 6,
+        DType::F32 => 7,
+        DType::F64 => 8,
+        DType::BF16 => 9,
+    }
+}
