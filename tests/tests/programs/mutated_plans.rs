@@ -51,7 +51,8 @@ fn training_step(kind: &str) -> Planned {
 /// A line whose operand and result are parts of one whole changes memory of the whole, and not its operand.
 #[test]
 fn a_part_of_a_whole_may_be_made_from_another_part() {
-    let lines = "  y = prims::exp(x)\n  z = prims::exp(y)\n  both: f32[4, 4] = prims::cat([y, z], dim=0)\n  return both\n";
+    let lines =
+        "  y = prims::exp(x)\n  z = prims::exp(y)\n  both: f32[4, 4] = prims::cat([y, z], dim=0)\n  return both\n";
     let text = format!("# fulgurite trace 2\ntrace f for cpu (x: f32[2, 4]) {{\n{lines}}}\n");
     let x = Array::from_f64([2, 4], DType::F32, &[0.5; 8]).unwrap();
     let program = planned("parts", parse(&text).unwrap(), vec![x], false, "cpu").unwrap();
