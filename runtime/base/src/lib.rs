@@ -20,6 +20,7 @@ pub mod host_kernel;
 pub mod mesh;
 pub mod meta;
 pub mod operator;
+mod panic_places;
 pub mod precision;
 pub mod random;
 pub mod reference;
