@@ -17,6 +17,7 @@
 #[cfg(feature = "models")]
 mod bench;
 mod cases;
+mod claim_options;
 #[cfg(feature = "models")]
 mod convert;
 #[cfg(feature = "models")]
@@ -55,6 +56,8 @@ mod outcome;
 mod outline;
 mod output;
 mod part;
+#[cfg(test)]
+mod patient;
 #[cfg(feature = "models")]
 mod plot;
 mod profile;

@@ -3,6 +3,7 @@
 use clap::parser::ValueSource;
 use clap::{Args, Command, FromArgMatches};
 use fulgurite::compile::{Options, Stage, gradients_stage};
+use fulgurite::executor::ExecutorOptions;
 use fulgurite::operator::{OperatorDef, RuleSet};
 use fulgurite::precision::Precision;
 use fulgurite::trace::Trace;
@@ -136,6 +137,11 @@ impl Program {
     /// The same for another target.
     pub fn on(&self, target: Target) -> Program {
         Program { target, ..self.clone() }
+    }
+
+    /// The values of executors' options alone.
+    pub fn executor_options(&self) -> Result<ExecutorOptions, Failed> {
+        self.compile.executor_options()
     }
 
     /// How it is compiled.

@@ -7,8 +7,10 @@ use clap::Args;
 use fulgurite::Error;
 use fulgurite::compile::{Options, compile};
 use fulgurite::executor::ExecutorOptions;
+use fulgurite::trace::verify::verify_marked;
 use fulgurite::trace::{self, Trace};
 
+use super::claim_options::about_options;
 use super::outcome::{Failed, Outcome};
 use super::output::say;
 use super::{options, target};
@@ -41,7 +43,9 @@ pub fn read(path: &Path) -> Result<Trace, Failed> {
 pub fn read_verified(path: &Path, options: &ExecutorOptions) -> Result<Trace, Failed> {
     let trace = read(path)?;
     let _given = options.enter();
-    trace.verify().map_err(|error| Failed::file(path, error))?;
+    let (checked, wrong) = verify_marked(&trace);
+    let about = about_options(wrong);
+    checked.map_err(|error| Failed::file(path, format!("{error}{about}")))?;
     Ok(trace)
 }
 
@@ -71,47 +75,19 @@ pub fn verify(arguments: &Verify) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::patient::{CLAIMED, command_patient};
     use fulgurite::compile::{compile_split, prepare};
-    use fulgurite::prelude::*;
-
-    /// Takes what is large enough.
-    #[executor(device = "cpu")]
-    pub mod command_patient {
-        /// The fewest elements of a tensor that is taken.
-        #[option]
-        pub static FEWEST: usize = 4;
-    }
-
-    #[implementation(of = fulgurite::ops::nn::relu, by = command_patient)]
-    mod relu_by_command_patient {
-        fn checker(input: &TensorMeta) -> Claim {
-            let fewest = command_patient::FEWEST.get();
-            refuse_unless!(input.len() >= fewest, "has {} elements, takes {fewest} or more", input.len());
-            Ok(())
-        }
-
-        fn cpu(input: TensorRef, out: &mut TensorMut) -> Result<()> {
-            let values: Vec<f64> =
-                fulgurite::kernels::access::read_f64(&input).into_iter().map(|x| x.max(0.0)).collect();
-            fulgurite::kernels::access::write_f64(out, &values);
-            Ok(())
-        }
-    }
 
     #[test]
     fn a_trace_that_is_claimed_under_an_option_is_read_under_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("claimed.trace");
-        let line = "  y = relu(x) by command_patient\n  return y\n";
-        std::fs::write(
-            &path,
-            format!("# fulgurite trace 2\n# made by claim\ntrace f for cpu (x: f32[3]) {{\n{line}}}\n"),
-        )
-        .unwrap();
+        std::fs::write(&path, CLAIMED).unwrap();
         let given = Options::default().with_option(&command_patient::FEWEST, 2);
         let trace = read_verified(&path, &given.executor_options).unwrap();
         let refused = read_verified(&path, &ExecutorOptions::default()).unwrap_err().0;
         assert!(refused.contains("has 3 elements, takes 4 or more"), "{refused}");
+        assert!(refused.contains("verified with their defaults, `--option`"), "{refused}");
         compile(trace, &given).unwrap();
 
         // The two programs of a split are verified under it too; without its executor it is refused.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use fulgurite::executor::ExecutorOptions;
 use fulgurite_view::{Subject, page};
 
 use super::files;
@@ -25,7 +26,8 @@ use effects::expect_effects;
 /// Arguments of `view`.
 #[derive(Args)]
 #[command(after_help = "\
-An operator or a model comes before a file of its name, which is then ./NAME. Files have no options.
+An operator or a model comes before a file of its name, which is then ./NAME. Files have no options but --option, whose
+values the file does not carry: its claims are verified under them.
 
 The page needs no network and no server: open the file in a browser. Two subjects are compared, stage by stage. A file
 is a stored trace, what `trace show --stage all` printed, or a snapshot; a text with an error is shown up to it.
@@ -93,10 +95,11 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     expect_effects(&names, &arguments.program, &Program::written(given), with)?;
     let profile = arguments.profile.profile.as_deref();
     let read: Vec<PathBuf> = what.iter().filter_map(What::file).chain(profile).map(Path::to_owned).collect();
+    let of_executors = arguments.program.executor_options()?;
     let subject = |of: &What| match of {
         What::Program(name) => compiled(name, &arguments.program, with),
-        What::File(path) => stored(path),
-        What::Committed(name, text) => Ok(stored_subject((*name).to_owned(), text)),
+        What::File(path) => stored(path, &of_executors),
+        What::Committed(name, text) => Ok(stored_subject((*name).to_owned(), text, &of_executors)),
     };
     let make = || {
         let timing = arguments.profile.read(what.len() + usize::from(arguments.against.is_some()))?;
@@ -192,7 +195,7 @@ fn committed(name: &str) -> Result<Option<String>, Failed> {
 }
 
 /// The programs of a file, up to the first that cannot be read.
-fn stored(path: &Path) -> Result<Subject, Failed> {
+fn stored(path: &Path, options: &ExecutorOptions) -> Result<Subject, Failed> {
     let text = files::read_text(path)?;
-    Ok(stored_subject(path.display().to_string(), &text))
+    Ok(stored_subject(path.display().to_string(), &text, options))
 }

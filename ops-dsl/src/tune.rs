@@ -1,6 +1,6 @@
 //! `#[tune(BLOCK in [128, 256, 512])]`: parameters of a kernel that have one of several values.
 
-use proc_macro2::Ident;
+use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
@@ -41,6 +41,8 @@ impl Parse for Written {
 /// Takes the attributes from the kernels of an implementation, and marks the parameters that they give.
 pub fn take(rules: &mut [Rule], errors: &mut Errors) -> Vec<Tuned> {
     let mut all: Vec<Tuned> = Vec::new();
+    // Parameters that have no values: no argument of the operator has their name either.
+    let mut without: Vec<Ident> = Vec::new();
     let executed = rules.iter().any(|rule| rule.kind == RuleKind::Execution);
     for rule in &mut *rules {
         for attribute in taken(rule) {
@@ -50,9 +52,15 @@ pub fn take(rules: &mut [Rule], errors: &mut Errors) -> Vec<Tuned> {
                     &attribute,
                     format!("`{kind}` is not tuned: `tune` is for `fn cpu` and `fn plan` that run the call"),
                 );
+                without.extend(first_word(&attribute));
+                rule.right = false;
                 continue;
             }
-            let Some(tuned) = read(&attribute, errors) else { continue };
+            let Some(tuned) = read(&attribute, errors) else {
+                without.extend(first_word(&attribute));
+                rule.right = false;
+                continue;
+            };
             if all.iter().any(|other| other.name == tuned.name) {
                 errors.at(&tuned.name, format!("`{}` is tuned twice", tuned.name));
                 continue;
@@ -81,6 +89,10 @@ pub fn take(rules: &mut [Rule], errors: &mut Errors) -> Vec<Tuned> {
             rule.right = false;
         }
     }
+    without.retain(|name| all.iter().all(|tuned| tuned.name != *name));
+    for rule in &mut *rules {
+        rule.right &= !rule.params.iter().any(|param| without.contains(&param.written));
+    }
     for param in rules.iter_mut().flat_map(|rule| &mut rule.params) {
         let tuned = all.iter().find(|tuned| param.written == tuned.name);
         param.given = tuned.map(|tuned| tuned.values[0].to_token_stream()).or(param.given.take());
@@ -107,6 +119,16 @@ fn taken(rule: &mut Rule) -> Vec<Attribute> {
     let (own, others) = rule.function.attrs.drain(..).partition(|attribute| attribute.path().is_ident("tune"));
     rule.function.attrs = others;
     own
+}
+
+/// The parameter that an attribute names, whatever else is wrong with it.
+fn first_word(attribute: &Attribute) -> Option<Ident> {
+    let word = |input: ParseStream<'_>| {
+        let word: Ident = input.parse()?;
+        input.parse::<TokenStream>()?;
+        Ok(word)
+    };
+    attribute.parse_args_with(word).ok()
 }
 
 fn read(attribute: &Attribute, errors: &mut Errors) -> Option<Tuned> {

@@ -10,6 +10,7 @@ use fulgurite::trace::{Block, MarkedName, Marks, Trace, parse_marked};
 
 use super::faults::{self, Fault};
 use super::lines::{Lines, floor};
+use crate::claim_options::about_options;
 use crate::stored_programs::stored;
 
 /// A program of a text. All bytes are those of the text of the file.
@@ -45,7 +46,11 @@ impl Program {
         let (trace, fault) = match trace {
             Ok(trace) => {
                 let (checked, wrong) = verify_marked(&trace);
-                let fault = checked.err().map(|error| faults::of_verifier(text, &range, &trace, &marks, error, wrong));
+                let fault = checked.err().map(|error| {
+                    let Fault { range, code, message } =
+                        faults::of_verifier(text, &range, &trace, &marks, error, wrong);
+                    Fault { range, code, message: message + &about_options(wrong) }
+                });
                 (Some(trace), fault)
             }
             Err(Error::Parse { line, column, message }) => {

@@ -23,9 +23,13 @@ rust-version = "1.95"
 # What `cargo run` runs, also beside programs in src/bin/.
 default-run = "CRATE"
 
+[features]
+# `cargo run --features models` adds `train`, `generate` and the others. Cargo.lock has their packages as long as this
+# feature is here.
+models = ["fulgurite-command/models"]
+
 [dependencies]
 fulgurite = { path = "FULGURITE/fulgurite" }
-# Without models; `features = ["models"]` adds `train`, `generate` and the others.
 fulgurite-command = { path = "FULGURITE/command", default-features = false }
 
 # Its main runs the tests that the crate's declarations generate.

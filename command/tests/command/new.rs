@@ -161,6 +161,11 @@ fn a_crate_is_written_as_it_is_compiled_here() {
     // It builds where the library is built, with the same versions, unless it is to have a target folder of its own.
     assert!(read(".cargo/config.toml").contains(&format!("target-dir = \"{}/target\"", repository.display())));
     assert_eq!(read("Cargo.lock"), std::fs::read_to_string(repository.join("Cargo.lock")).unwrap());
+    // Cargo removes what no feature of the crate needs: the models are a feature, so that their versions stay.
+    let mut update = std::process::Command::new(env!("CARGO"));
+    let update = update.args(["update", "--workspace", "--offline"]).current_dir(&root).output().unwrap();
+    assert!(update.status.success(), "{}", String::from_utf8_lossy(&update.stderr));
+    assert!(read("Cargo.lock").contains("name = \"fulgurite-models\"") && read("Cargo.lock").contains("placeholder"));
     run_in(folder.path(), &["ops", "new", "--crate", "other_crate", "--own-target"]).ok();
     let other = folder.path().join("other_crate");
     assert!(other.join("Cargo.toml").exists() && !other.join("Cargo.lock").exists() && !other.join(".cargo").exists());

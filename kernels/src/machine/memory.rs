@@ -17,12 +17,33 @@ pub fn memory() -> Option<Memory> {
 }
 
 /// The memory that this process may take now besides what it has, in bytes, where the system tells: what is available
-/// in the machine, or less where a control group of the process, or one above it, has a limit (in a container, say).
-/// More than that ends the process, or others.
+/// in the machine, or less where a control group of the process, or one above it, has a limit (in a container, say), or
+/// the process itself (`ulimit -v`); of that all but a [reserve](RESERVE). More ends the process, or others.
 pub fn available_memory() -> Option<u64> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let room = room_of_groups(Path::new("/sys/fs/cgroup"), &groups);
-    room.into_iter().chain(memory().map(|memory| memory.available)).min()
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let groups = room_of_groups(Path::new("/sys/fs/cgroup"), &read("/proc/self/cgroup"));
+    let addresses = room_of_addresses(&read("/proc/self/limits"), &read("/proc/self/status"));
+    let least = groups.into_iter().chain(addresses).chain(memory().map(|memory| memory.available)).min()?;
+    Some(less_reserve(least))
+}
+
+/// What stays free of what is available, at least. A program is compared with what was available before it was
+/// compiled; compiling it, its kernels' scratch memory, and the stacks and heaps of its threads come on top, and other
+/// processes go on taking memory. 64 MiB is what the C library maps for the heap of a thread. Of much memory it is a
+/// sixteenth, since what others take grows with the machine.
+const RESERVE: u64 = 64 << 20;
+
+fn less_reserve(available: u64) -> u64 {
+    available.saturating_sub(RESERVE.max(available / 16))
+}
+
+/// What the limit of the process's address space leaves, if there is one. `limits` is the text of `/proc/self/limits`,
+/// whose columns are the name, the limit that holds and the most that it can be raised to; `status` that of
+/// `/proc/self/status`.
+fn room_of_addresses(limits: &str, status: &str) -> Option<u64> {
+    let limit = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    let limit: u64 = limit.split_whitespace().next()?.parse().ok()?;
+    Some(limit.saturating_sub(kibibytes(status, "VmSize").unwrap_or(0)))
 }
 
 /// The files of a control group.
@@ -92,12 +113,13 @@ fn parse_limit(text: &str) -> Option<u64> {
 }
 
 fn parse_memory(text: &str) -> Option<Memory> {
-    let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
-        kibibytes.checked_mul(1024)
-    };
-    Some(Memory { total: field("MemTotal")?, available: field("MemAvailable")? })
+    Some(Memory { total: kibibytes(text, "MemTotal")?, available: kibibytes(text, "MemAvailable")? })
+}
+
+/// The bytes of a line `NAME: NUMBER kB`.
+fn kibibytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 #[cfg(test)]
@@ -113,6 +135,29 @@ mod tests {
         assert_eq!(["4096\n", "max\n", ""].map(parse_limit), [Some(4096), None, None]);
         assert_eq!(field("file 9\ninactive_file 5\n", "inactive_file"), Some(5));
         assert_eq!(field("inactive_files 5\n", "inactive_file"), None);
+    }
+
+    #[test]
+    fn the_address_space_of_a_process_is_limited_too() {
+        let limits = |soft: &str| {
+            format!(
+                "Limit                     Soft Limit           Hard Limit           Units     \n\
+                 Max cpu time              5                    unlimited            seconds   \n\
+                 Max address space         {soft:<20} 9000000              bytes     \n"
+            )
+        };
+        let status = "Name:\tx\nVmPeak:\t     700 kB\nVmSize:\t     500 kB\n";
+        assert_eq!(room_of_addresses(&limits("1024000"), status), Some(1_024_000 - (500 << 10)));
+        assert_eq!(room_of_addresses(&limits("1024"), status), Some(0));
+        assert_eq!(room_of_addresses(&limits("unlimited"), status), None);
+        assert_eq!(room_of_addresses("", ""), None);
+    }
+
+    #[test]
+    fn what_is_free_is_not_all_given() {
+        assert_eq!([0, 1, RESERVE].map(less_reserve), [0; 3]);
+        assert_eq!(less_reserve(RESERVE + 5), 5);
+        assert_eq!(less_reserve(64 << 30), 60 << 30);
     }
 
     /// A folder of groups with these files.

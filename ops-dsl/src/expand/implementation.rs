@@ -36,7 +36,7 @@ pub fn expand(implementation: &Implementation, complete: bool) -> TokenStream {
     let over = over.map(|name| quote!(const _: () = { let _ = &ARGUMENTS.#name; };));
     let complete_rules = implementation.rules.iter().map(complete_by_name);
     let paths: Vec<&Path> = executors.iter().map(|(_, by)| by).collect();
-    let runs_on = super::runs_on(&paths, &implementation.rules);
+    let runs_on = super::runs_on(&paths, &implementation.rules, false);
     let records = implementation.by.iter().zip(&executors).map(|(by, (_, path))| record(implementation, &of, by, path));
     let lenient = (!complete).then(|| quote!(#[allow(dead_code, unused_imports)]));
     quote! {

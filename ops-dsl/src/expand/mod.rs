@@ -57,8 +57,9 @@ pub(crate) fn executor(path: &Path, count: usize) -> (Option<TokenStream>, Path)
 }
 
 /// Fails the build if none of the `executors` runs on a device that a kernel among the rules is for, and if one of
-/// several runs on a device that none of the kernels is for.
-pub(crate) fn runs_on(executors: &[&Path], rules: &[Rule]) -> TokenStream {
+/// several runs on a device that none of the kernels is for. They must run on different kinds of devices if there is
+/// `one_each`, which another message says.
+pub(crate) fn runs_on(executors: &[&Path], rules: &[Rule], one_each: bool) -> TokenStream {
     if executors.is_empty() {
         // A prim's or a composite's own kernel is an error of the macro.
         return TokenStream::new();
@@ -67,7 +68,8 @@ pub(crate) fn runs_on(executors: &[&Path], rules: &[Rule]) -> TokenStream {
     let run = kernels.iter().map(|rule| {
         let here = rule.function.sig.ident.span().resolved_at(Span::call_site());
         let (name, root) = (rule.kind.name(), root_at(here));
-        quote_spanned!(here=> const _: () = #root::expansion::runs_on(#name, &[#(&#executors::EXECUTOR),*]);)
+        let check = Ident::new(if one_each && executors.len() > 1 { "one_runs_on" } else { "runs_on" }, here);
+        quote_spanned!(here=> const _: () = #root::expansion::#check(#name, &[#(&#executors::EXECUTOR),*]);)
     });
     let opened = kernels.is_empty() || rules.iter().any(|rule| rule.kind == RuleKind::Execution);
     let each = executors.iter().filter(|_| !opened && executors.len() > 1).map(|by| {

@@ -41,7 +41,7 @@ pub(super) fn module(operator: &Operator, library: &TokenStream, complete: bool)
     });
     let owners = owners(operator);
     let paths: Vec<&syn::Path> = owners.iter().map(|(_, by)| by).collect();
-    let runs_on = runs_on(&paths, &operator.rules);
+    let runs_on = runs_on(&paths, &operator.rules, true);
     let one_each = one_a_device(&paths);
     let import_by = owners.iter().map(|(import, _)| import);
     // What is wrong is said by the errors; rules that are left aside because of them are no dead code.

@@ -1,5 +1,22 @@
 //! Parameters to tune that have no values, or wrong ones, and rules that have none.
-use fulgurite_ops_macros::{implementation, operator};
+use fulgurite_ops_macros::{executor, implementation, operator};
+
+/// Kernels.
+#[executor(device = "cuda")]
+pub mod fast {}
+
+#[operator(prim, no_grad = "a test")]
+pub mod scale {
+    fn scale(input: Tensor<Floating>) -> Tensor;
+
+    fn scalar(input: Expr) -> Expr {
+        input + input
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_unary(Domain::ALL)
+    }
+}
 
 #[implementation(of = scale, by = fast)]
 mod without_a_form {

@@ -19,6 +19,7 @@ pub mod fuel;
 pub mod host_kernel;
 pub mod meta;
 pub mod operator;
+mod panic_places;
 pub mod precision;
 pub mod random;
 pub mod reference;

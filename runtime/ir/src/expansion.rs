@@ -33,7 +33,7 @@ mod rules;
 
 pub use args::{Form, Seen, fields};
 pub use arguments::*;
-pub use checks::{cotangents, has_kernel, in_one_form, one_a_device, runs_on, takes_all, writes_all};
+pub use checks::{cotangents, has_kernel, in_one_form, one_a_device, one_runs_on, runs_on, takes_all, writes_all};
 pub use fulgurite_kernels::DType;
 pub use results::{Operands, outputs, result};
 

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use fulgurite_kernels::DType;
 
 use super::directives::Template;
+use super::snapshot::NEVER_STORED;
 
 /// How many names of tests that fail for one cause are printed.
 const NAMED: usize = 5;
@@ -46,7 +47,8 @@ impl Causes {
                     write!(text, "\n---- {count} tests: {}{more} ----\n", names.join(", "))
                 }
             };
-            if !is_meta(tests) && wrong.contains(&operator.as_str()) {
+            let stored = !message.contains(NEVER_STORED);
+            if !is_meta(tests) && stored && wrong.contains(&operator.as_str()) {
                 let _ = writeln!(text, "  (perhaps because the meta of {operator} is wrong: see its message above)");
             }
             text += message.trim_end();
@@ -137,6 +139,8 @@ mod tests {
         ] {
             causes.add(operator, template, test, message.to_owned());
         }
+        let lacking = "norm(f32[2]), sample 0: norm.snap was never stored; the text is";
+        causes.add("norm", Template::Snapshot, "norm::snapshot", lacking.to_owned());
         let report = causes.report();
         let at = |text: &str| report.find(text).unwrap_or_else(|| panic!("no '{text}' in\n{report}"));
         assert!(at("---- 2 tests: norm::meta, norm::autocast ----") < at("---- block::consistency ----"), "{report}");

@@ -12,6 +12,9 @@ fn contents(file: &str) -> &str {
     body.trim_end()
 }
 
+/// Said of a text for which there is no file: no other mistake is behind it.
+pub(crate) const NEVER_STORED: &str = " was never stored";
+
 /// Compares `text` with the stored one.
 pub(crate) fn compare(file: &Path, description: &str, text: &str) -> Check {
     let stored = fs::read_to_string(file).ok();
@@ -45,11 +48,23 @@ pub(crate) fn compare(file: &Path, description: &str, text: &str) -> Check {
     if std::env::var("INSTA_FORCE_PASS").is_ok_and(|value| value == "1") {
         return Ok(());
     }
-    let what = match &stored {
-        None => format!("{} is not stored yet; the text is\n{}", file.display(), excerpt(text.trim_end())),
-        Some(stored) => format!("the text differs from {}:\n{}", file.display(), difference(contents(stored), text)),
-    };
-    Err(Problem(format!("{what}\n  accept: INSTA_UPDATE=always, or cargo insta review")))
+    Err(Problem(message(file, stored.as_deref(), text)))
+}
+
+/// What is said where the stored text is another, or there is none.
+fn message(file: &Path, stored: Option<&str>, text: &str) -> String {
+    let file = file.display();
+    match stored {
+        None => format!(
+            "{file}{NEVER_STORED}; the text is\n{}\n  store: INSTA_UPDATE=unseen before the command below, or cargo insta \
+             review",
+            excerpt(text.trim_end())
+        ),
+        Some(stored) => format!(
+            "the text differs from {file}:\n{}\n  accept: INSTA_UPDATE=always, or cargo insta review",
+            difference(contents(stored), text)
+        ),
+    }
 }
 
 /// The lines that differ, `-` stored and `+` now, with two lines around them.
@@ -64,6 +79,17 @@ fn difference(stored: &str, now: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_never_stored_says_how_it_is_stored() {
+        let said = |stored| message(Path::new("new.snap"), stored, "a\n");
+        let unseen = said(None);
+        assert!(unseen.starts_with("new.snap was never stored; the text is\na\n"), "{unseen}");
+        assert!(unseen.contains("INSTA_UPDATE=unseen") && !unseen.contains("accept"), "{unseen}");
+        let other = said(Some("---\nsource: x\n---\nb\n"));
+        assert!(other.starts_with("the text differs from new.snap:\n"), "{other}");
+        assert!(other.contains("accept: INSTA_UPDATE=always"), "{other}");
+    }
 
     #[test]
     fn only_the_lines_that_differ_are_shown() {

@@ -91,11 +91,10 @@ fn an_ignored_negative_stride_is_found() {
 fn a_reference_that_panics_is_a_failing_case() {
     let (totals, found) = search(&planted("hasty::reference_panics"));
     assert!(totals.failing > 0, "{totals:?}");
-    assert!(
-        found[0].message.starts_with("reference") && found[0].message.contains(" panicked: "),
-        "{}",
-        found[0].message
-    );
+    let message = &found[0].message;
+    assert!(message.starts_with("reference") && message.contains(" panicked: "), "{message}");
+    // Where it panicked, beside where it is declared.
+    assert!(message.contains("hasty.rs:") && message.contains(" (at "), "{message}");
 }
 
 #[test]

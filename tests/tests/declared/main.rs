@@ -8,6 +8,7 @@ mod definitions;
 mod derivatives;
 mod device_runs;
 mod effects;
+mod executor_options;
 mod fuzz;
 mod rewriting;
 mod rewriting_attributes;

@@ -15,6 +15,7 @@ use fulgurite_runtime::testing::mutation::{
     Planned, Verdict, changed, judge, planned, random_programs, sampled_programs,
 };
 use fulgurite_runtime::testing::samples::Random;
+use fulgurite_runtime::trace::parse;
 use fulgurite_runtime::{Array, DType};
 
 use crate::device;
@@ -45,6 +46,17 @@ fn training_step(kind: &str) -> Planned {
     };
     let inputs = trace.block.parameters.iter().map(|id| array(*id)).collect();
     planned("a training step", trace, inputs, false, kind).unwrap()
+}
+
+/// A line whose operand and result are parts of one whole changes memory of the whole, and not its operand.
+#[test]
+fn a_part_of_a_whole_may_be_made_from_another_part() {
+    let lines =
+        "  y = prims::exp(x)\n  z = prims::exp(y)\n  both: f32[4, 4] = prims::cat([y, z], dim=0)\n  return both\n";
+    let text = format!("# fulgurite trace 2\ntrace f for cpu (x: f32[2, 4]) {{\n{lines}}}\n");
+    let x = Array::from_f64([2, 4], DType::F32, &[0.5; 8]).unwrap();
+    let program = planned("parts", parse(&text).unwrap(), vec![x], false, "cpu").unwrap();
+    assert_eq!(judge(&program.trace, &program.inputs), Ok(Verdict::Right));
 }
 
 #[test]

@@ -149,6 +149,12 @@ fn views_larger_than_memory_are_errors() {
     assert!(message.contains("larger than any memory"), "{message}");
     let message = x.expand(&[1 << 55, 1]).unwrap().to_vec::<f32>().unwrap_err().to_string();
     assert!(message.contains("cannot be laid out in memory"), "{message}");
+    // So are the values for references, of integers and of others.
+    let integer = Array::new([1, 1], &[1i64]).unwrap();
+    for large in [x.expand(&[1 << 55, 1]), integer.expand(&[1 << 55, 1])] {
+        let message = large.unwrap().to_reference().map(drop).unwrap_err().to_string();
+        assert!(message.contains("cannot be laid out in memory"), "{message}");
+    }
 }
 
 #[test]

@@ -111,6 +111,15 @@ pub const fn runs_on(rule: &str, executors: &[&ExecutorDef]) {
     panic!("{}", text.as_str());
 }
 
+/// As [`runs_on`], of the executors of a symbol. Where two of them run on one kind of device, [`one_a_device`] says so,
+/// and it is open which of them is meant for another.
+#[track_caller]
+pub const fn one_runs_on(rule: &str, executors: &[&ExecutorDef]) {
+    if two_on_a_device(executors).is_none() {
+        runs_on(rule, executors);
+    }
+}
+
 /// Fails the build if none of the `kernels` is for the device of this executor.
 #[track_caller]
 pub const fn has_kernel(executor: &ExecutorDef, kernels: &[&str]) {
@@ -126,21 +135,29 @@ pub const fn has_kernel(executor: &ExecutorDef, kernels: &[&str]) {
 /// Fails the build if two of a symbol's executors run on one kind of device: one of them would never run it.
 #[track_caller]
 pub const fn one_a_device(executors: &[&ExecutorDef]) {
+    if let Some((i, j)) = two_on_a_device(executors) {
+        let text = Text { bytes: [0; 512], len: 0 }.with("executors `").with(executors[j].name);
+        let text = text.with("` and `").with(executors[i].name).with("` both run on ");
+        let text = text.with(executors[i].device);
+        let text = text.with(": a kernel symbol has one executor on a kind of device; leave out `");
+        panic!("{}", text.with(executors[i].name).with("`").as_str());
+    }
+}
+
+/// The first executor that runs where one before it does, and that one.
+const fn two_on_a_device(executors: &[&ExecutorDef]) -> Option<(usize, usize)> {
     let mut i = 0;
     while i < executors.len() {
         let mut j = 0;
         while j < i {
             if equal(executors[i].device, executors[j].device) {
-                let text = Text { bytes: [0; 512], len: 0 }.with("executors `").with(executors[j].name);
-                let text = text.with("` and `").with(executors[i].name).with("` both run on ");
-                let text = text.with(executors[i].device);
-                let text = text.with(": a kernel symbol has one executor on a kind of device; leave out `");
-                panic!("{}", text.with(executors[i].name).with("`").as_str());
+                return Some((i, j));
             }
             j += 1;
         }
         i += 1;
     }
+    None
 }
 
 /// The rule that is the kernel on devices of this kind.

@@ -2,7 +2,6 @@
 
 use crate::kernel::KernelRules;
 use crate::operator::RuleSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -207,9 +206,8 @@ impl HostProgram {
             .collect();
         // A panic (a building block that was given what it cannot take, an index out of bounds) is that operator's
         // error. What it leaves behind is memory of numbers, which nobody reads after an error.
-        let run = AssertUnwindSafe(|| (step.kernel)(&operands, &mut results));
-        catch_unwind(run)
-            .unwrap_or_else(|panic| Err(Failure::panicked("the kernel", &*panic)))
+        Failure::caught("the kernel", || (step.kernel)(&operands, &mut results))
+            .flatten()
             .map_err(|failure| self.failed(step, failure))
     }
 

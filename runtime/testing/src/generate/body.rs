@@ -1,6 +1,5 @@
 //! What a generated test does: its template for each sample, as directives say, and the message of a failure.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use fulgurite_kernels::DType;
@@ -119,7 +118,7 @@ fn places(def: &OperatorDef, executor: Option<&ExecutorDef>) -> String {
 
 /// Turns a panic of a rule into a failure of its test.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Check<T>) -> Check<T> {
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| Err(Problem::from(Failure::panicked("a rule", &*panic))))
+    Failure::caught("a rule", f).unwrap_or_else(|failure| Err(Problem::from(failure)))
 }
 
 fn run_template(context: &Context, directives: &[Directive], repeat: &str) -> Check<Outcome> {

@@ -1,6 +1,5 @@
 //! Steps that the host runs: operands are copied from the device, and results back.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use fulgurite_kernels::Buffer;
@@ -55,8 +54,7 @@ pub(super) unsafe fn run(
         })
         .collect();
     // As on the host: a panic is that operator's error.
-    let run = AssertUnwindSafe(|| (work.kernel)(&views, &mut results));
-    catch_unwind(run).unwrap_or_else(|panic| Err(Failure::panicked("the kernel", &*panic))).map_err(Problem::Data)?;
+    Failure::caught("the kernel", || (work.kernel)(&views, &mut results)).flatten().map_err(Problem::Data)?;
     drop(results);
     let mut sent = work.results.iter().zip(&buffers);
     // SAFETY: as above; the copies that were enqueued are waited for, also if one of them could not be.

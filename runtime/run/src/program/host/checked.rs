@@ -70,8 +70,11 @@ impl HostProgram {
             let copy = |i: &usize| roots[*i].as_ref().map_or(Ok(Vec::new()), |buffer| try_copy(buffer.as_bytes()));
             let before = step.operands.iter().map(copy).collect::<Result<Vec<_>, _>>()?;
             self.step(step, &bases)?;
+            // An operand may be one part of a whole, and a result another.
+            let of = |i: &usize| pieces(&self.placement.slots[*i], bases[*i]);
+            let results: Vec<Range<usize>> = step.results.iter().flat_map(of).collect();
             for (i, before) in step.operands.iter().zip(before) {
-                if roots[*i].as_ref().is_some_and(|buffer| buffer.as_bytes() != before) {
+                if roots[*i].as_ref().is_some_and(|buffer| changed(buffer, &before, &results).is_some()) {
                     let name = &self.trace.block.values[*i].name;
                     return Err(self.failed(
                         step,
@@ -243,11 +246,7 @@ impl Planned {
             if !buffer.guards_intact() {
                 return problem("OutOfBounds", "the kernel wrote past the end of the planned memory".to_owned());
             }
-            let start = buffer.as_ptr() as usize;
-            let mut changed =
-                (start..).zip(buffer.as_bytes().iter().zip(before)).filter(|(_, (now, then))| now != then);
-            let foreign = changed.find(|(at, _)| !results.iter().any(|range| range.contains(at)));
-            if let Some((at, _)) = foreign {
+            if let Some(at) = changed(buffer, before, &results) {
                 let owner = self.living.iter().find(|(range, _)| range.contains(&at));
                 let whose = owner.map_or("memory that nobody has".into(), |(_, value)| format!("'{}'", named(*value)));
                 return problem("OperandChanged", format!("the kernel changed {whose}, which is no result of it"));
@@ -263,6 +262,13 @@ impl Planned {
         }
         Ok(())
     }
+}
+
+/// The first byte of a buffer that is another than before, and in none of the results.
+fn changed(buffer: &Buffer, before: &[u8], results: &[Range<usize>]) -> Option<usize> {
+    let start = buffer.as_ptr() as usize;
+    let changed = (start..).zip(buffer.as_bytes().iter().zip(before)).filter(|(_, (now, then))| now != then);
+    changed.map(|(at, _)| at).find(|at| !results.iter().any(|range| range.contains(at)))
 }
 
 /// The bytes of a value's elements in memory: one range if they are contiguous.
