@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use fulgurite::testing::concerned::Files;
+use fulgurite::testing::concerned::{Callers, Files};
 
 use super::declarations::Declarations;
 use super::places;
@@ -27,13 +27,6 @@ const BUILD: [&str; 4] = ["Cargo.lock", "rust-toolchain.toml", "clippy.toml", "r
 pub struct Map<'a> {
     pub workspace: &'a Workspace,
     pub declarations: &'a Declarations,
-}
-
-/// The functions of a source that other files may call, outside of its modules.
-fn helpers(text: &str) -> Vec<&str> {
-    let open = ["pub fn ", "pub(crate) fn ", "pub(super) fn "];
-    let functions = text.lines().filter_map(|line| open.iter().find_map(|words| line.strip_prefix(words)));
-    functions.map(|rest| rest.split(['(', '<']).next().unwrap_or(rest)).collect()
 }
 
 impl Map<'_> {
@@ -146,15 +139,13 @@ impl Map<'_> {
         }
         let text = |file: &str| self.workspace.text(file).to_string();
         let of = |file: &str| self.workspace.package_of(file).map(|package| package.name.clone());
-        let files = Files { text: &text, package: &of };
+        let declares = |file: &str| of(file).is_some_and(|package| self.declarations.declares(&package));
+        let sources = self.workspace.files.iter().filter(|file| file.ends_with(".rs") && declares(file));
+        let callers = Callers::new(sources.map(|file| (file.clone(), text(file))));
+        let files = Files { text: &text, package: &of, callers: &callers };
         let concerned = |file: &str| self.declarations.declared.concerned(&files, file, "");
         let mut names: BTreeSet<String> = match path.ends_with(".rs") {
-            // Functions beside a declaration may be called by others.
-            true => helpers(&self.workspace.text(path))
-                .into_iter()
-                .flat_map(|helper| self.declarations.declared.concerned(&files, path, helper))
-                .chain(concerned(path))
-                .collect(),
+            true => concerned(path),
             false => self.naming(package, path).iter().flat_map(|file| concerned(file)).collect(),
         };
         let is_executor = self.declarations.executors.contains(&package.name);
