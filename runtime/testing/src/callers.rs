@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Callers {
     items: Vec<Item>,
     mentions: BTreeMap<String, Vec<usize>>,
+    /// Items that their own files alone can mention: file and name.
+    private: BTreeSet<(String, String)>,
     /// The packages whose sources mention a package, by folders.
     users: BTreeMap<String, BTreeSet<String>>,
 }
@@ -27,8 +29,19 @@ impl Callers {
         let read: Vec<_> = sources.into_iter().map(|(file, text)| (file, items(&text))).collect();
         let defined: BTreeSet<String> =
             read.iter().flat_map(|(_, items)| items).filter_map(|(name, _)| name.clone()?.defined()).collect();
+        let files: Vec<String> = read.iter().map(|(file, _)| file.clone()).collect();
+        // What a file with modules of its own does not publish is open to these.
+        let has_modules = |file: &str| {
+            let stem = file.strip_suffix(".rs").unwrap_or(file);
+            let folder = ["/mod", "/lib", "/main"].iter().any(|name| stem.ends_with(name));
+            folder || files.iter().any(|other| other.strip_prefix(stem).is_some_and(|rest| rest.starts_with('/')))
+        };
         for (file, items) in read {
+            let closed = !has_modules(&file);
             for (name, body) in items {
+                if closed && let Some(Name::Private(name)) = &name {
+                    callers.private.insert((file.clone(), name.clone()));
+                }
                 let name = name.map(|name| name.of(&defined));
                 for word in words(&body) {
                     callers.mentions.entry(word).or_default().push(callers.items.len());
@@ -46,19 +59,24 @@ impl Callers {
 
     /// The files whose modules mention the item `name` of `file`, or an item that mentions it, and so on.
     pub fn files(&self, file: &str, name: &str) -> BTreeSet<&str> {
-        let mut next = vec![(folder(file).to_owned(), name.to_owned())];
+        // Where an item can be mentioned: its package, or its file.
+        let scope = |file: &str, name: &str| {
+            let private = self.private.contains(&(file.to_owned(), name.to_owned()));
+            if private { file.to_owned() } else { folder(file).to_owned() }
+        };
+        let mut next = vec![(scope(file, name), name.to_owned())];
         let mut known: BTreeSet<_> = next.iter().cloned().collect();
         let mut found = BTreeSet::new();
         while let Some((of, name)) = next.pop() {
-            let items = self.mentions.get(&name).into_iter().flatten().map(|at| &self.items[*at]);
-            for item in items {
-                let own = folder(&item.file);
-                if own != of && !self.users.get(&of).is_some_and(|users| users.contains(own)) {
+            for item in self.mentions.get(&name).into_iter().flatten().map(|at| &self.items[*at]) {
+                // A file means its own private item.
+                let meant = scope(&item.file, &name);
+                if meant != of && (meant == item.file || !self.users.get(&of).is_some_and(|own| own.contains(&meant))) {
                     continue;
                 }
                 match &item.name {
                     Some(caller) => {
-                        let caller = (own.to_owned(), caller.clone());
+                        let caller = (scope(&item.file, caller), caller.clone());
                         if known.insert(caller.clone()) {
                             next.push(caller);
                         }
@@ -96,6 +114,8 @@ fn users(sources: &[(String, String)]) -> BTreeMap<String, BTreeSet<String>> {
 #[derive(Debug, Clone)]
 enum Name {
     Defined(String),
+    /// A definition that is not public.
+    Private(String),
     /// An `impl` of a type, perhaps of a trait. A trait of these sources is mentioned where the type is not theirs.
     Of(String, Option<String>),
 }
@@ -103,7 +123,7 @@ enum Name {
 impl Name {
     fn defined(self) -> Option<String> {
         match self {
-            Name::Defined(name) => Some(name),
+            Name::Defined(name) | Name::Private(name) => Some(name),
             Name::Of(..) => None,
         }
     }
@@ -111,7 +131,7 @@ impl Name {
     fn of(self, defined: &BTreeSet<String>) -> String {
         match self {
             Name::Of(name, Some(of)) if !defined.contains(&name) => of,
-            Name::Defined(name) | Name::Of(name, _) => name,
+            Name::Defined(name) | Name::Private(name) | Name::Of(name, _) => name,
         }
     }
 }
@@ -129,8 +149,11 @@ fn begun(line: &str) -> Option<Option<Name>> {
         text.split(|c| !is_word(c)).next().unwrap_or_default().to_owned()
     };
     match keyword {
-        "fn" | "const" | "static" | "struct" | "enum" | "trait" | "type" | "macro_rules" => {
-            Some(Some(Name::Defined(word(behind))))
+        // Macros are in scope behind their definition, in other files too.
+        "macro_rules" => Some(Some(Name::Defined(word(behind)))),
+        "fn" | "const" | "static" | "struct" | "enum" | "trait" | "type" => {
+            let name = word(behind);
+            Some(Some(if public.is_some() { Name::Defined(name) } else { Name::Private(name) }))
         }
         // `impl<T> Trait for Type<T> {`
         "impl" => {
@@ -162,6 +185,9 @@ fn items(text: &str) -> Vec<(Option<Name>, String)> {
                 continue;
             }
             found.push((name, behind_name(line)));
+        } else if top && !is_import(line) {
+            // What nothing here knows may call anything.
+            found.push((None, line.to_owned()));
         } else if inside {
             if let Some((_, body)) = found.last_mut() {
                 body.push_str(line);
@@ -173,6 +199,11 @@ fn items(text: &str) -> Vec<(Option<Name>, String)> {
         }
     }
     found
+}
+
+/// Whether a line begins an import, which is no call.
+fn is_import(line: &str) -> bool {
+    line.split_whitespace().take(2).any(|word| word == "use")
 }
 
 /// A first line of a function without its name: it does not mention itself.
@@ -226,7 +257,7 @@ mod tests {
 
     #[test]
     fn helpers_are_followed_through_helpers() {
-        let help = "/// lowest() is deep.\nfn lowest(x: i64) -> i64 {\n    x\n}\n\n\
+        let help = "/// lowest() is deep.\npub fn lowest(x: i64) -> i64 {\n    x\n}\n\n\
                     pub fn middle(x: i64) -> i64 {\n    lowest(x)\n}\n\n\
                     impl Meta for Tensor {\n    fn of() {\n        middle(1)\n    }\n}\n\n\
                     impl Kind {\n    fn of(self) -> i64 {\n        middle(1)\n    }\n}\n\n\
@@ -254,11 +285,15 @@ mod tests {
         let sources = [
             ("low/src/help.rs", "pub fn middle() {}\n"),
             ("high/src/a.rs", "use low::help::middle;\npub mod a {\n    fn meta() { middle() }\n}\n"),
-            ("other/src/b.rs", "fn middle() {}\npub mod b {\n    fn meta() { middle() }\n}\n"),
+            ("high/src/lib.rs", "fn open() {\n    help::middle()\n}\n"),
+            ("high/src/d.rs", "pub mod d {\n    fn meta() { crate::open() }\n}\n"),
+            ("high/src/c.rs", "fn middle() {}\npub mod c {\n    fn meta() { middle() }\n}\n"),
+            ("other/src/b.rs", "pub fn middle() {}\npub mod b {\n    fn meta() { middle() }\n}\n"),
         ];
         let owned = sources.map(|(file, text)| (file.to_owned(), text.to_owned()));
         let callers = Callers::new(owned);
-        assert_eq!(callers.files("low/src/help.rs", "middle").into_iter().collect::<Vec<_>>(), ["high/src/a.rs"]);
+        let found: Vec<&str> = callers.files("low/src/help.rs", "middle").into_iter().collect();
+        assert_eq!(found, ["high/src/a.rs", "high/src/d.rs"]);
     }
 
     #[test]

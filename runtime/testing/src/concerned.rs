@@ -1,5 +1,6 @@
 //! Which generated tests say something about a source file: those of the operators, implementations and rewrites that
-//! it declares, has kernels for, or that call what is in it, also through other functions. The mutants and `fulgurite test --changed` ask this map.
+//! it declares, has kernels for, or that call what is in it, also through other functions. The mutants and
+//! `fulgurite test --changed` ask this map.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -74,8 +75,9 @@ impl Declared {
 
     /// What has tests that say something of a function of `file`, of the whole file without one: the operators and
     /// rewrites that the file declares or has kernels for, and those of files that call the function, or a function that
-    /// calls it; without any, those of files that name the file. Of a file that declares an executor, these are also the operators that the executor
-    /// takes by its rules, and random programs. Empty if no declaration is near the file.
+    /// calls it; without any, those of files that name the file. Of a file that declares an executor, these are also
+    /// the operators that the executor takes by its rules, and random programs. Empty if no declaration is near the
+    /// file.
     pub fn concerned(&self, files: &Files, file: &str, function: &str) -> BTreeSet<String> {
         let mut names = self.declared_in(file);
         // `Type::method` is reached through its type; the module of a declaration is no item with a name.
