@@ -1,6 +1,7 @@
 //! The map from files to the tests that a change of them can affect. Which operators a file concerns is the map of the
 //! mutants, `fulgurite::testing::concerned`.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -27,6 +28,8 @@ const BUILD: [&str; 4] = ["Cargo.lock", "rust-toolchain.toml", "clippy.toml", "r
 pub struct Map<'a> {
     pub workspace: &'a Workspace,
     pub declarations: &'a Declarations,
+    /// Which items of the packages with declarations mention which others; read when it is first asked.
+    pub callers: OnceCell<Callers>,
 }
 
 impl Map<'_> {
@@ -139,10 +142,12 @@ impl Map<'_> {
         }
         let text = |file: &str| self.workspace.text(file).to_string();
         let of = |file: &str| self.workspace.package_of(file).map(|package| package.name.clone());
-        let declares = |file: &str| of(file).is_some_and(|package| self.declarations.declares(&package));
-        let sources = self.workspace.files.iter().filter(|file| file.ends_with(".rs") && declares(file));
-        let callers = Callers::new(sources.map(|file| (file.clone(), text(file))));
-        let files = Files { text: &text, package: &of, callers: &callers };
+        let callers = self.callers.get_or_init(|| {
+            let declares = |file: &str| of(file).is_some_and(|package| self.declarations.declares(&package));
+            let sources = self.workspace.files.iter().filter(|file| file.ends_with(".rs") && declares(file));
+            Callers::new(sources.map(|file| (file.clone(), text(file))))
+        });
+        let files = Files { text: &text, package: &of, callers };
         let concerned = |file: &str| self.declarations.declared.concerned(&files, file, "");
         let mut names: BTreeSet<String> = match path.ends_with(".rs") {
             true => concerned(path),

@@ -74,10 +74,10 @@ impl Declared {
     }
 
     /// What has tests that say something of a function of `file`, of the whole file without one: the operators and
-    /// rewrites that the file declares or has kernels for, and those of files that call the function, or a function that
-    /// calls it; without any, those of files that name the file. Of a file that declares an executor, these are also
-    /// the operators that the executor takes by its rules, and random programs. Empty if no declaration is near the
-    /// file.
+    /// rewrites that the file declares or has kernels for, and those of files that call the function, or a function
+    /// that calls it; without any, those of files that name the file. Of a file that declares an executor, these are
+    /// also the operators that the executor takes by its rules, and random programs. Empty if no declaration is near
+    /// the file.
     pub fn concerned(&self, files: &Files, file: &str, function: &str) -> BTreeSet<String> {
         let mut names = self.declared_in(file);
         // `Type::method` is reached through its type; the module of a declaration is no item with a name.
