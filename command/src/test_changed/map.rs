@@ -1,10 +1,11 @@
 //! The map from files to the tests that a change of them can affect. Which operators a file concerns is the map of the
 //! mutants, `fulgurite::testing::concerned`.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use fulgurite::testing::concerned::Files;
+use fulgurite::testing::concerned::{Callers, Files};
 
 use super::declarations::Declarations;
 use super::places;
@@ -27,13 +28,8 @@ const BUILD: [&str; 4] = ["Cargo.lock", "rust-toolchain.toml", "clippy.toml", "r
 pub struct Map<'a> {
     pub workspace: &'a Workspace,
     pub declarations: &'a Declarations,
-}
-
-/// The functions of a source that other files may call, outside of its modules.
-fn helpers(text: &str) -> Vec<&str> {
-    let open = ["pub fn ", "pub(crate) fn ", "pub(super) fn "];
-    let functions = text.lines().filter_map(|line| open.iter().find_map(|words| line.strip_prefix(words)));
-    functions.map(|rest| rest.split(['(', '<']).next().unwrap_or(rest)).collect()
+    /// Which items of the packages with declarations mention which others; read when it is first asked.
+    pub callers: OnceCell<Callers>,
 }
 
 impl Map<'_> {
@@ -146,15 +142,15 @@ impl Map<'_> {
         }
         let text = |file: &str| self.workspace.text(file).to_string();
         let of = |file: &str| self.workspace.package_of(file).map(|package| package.name.clone());
-        let files = Files { text: &text, package: &of };
+        let callers = self.callers.get_or_init(|| {
+            let declares = |file: &str| of(file).is_some_and(|package| self.declarations.declares(&package));
+            let sources = self.workspace.files.iter().filter(|file| file.ends_with(".rs") && declares(file));
+            Callers::new(sources.map(|file| (file.clone(), text(file))))
+        });
+        let files = Files { text: &text, package: &of, callers };
         let concerned = |file: &str| self.declarations.declared.concerned(&files, file, "");
         let mut names: BTreeSet<String> = match path.ends_with(".rs") {
-            // Functions beside a declaration may be called by others.
-            true => helpers(&self.workspace.text(path))
-                .into_iter()
-                .flat_map(|helper| self.declarations.declared.concerned(&files, path, helper))
-                .chain(concerned(path))
-                .collect(),
+            true => concerned(path),
             false => self.naming(package, path).iter().flat_map(|file| concerned(file)).collect(),
         };
         let is_executor = self.declarations.executors.contains(&package.name);

@@ -185,12 +185,15 @@ pub mod extend_and_attend {
         e.case(KeyValueShape, call(&q, &k, &[2, 2, 2, 8]), "value [2, 2, 2, 8]");
         e.case(Heads, call(&[2, 3, 1, 8], &k, &k), "expected heads a multiple of key's");
         e.case(CacheShape, caches(vec![cache(2), cache(3)]), "caches have shapes [2, 2, 5, 8] and [2, 3, 5, 8]");
+        let empty = vec![e.normal([2, 2, 0, 8]), e.normal([2, 2, 0, 8])];
+        e.case(CacheShape, caches(empty), "caches have shapes [2, 2, 0, 8] and [2, 2, 0, 8]");
         let short = with(e.normal(q), e.normal(k), e.normal(k), [cache(2), cache(2)], starts(3));
         e.case(Starts, short, "starts has shape [3], expected [2]");
         let table = |width: usize| Some(e.of(DType::F32, [2, 1, 1, width]));
         e.case(Table, good().cos(table(8)), "one of cos and sin is missing");
         e.case(Table, good().cos(table(8)).sin(table(6)), "expected both [2, 1, 1, n]");
         e.case(Table, good().cos(table(3)).sin(table(3)), "with n even");
+        e.case(Table, good().cos(table(0)).sin(table(0)), "with n even");
         e.case(Window, good().window(Some(0)), "expected at least 1");
         e.case(Cap, good().cap(Some(f64::INFINITY)), "expected a finite number above 0");
         for start in [5.0, -1.0] {

@@ -68,6 +68,8 @@ pub mod fused_linear_cpo {
         let good = || with(e.normal([4, 3, 4]), e.normal([5, 4]), e.integers(0, 5, [4, 3]));
         let narrow = with(e.normal([4, 3, 4]), e.normal([5, 3]), e.integers(0, 5, [4, 3]));
         e.case(Layer, narrow, "expected [B, T, H] and [C, H] of one type");
+        let deep = with(e.normal([4, 3, 4]), e.normal([5, 4, 1]), e.integers(0, 5, [4, 3]));
+        e.case(Layer, deep, "expected [B, T, H] and [C, H] of one type");
         let short = with(e.normal([4, 3, 4]), e.normal([5, 4]), e.integers(0, 5, [4, 2]));
         e.case(Target, short, "expected [4, 3]");
         e.case(BiasShape, good().bias(e.normal([4])), "bias is f32[4], expected f32[5]");

@@ -1,5 +1,6 @@
 //! Which generated tests say something about a source file: those of the operators, implementations and rewrites that
-//! it declares, has kernels for, or that call what is in it. The mutants and `fulgurite test --changed` ask this map.
+//! it declares, has kernels for, or that call what is in it, also through other functions. The mutants and
+//! `fulgurite test --changed` ask this map.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,6 +12,7 @@ use crate::meta::Device;
 use crate::samples::Samples;
 use fulgurite_ir::registry::operators;
 
+pub use super::callers::Callers;
 pub use super::test::PROGRAMS;
 
 /// The files of a repository, by their paths from its root.
@@ -19,6 +21,8 @@ pub struct Files<'a> {
     pub text: &'a dyn Fn(&str) -> String,
     /// The package that a file is in.
     pub package: &'a dyn Fn(&str) -> Option<String>,
+    /// Which items of the sources mention which others.
+    pub callers: &'a Callers,
 }
 
 /// The linked declarations by the files and packages that they are in.
@@ -70,15 +74,18 @@ impl Declared {
     }
 
     /// What has tests that say something of a function of `file`, of the whole file without one: the operators and
-    /// rewrites that the file declares or has kernels for, and those of files that call the function; otherwise those
-    /// of files that name the file. Of a file that declares an executor, these are also the operators that the executor
-    /// takes by its rules, and random programs. Empty if no declaration is near the file.
+    /// rewrites that the file declares or has kernels for, and those of files that call the function, or a function
+    /// that calls it; without any, those of files that name the file. Of a file that declares an executor, these are
+    /// also the operators that the executor takes by its rules, and random programs. Empty if no declaration is near
+    /// the file.
     pub fn concerned(&self, files: &Files, file: &str, function: &str) -> BTreeSet<String> {
         let mut names = self.declared_in(file);
-        // A helper is called by its name alone, behind a space, a bracket or a path.
-        if !function.is_empty() && !function.contains("::") {
-            names.extend(self.naming(files, &[" ", "(", "::", "!"].map(|before| format!("{before}{function}("))));
-        }
+        // `Type::method` is reached through its type; the module of a declaration is no item with a name.
+        let first = function.split("::").next().unwrap_or_default();
+        let mut items = files.callers.names_in(file);
+        items.retain(|name| first.is_empty() || *name == first);
+        let calling: BTreeSet<&str> = items.into_iter().flat_map(|name| files.callers.files(file, name)).collect();
+        names.extend(calling.into_iter().flat_map(|file| self.declared_in(file)));
         if names.is_empty() {
             let stem = Path::new(file).file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
             names.extend(self.naming(files, &[format!("{stem}::"), format!("use super::{stem};")]));
@@ -108,22 +115,30 @@ mod tests {
             ],
             claims: vec![pair("exp", "fast"), pair("log", "slow")],
         };
+        let texts = [
+            ("ops/src/nn/silu.rs", "use super::sigmoids;\npub mod silu {\n    fn meta() { sigmoids::middle(1) }\n}"),
+            ("ops/src/nn/sigmoids.rs", "pub fn middle() {\n    logistic(1)\n}"),
+            ("ops/src/nn/shared.rs", "pub fn logistic() {\n    Kind::One\n}\nimpl Kind {\n    fn one() {}\n}"),
+            ("ops/src/nn/gelu.rs", "pub mod gelu {\n    fn meta() { beside() }\n}\npub fn beside() {}"),
+            ("fast/src/gelu.rs", "pub mod by_fast {\n    fn run() { fulgurite_ops::nn::sigmoids::middle(1) }\n}"),
+            ("fast/src/lib.rs", "#[executor(device = \"cpu\")]\npub mod fast {}"),
+        ];
         let text = |file: &str| {
-            let texts = [
-                ("ops/src/nn/silu.rs", "use super::sigmoids; x = logistic(input)"),
-                ("fast/src/lib.rs", "#[executor(device = \"cpu\")]\npub mod fast {}"),
-            ];
             texts.iter().find(|(path, _)| *path == file).map_or(String::new(), |(_, text)| (*text).to_owned())
         };
+        let callers = Callers::new(texts.map(|(file, text)| (file.to_owned(), text.to_owned())));
         let package = |file: &str| file.split('/').next().map(str::to_owned);
-        let files = Files { text: &text, package: &package };
+        let files = Files { text: &text, package: &package, callers: &callers };
         let of =
             |file: &str, function: &str| declared.concerned(&files, file, function).into_iter().collect::<Vec<_>>();
         assert_eq!(of("ops/src/nn/gelu.rs", ""), ["gelu"]);
         assert_eq!(of("fast/src/gelu.rs", ""), ["gelu"]);
-        assert_eq!(of("ops/src/nn/sigmoids.rs", ""), ["silu"]);
-        assert_eq!(of("ops/src/nn/shared.rs", "logistic"), ["silu"]);
-        assert_eq!(of("ops/src/nn/gelu.rs", "logistic"), ["gelu", "silu"]);
+        assert_eq!(of("ops/src/nn/gelu.rs", "beside"), ["gelu"]);
+        // Through another function, in files that nothing declares.
+        assert_eq!(of("ops/src/nn/sigmoids.rs", ""), ["gelu", "silu"]);
+        assert_eq!(of("ops/src/nn/shared.rs", "logistic"), ["gelu", "silu"]);
+        assert_eq!(of("ops/src/nn/shared.rs", "Kind::one"), ["gelu", "silu"]);
+        assert_eq!(of("ops/src/nn/silu.rs", "silu::meta"), ["silu"]);
         assert_eq!(of("fast/src/lib.rs", ""), ["exp", PROGRAMS]);
         assert!(of("runtime/src/lib.rs", "").is_empty());
     }

@@ -17,6 +17,7 @@
 
 pub use fulgurite_ir::testing::{directives, rules, samples};
 
+mod callers;
 mod causes;
 pub mod concerned;
 mod exact;

@@ -2,10 +2,10 @@
 //! with the changed operators; see `../src/main.rs`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use fulgurite_runtime::testing::concerned::{Declared, Files, PROGRAMS};
+use fulgurite_runtime::testing::concerned::{Callers, Declared, Files, PROGRAMS};
 use fulgurite_runtime::testing::directives::Template;
 use fulgurite_runtime::testing::{Filter, Settings, generated_tests};
 
@@ -61,7 +61,10 @@ fn concerned(copy: &str) -> ExitCode {
         let folder = file.strip_prefix("executors/").and_then(|rest| rest.split('/').next());
         Some(folder.map_or_else(|| "fulgurite-ops".to_owned(), |folder| format!("fulgurite-executor-{folder}")))
     };
-    let files = Files { text: &text, package: &package };
+    let mut sources = Vec::new();
+    ["ops/src", "executors"].iter().for_each(|folder| below(copy, Path::new(folder), &mut sources));
+    let callers = Callers::new(sources);
+    let files = Files { text: &text, package: &package, callers: &callers };
     for line in std::io::stdin().lines().map_while(Result::ok) {
         let (file, function) = line.split_once('\t').unwrap_or((&line, ""));
         let mut names: Vec<String> = declared.concerned(&files, file, function).into_iter().collect();
@@ -72,6 +75,19 @@ fn concerned(copy: &str) -> ExitCode {
         println!("{}", names.join(","));
     }
     ExitCode::SUCCESS
+}
+
+/// Adds the sources below a folder of the copy, by their paths from it.
+fn below(copy: &str, folder: &Path, sources: &mut Vec<(String, String)>) {
+    for entry in std::fs::read_dir(Path::new(copy).join(folder)).into_iter().flatten().flatten() {
+        let path = folder.join(entry.file_name());
+        if entry.path().is_dir() {
+            below(copy, &path, sources);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+            sources.push((path.to_string_lossy().into_owned(), text));
+        }
+    }
 }
 
 /// Exits with 0 if all tests pass, with 1 if one fails, with 3 if a snapshot alone differs.

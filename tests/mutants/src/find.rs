@@ -10,7 +10,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{BinOp, Expr, ExprCall, ExprMethodCall, FieldValue, ItemFn, Lit, Macro, Token, UnOp};
 
-use crate::reach::{FAMILY_RULES, NOT_CHANGED, holds_helpers, is_helper};
+use crate::reach::{ESTIMATES, FAMILY_RULES, NOT_CHANGED, holds_helpers, is_helper, of_tests};
 
 /// One change of a source.
 #[derive(Debug, Clone)]
@@ -92,7 +92,8 @@ const CONDITIONS: [&str; 2] = ["require", "refuse_unless"];
 pub fn find(file: &str, source: &str, reached: &BTreeSet<String>) -> Vec<Mutant> {
     let Ok(parsed) = syn::parse_file(source) else { return Vec::new() };
     let all_help = holds_helpers(source);
-    let mut finder = Finder { file, source, reached, all_help, function: String::new(), found: Vec::new() };
+    let of_tests = of_tests(&parsed);
+    let mut finder = Finder { file, source, reached, all_help, of_tests, function: String::new(), found: Vec::new() };
     finder.visit_file(&parsed);
     finder.found
 }
@@ -104,6 +105,8 @@ struct Finder<'a> {
     reached: &'a BTreeSet<String>,
     /// Whether the file holds such helpers alone.
     all_help: bool,
+    /// Functions that only references, samples and errors call.
+    of_tests: BTreeSet<String>,
     function: String,
     found: Vec<Mutant>,
 }
@@ -198,7 +201,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         let name = node.sig.ident.to_string();
         let helper = self.all_help || node.attrs.iter().any(|attribute| is_helper(self.text(attribute)));
         let helps = helper && !self.reached.contains(&name);
-        if NOT_CHANGED.contains(&name.as_str()) || helps || node.sig.constness.is_some() {
+        let kept = NOT_CHANGED.contains(&name.as_str()) || ESTIMATES.contains(&name.as_str());
+        if kept || self.of_tests.contains(&name) || helps || node.sig.constness.is_some() {
             return;
         }
         self.within(name, |finder| finder.visit_block(&node.block));
@@ -379,6 +383,15 @@ mod tests {
         let rule = |name: &str| format!("mod a {{ fn {name}(a: i64) -> i64 {{ a + 1 }} }}");
         assert_eq!(changes(&rule("meta")), ["operator: a + 1 => (a) - (1)", "constant: 1 => (1 + 1)"]);
         assert!(changes(&rule("reference")).is_empty() && changes(&rule("samples")).is_empty());
+    }
+
+    #[test]
+    fn estimates_and_what_only_samples_call_are_not_changed() {
+        let source = "mod a { fn meta(a: i64) { shared(a) } fn flops(a: i64) -> i64 { a + 1 }
+            fn samples() { rows(1); shared(1) } fn rows(a: i64) -> i64 { deep(a + 1) } fn deep(a: i64) -> i64 { -a }
+            fn shared(a: i64) -> i64 { a - 1 } pub fn open(a: i64) -> i64 { a * a } fn errors() { open(1); } }";
+        let found: BTreeSet<String> = mutants(source).into_iter().map(|mutant| mutant.function).collect();
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), ["a::open", "a::shared"]);
     }
 
     #[test]

@@ -12,6 +12,9 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 /// Rules that say how operators are tested, not what they do.
 pub const NOT_CHANGED: [&str; 3] = ["reference", "samples", "errors"];
 
+/// Estimates of work: they choose between executors that compute the same, and change no value.
+pub const ESTIMATES: [&str; 3] = ["flops", "term_flops", "seen_pairs"];
+
 /// How the documentation of a helper begins.
 const HELPER: &str = "For references:";
 
@@ -71,6 +74,63 @@ pub fn reached(sources: &[(String, String)]) -> BTreeSet<(String, String)> {
         }
         if found.len() == before {
             return found;
+        }
+    }
+}
+
+/// The private functions of a source that only references, samples and errors call, also through each other: they test
+/// the product and are no part of it.
+pub fn of_tests(parsed: &syn::File) -> BTreeSet<String> {
+    let mut functions = Vec::new();
+    of_items(&parsed.items, &mut functions);
+    let mut found: BTreeSet<String> = BTreeSet::new();
+    loop {
+        let tests = |name: &str| NOT_CHANGED.contains(&name) || found.contains(name);
+        let next = functions.iter().filter(|own| own.private && !tests(&own.name)).filter(|own| {
+            let mut callers =
+                functions.iter().filter(|other| other.name != own.name && other.words.contains(&own.name)).peekable();
+            callers.peek().is_some() && callers.all(|caller| tests(&caller.name))
+        });
+        let next: Vec<String> = next.map(|own| own.name.clone()).collect();
+        if next.is_empty() {
+            return found;
+        }
+        found.extend(next);
+    }
+}
+
+/// A function, or another item without a name, and the words in it.
+struct Words {
+    name: String,
+    private: bool,
+    words: BTreeSet<String>,
+}
+
+fn of_items(items: &[syn::Item], found: &mut Vec<Words>) {
+    for item in items {
+        let (name, private) = match item {
+            syn::Item::Mod(module) => {
+                of_items(module.content.as_ref().map_or(&[], |(_, items)| items), found);
+                continue;
+            }
+            syn::Item::Use(_) => continue,
+            syn::Item::Fn(function) => {
+                (function.sig.ident.to_string(), matches!(function.vis, syn::Visibility::Inherited))
+            }
+            _ => (String::new(), false),
+        };
+        let mut words = BTreeSet::new();
+        words_of(quote::ToTokens::to_token_stream(item), &mut words);
+        found.push(Words { name, private, words });
+    }
+}
+
+fn words_of(tokens: TokenStream, found: &mut BTreeSet<String>) {
+    for tree in tokens {
+        match tree {
+            TokenTree::Group(group) => words_of(group.stream(), found),
+            TokenTree::Ident(word) => drop(found.insert(word.to_string())),
+            _ => {}
         }
     }
 }
