@@ -1,7 +1,7 @@
 //! Ranks of the host: the threads that run one program, each with data of its own, and what they give each other.
 //!
-//! A rank is a thread that [`simulate`] begins. Kernels of collectives ask [`exchange`] for what the ranks along an axis
-//! of the mesh give. Whichever thread runs no part of a simulation is the one rank of [`Mesh::ONE`].
+//! A rank is a thread that [`simulate`] begins. Kernels of collectives ask [`exchange`] for what the ranks along an
+//! axis of the mesh give. A thread that belongs to no simulation is the one rank of [`Mesh::ONE`].
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -33,11 +33,11 @@ pub enum RankError {
     Differs {
         /// The rank that sees it.
         rank: usize,
-        /// What it calls.
+        /// Its call, as `all_reduce along data=2 of f32[3]`.
         called: String,
         /// The first rank that calls something else.
         other: usize,
-        /// What that rank calls.
+        /// The call of that rank.
         other_called: String,
     },
     /// A rank of the group has ended and will never call.
@@ -45,7 +45,7 @@ pub enum RankError {
     Ended {
         /// The rank that waits.
         rank: usize,
-        /// What it called.
+        /// Its call, as `all_reduce along data=2 of f32[3]`.
         called: String,
         /// The rank that is no longer there.
         ended: usize,

@@ -11,7 +11,7 @@ use fulgurite_runtime::rules::{Failure, Result, TensorMut, TensorRef};
 
 use super::cpu;
 
-/// What becomes of the ranks' tensors.
+/// What a collective makes of the ranks' tensors.
 #[derive(Clone, Copy)]
 enum Work {
     /// One tensor on all of them.

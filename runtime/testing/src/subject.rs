@@ -163,8 +163,8 @@ fn kept<T>(map: &Kept<T>, key: &str, make: impl FnOnce() -> T) -> Arc<T> {
     map.lock().unwrap_or_else(PoisonError::into_inner).entry(key.to_owned()).or_insert(made).clone()
 }
 
-/// The samples of `def` in `dtype` whose arguments are of classes that the signature accepts, and that one rank can run,
-/// with their indices.
+/// The samples of `def` in `dtype` whose arguments are of classes that the signature accepts, and that one rank can
+/// run, with their indices.
 pub(crate) fn accepted_samples(def: &'static OperatorDef, dtype: DType) -> Vec<(usize, Sample)> {
     let mut samples = samples_of_ranks(def, dtype);
     samples.retain(|(_, sample)| axis_of(def, sample).is_none_or(|axis| axis.extent() == 1));

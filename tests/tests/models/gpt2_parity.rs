@@ -217,8 +217,8 @@ fn ten_adamw_steps_follow_pytorch_with_attention_rounded_to_tf32() {
     follows(&file, options(&["flash_tf32", "optim", "cublaslt", "fusion", "cuda"], Some(cuda), None), 5e-4);
 }
 
-/// The same global batch on so many ranks, each with its rows, by `ddp`: PyTorch's losses and norms, the same weights on
-/// all ranks, and the same bits from run to run.
+/// The same global batch on so many ranks, each with its rows, by `ddp`: PyTorch's losses and norms, the same weights
+/// on all ranks, and the same bits from run to run.
 fn ranks_follow(counts: &[usize], device: fn(usize) -> Option<Device>, tolerance: f64) {
     let bytes = golden();
     let file = SafeTensors::deserialize(&bytes).unwrap();

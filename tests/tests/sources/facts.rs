@@ -25,7 +25,7 @@ const SOURCES: [&str; 8] = [
 ];
 
 /// Words that operators are called as well, and what they mean there.
-const OTHER_MEANINGS: [(&str, &str, &str); 14] = [
+const OTHER_MEANINGS: [(&str, &str, &str); 15] = [
     ("runtime/ir/src/trace/stage_name.rs", "split", "the stage that makes two programs of one"),
     ("runtime/ir/src/trace/stage_name.rs", "pad", "the stage that makes operands larger"),
     ("runtime/compile/src/compile/options.rs", "pad", "the option for it"),
@@ -40,6 +40,7 @@ const OTHER_MEANINGS: [(&str, &str, &str); 14] = [
     ("runtime/testing/src/templates/samples.rs", "ones", "inputs of ones, in messages"),
     ("runtime/compile/src/transforms/batch/write.rs", "stack", "what operands that stand side by side are called"),
     ("runtime/run/src/program/profile.rs", "cat", "the category of an event in Chrome's traces"),
+    ("runtime/compile/src/transforms/ddp.rs", "mean", "how `Role::AllReduce` makes one tensor of the ranks'"),
 ];
 
 /// Rust files, without those of tests.

@@ -34,8 +34,8 @@ pub(super) struct CudaCode {
     context: Context,
     code: Arc<DeviceCode>,
     room: Room,
-    /// The one used last is the last. They are before the work, so that they end first: a communicator ends only once no
-    /// graph has its transfers.
+    /// The one used last is the last. They are before the work, so that they end first: a communicator ends only once
+    /// no graph has its transfers.
     graphs: Vec<Recorded>,
     /// The work of each step, in order.
     work: Vec<Vec<Work>>,
@@ -175,8 +175,8 @@ impl CudaCode {
 
 impl CudaCode {
     /// Whether all ranks run this program by a graph, which NCCL wants of its collectives: while it records them it
-    /// waits for the other ranks to do the same. They do if each of them has a graph; if one has none for its addresses,
-    /// all record one where they came before on each, and launch where they did not.
+    /// waits for the other ranks to do the same. They do if each of them has a graph; if one has none for its
+    /// addresses, all record one where they came before on each, and launch where they did not.
     fn together(&mut self, given: &Arc<[DeviceAddress]>) -> Result<bool, CodeError> {
         let at = self.graphs.iter().position(|recorded| same_addresses(&recorded.key, given));
         let own = match at {

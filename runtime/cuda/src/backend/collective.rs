@@ -12,9 +12,9 @@ use fulgurite_kernels::mesh::Axis;
 pub struct Collective {
     /// The axis of the mesh along which it goes.
     pub axis: Axis,
-    /// What is done.
+    /// How the ranks' tensors become one, or are distributed.
     pub transfer: Transfer,
-    /// The element type.
+    /// The element type of both tensors.
     pub dtype: DType,
     /// How many elements this rank gives.
     pub count: usize,

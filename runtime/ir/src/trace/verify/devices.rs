@@ -55,8 +55,8 @@ impl Elsewhere<'_> {
 }
 
 /// Checks that all values of a trace and of its bodies are on one device of the target's kind, and that each collective
-/// goes along an axis of the target's mesh. The device is that of the first value on one of the kind: programs of a kind
-/// run on any device of it.
+/// goes along an axis of the target's mesh. The device is that of the first value on one of the kind: programs of a
+/// kind run on any device of it.
 pub fn on_the_mesh(trace: &Trace) -> Result<(), Elsewhere<'_>> {
     let home = trace.target.device();
     let ours = trace.block.values.iter().map(|value| value.meta.device()).find(|device| device.kind() == home.kind());
