@@ -16,7 +16,7 @@ use super::interpret::compare_rounded_below;
 use super::problem::{Check, Problem, ensure};
 use super::samples::{Random, Sample, SampleTensor, Samples, classes_fit, round_to};
 use super::tolerance::{self, Expected, relative_error};
-use crate::argument::{Arg, Attribute, map_arguments};
+use crate::argument::{Arg, map_arguments};
 use crate::arithmetic::Arithmetic;
 use crate::array::Array;
 use crate::compile::{Options, compile};
@@ -24,7 +24,6 @@ use crate::elementwise::{as_rounded, rounded_numbers};
 use crate::error::{Place, Result};
 use crate::executor::{ExecutorDef, default_executors, find_executor};
 use crate::fuel::Fuel;
-use crate::mesh::Axis;
 use crate::meta::{Device, Target, TensorMeta};
 use crate::operator::OperatorDef;
 use crate::program::Program;
@@ -163,25 +162,9 @@ fn kept<T>(map: &Kept<T>, key: &str, make: impl FnOnce() -> T) -> Arc<T> {
     map.lock().unwrap_or_else(PoisonError::into_inner).entry(key.to_owned()).or_insert(made).clone()
 }
 
-/// The samples of `def` in `dtype` whose arguments are of classes that the signature accepts, and that one rank can
-/// run, with their indices.
+/// The samples of `def` in `dtype` whose arguments are of classes that the signature accepts, with their indices.
 pub(crate) fn accepted_samples(def: &'static OperatorDef, dtype: DType) -> Vec<(usize, Sample)> {
-    let mut samples = samples_of_ranks(def, dtype);
-    samples.retain(|(_, sample)| axis_of(def, sample).is_none_or(|axis| axis.extent() == 1));
-    samples
-}
-
-/// As [`accepted_samples`], and those that several ranks run.
-pub(crate) fn samples_of_ranks(def: &'static OperatorDef, dtype: DType) -> Vec<(usize, Sample)> {
     Samples::of_operator(def, dtype).into_iter().enumerate().filter(|(_, sample)| classes_fit(def, sample)).collect()
-}
-
-/// The axis of the mesh along which the call of a sample goes.
-pub(crate) fn axis_of(def: &OperatorDef, sample: &Sample) -> Option<Axis> {
-    match sample.arguments.get(def.effects.axis?)? {
-        Arg::Attribute(Attribute::Text(axis)) => axis.parse().ok(),
-        _ => None,
-    }
 }
 
 /// The metas of a sample's arguments.

@@ -3,7 +3,7 @@
 
 use fulgurite_kernels::DType;
 
-use crate::argument::{Arg, Attribute};
+use crate::argument::{Arg, Attribute, Scalar};
 use crate::array::Array;
 use crate::device::find_kind;
 use crate::generate::sampled_dtypes;
@@ -14,7 +14,7 @@ use crate::problem::{Check, Problem, ensure};
 use crate::program::Program;
 use crate::ranks::{rank, simulate};
 use crate::samples::{Random, Sample, SampleTensor};
-use crate::subject::{List, Subject, axis_of, joint_trace, random_like, samples_of_ranks};
+use crate::subject::{List, Subject, accepted_samples, joint_trace, random_like};
 use crate::test::{Context, Outcome, PASSED, nothing, selected_sample};
 use crate::trace::Trace;
 
@@ -25,46 +25,58 @@ const STEP: f64 = 1e-5;
 pub(crate) fn check(context: &Context) -> Check<Outcome> {
     let def = context.def;
     let (Some(axis), Some(dtype)) = (def.effects.axis, context.dtype) else { return nothing("has no axis of a mesh") };
-    let samples = samples_of_ranks(def, dtype);
     decided(def, axis)?;
     let most = devices_of(context.list()?.device());
     let mut tried = 0;
-    for (index, sample) in samples {
+    for (index, sample) in accepted_samples(def, dtype) {
         if selected_sample().is_some_and(|selected| selected != index) {
             continue;
         }
-        // A sample for one rank is tried on others too.
-        let own = axis_of(def, &sample).map_or(1, |axis| axis.extent());
-        for ranks in if own > 1 { vec![own] } else { vec![2, 4] } {
-            if ranks > most {
-                continue;
+        for ranks in [2, 4].into_iter().filter(|ranks| *ranks <= most) {
+            for sample in [sample.clone()].into_iter().chain(others(&sample)) {
+                let subjects = of_ranks(def, (dtype, index), &sample, axis, ranks)?;
+                // It cannot be divided among so many, or the other value is none.
+                if subjects[0].trace().is_err() {
+                    continue;
+                }
+                tried += 1;
+                let call = || format!("sample {index}, {}, on {ranks} ranks", subjects[0].describe());
+                on_ranks(context, &subjects, ranks).map_err(|problem| problem.within(call()))?;
             }
-            let subjects = of_ranks(context.def, (dtype, index), &sample, axis, ranks)?;
-            if subjects[0].trace().is_err() && own == 1 {
-                // It cannot be divided among so many.
-                continue;
-            }
-            tried += 1;
-            let within = |problem: Problem| problem.within(format!("sample {index} on {ranks} ranks"));
-            on_ranks(context, &subjects, ranks).map_err(within)?;
         }
     }
     ensure!(tried > 0, "has no sample that 2 or 4 ranks can run");
     PASSED
 }
 
-/// Every attribute but the axis has two values among the samples of all element types.
+const ZERO: Attribute = Attribute::Scalar(Scalar::Int(0));
+
+/// The sample with 1 for an attribute that is 0: one rank alone has no other place than 0.
+fn others(sample: &Sample) -> impl Iterator<Item = Sample> + '_ {
+    (0..sample.arguments.len()).filter_map(|at| {
+        let mut other = sample.clone();
+        match &mut other.arguments[at] {
+            Arg::Attribute(attribute) if *attribute == ZERO => *attribute = Attribute::Scalar(Scalar::Int(1)),
+            _ => return None,
+        }
+        Some(other)
+    })
+}
+
+/// Every attribute but the axis has two values among the samples of all element types, or is 0 and tried as 1.
 fn decided(def: &'static OperatorDef, axis: usize) -> Check {
     let all: Vec<Sample> = sampled_dtypes(def)
         .into_iter()
-        .flat_map(|dtype| samples_of_ranks(def, dtype).into_iter().map(|(_, sample)| sample))
+        .flat_map(|dtype| accepted_samples(def, dtype).into_iter().map(|(_, sample)| sample))
         .collect();
     for (at, param) in def.params.iter().enumerate() {
         let values = || all.iter().map(|sample| &sample.arguments[at]);
+        let zero = values().next() == Some(&Arg::Attribute(ZERO));
+        let is_tried = zero || values().any(|value| Some(value) != values().next());
         ensure!(
-            at == axis || param.kind != ParamKind::Attribute || values().any(|value| Some(value) != values().next()),
+            at == axis || param.kind != ParamKind::Attribute || is_tried,
             "argument '{}' is the same in every sample, so that nothing would notice a kernel that ignores it; add a \
-             sample with another value, for several ranks if one rank cannot run it",
+             sample with another value",
             param.name
         );
     }
