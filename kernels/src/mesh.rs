@@ -16,7 +16,7 @@ impl Axis {
         &self.name
     }
 
-    /// How many ranks are along it, at least one.
+    /// How many ranks are along it: 1 to 65,535.
     pub fn extent(&self) -> usize {
         self.extent
     }
@@ -38,18 +38,24 @@ impl From<&Axis> for String {
 impl FromStr for Axis {
     type Err = String;
     fn from_str(text: &str) -> Result<Axis, String> {
-        let wrong = || format!("'{text}' is not an axis of a mesh, expected a name and a number of ranks: 'data=4'");
+        let wrong = || {
+            let most = u16::MAX;
+            format!("'{text}' is not an axis of a mesh, expected a name and a number of ranks up to {most}: 'data=4'")
+        };
         let (name, extent) = text.split_once('=').ok_or_else(wrong)?;
         let mut bytes = name.bytes();
         let begins = bytes.next().is_some_and(|b| b.is_ascii_lowercase());
         let named = begins && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
         let number = extent.bytes().all(|b| b.is_ascii_digit()) && !extent.starts_with('0');
-        match extent.parse() {
-            Ok(extent) if named && number => Ok(Axis { name: name.to_owned(), extent }),
+        match extent.parse::<u16>() {
+            Ok(extent) if named && number => Ok(Axis { name: name.to_owned(), extent: usize::from(extent) }),
             _ => Err(wrong()),
         }
     }
 }
+
+/// The most ranks that a mesh may have.
+const MOST_RANKS: usize = 1 << 20;
 
 /// A grid of ranks. Each rank is a process with a device of its own, or a simulated one on the host
 /// ([`crate::ranks`]), and runs the same program on its own data. Ranks are numbered in row-major order: the last axis
@@ -106,8 +112,8 @@ impl FromStr for Mesh {
             if mesh.axis(axis.name()).is_some() {
                 return Err(format!("'{text}' has two axes of the name '{}'", axis.name()));
             }
-            if mesh.ranks().checked_mul(axis.extent).is_none_or(|ranks| u32::try_from(ranks).is_err()) {
-                return Err(format!("'{text}' has more ranks than there can be: {}", u32::MAX));
+            if mesh.ranks() * axis.extent > MOST_RANKS {
+                return Err(format!("'{text}' has more than {MOST_RANKS} ranks"));
             }
             mesh.axes.push(axis);
         }
@@ -136,6 +142,7 @@ mod tests {
             assert!(message.contains("is not an axis of a mesh"), "{wrong}: {message}");
         }
         assert!("a=2 a=3".parse::<Mesh>().unwrap_err().contains("two axes of the name 'a'"));
-        assert!("a=4294967295 b=2".parse::<Mesh>().unwrap_err().contains("more ranks than there can be"));
+        assert!("a=65536".parse::<Mesh>().unwrap_err().contains("up to 65535"));
+        assert!("a=65535 b=65535 c=65535".parse::<Mesh>().unwrap_err().contains("more than 1048576 ranks"));
     }
 }

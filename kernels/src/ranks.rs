@@ -2,90 +2,26 @@
 //!
 //! A rank is a thread that [`simulate`] begins. Kernels of collectives ask [`exchange`] for what the ranks along an
 //! axis of the mesh give. A thread that belongs to no simulation is the one rank of [`Mesh::ONE`].
+//!
+//! Ranks that do not fit together get an error and do not wait for ever: where they call something else, where one has
+//! ended or failed, and where all of them wait.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
-use crate::buffer::OutOfMemory;
 use crate::mesh::{Axis, Mesh};
 use crate::scratch::try_copy;
 
-/// Why ranks could not exchange anything.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RankError {
-    /// The axis is not one of the mesh that runs.
-    #[error(
-        "the program has the axis {axis}, and runs on {}; start as many ranks as it is compiled for",
-        if mesh.axes().is_empty() { "one rank".to_owned() } else { format!("the mesh '{mesh}'") }
-    )]
-    OtherMesh {
-        /// The axis of the program.
-        axis: String,
-        /// The mesh that runs.
-        mesh: Mesh,
-    },
-    /// Two ranks of one group call different collectives.
-    #[error("rank {rank} calls {called}, rank {other} calls {other_called}: all ranks must run the same program")]
-    Differs {
-        /// The rank that sees it.
-        rank: usize,
-        /// Its call, as `all_reduce along data=2 of f32[3]`.
-        called: String,
-        /// The first rank that calls something else.
-        other: usize,
-        /// The call of that rank.
-        other_called: String,
-    },
-    /// A rank of the group has ended and will never call.
-    #[error("rank {rank} waits in {called}, and rank {ended} has ended without calling it")]
-    Ended {
-        /// The rank that waits.
-        rank: usize,
-        /// Its call, as `all_reduce along data=2 of f32[3]`.
-        called: String,
-        /// The rank that is no longer there.
-        ended: usize,
-    },
-    /// There is no memory for what is given.
-    #[error(transparent)]
-    OutOfMemory(#[from] OutOfMemory),
-}
+mod error;
+#[cfg(test)]
+mod tests;
+mod world;
 
-/// What a rank gives: what it calls, and its bytes.
-#[derive(Clone)]
-struct Given {
-    called: Arc<str>,
-    bytes: Arc<Vec<u8>>,
-}
-
-/// One exchange of a group.
-struct Round {
-    given: Vec<Option<Given>>,
-    /// How many ranks have not yet taken what was given.
-    left: usize,
-}
-
-#[derive(Default)]
-struct State {
-    /// By the group's first rank, its axis and the number of the exchange.
-    rounds: HashMap<(usize, usize, u64), Round>,
-    /// By rank and axis, how many exchanges it has begun.
-    begun: HashMap<(usize, usize), u64>,
-    /// The ranks that have ended.
-    ended: Vec<usize>,
-}
-
-struct World {
-    /// Its number among the simulations of this process.
-    run: u64,
-    mesh: Mesh,
-    state: Mutex<State>,
-    changed: Condvar,
-}
+pub use error::RankError;
+use world::World;
 
 #[derive(Clone)]
 struct Rank {
@@ -105,34 +41,41 @@ struct Ending(Rank);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        let world = &self.0.world;
-        world.state.lock().unwrap_or_else(PoisonError::into_inner).ended.push(self.0.number);
-        world.changed.notify_all();
+        self.0.world.end(self.0.number);
     }
 }
 
 /// Runs `f` on every rank of `mesh`, each on a thread of its own that gets the rank's number, and gives what they
 /// returned, in order. If some panic, the panic of the first of them is passed on after all have ended.
-pub fn simulate<T: Send>(mesh: &Mesh, f: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    let world = Arc::new(World {
-        run: RUNS.fetch_add(1, Ordering::Relaxed),
-        mesh: mesh.clone(),
-        state: Mutex::default(),
-        changed: Condvar::new(),
-    });
-    let outcomes: Vec<thread::Result<T>> = thread::scope(|scope| {
-        let start = |number: usize| {
+///
+/// # Errors
+/// [`RankError::NoThread`] if the system has not as many threads; the ranks that were begun have ended then.
+pub fn simulate<T: Send>(mesh: &Mesh, f: impl Fn(usize) -> T + Sync) -> Result<Vec<T>, RankError> {
+    let world = Arc::new(World::new(RUNS.fetch_add(1, Ordering::Relaxed), mesh.clone()));
+    let ranks = mesh.ranks();
+    let (outcomes, missing) = thread::scope(|scope| {
+        let mut begun = Vec::new();
+        let mut missing = None;
+        for number in 0..ranks {
             let (rank, f) = (Rank { world: world.clone(), number }, &f);
-            scope.spawn(move || {
+            let body = move || {
                 let _ending = Ending(rank.clone());
                 RANK.set(Some(rank));
                 f(number)
-            })
-        };
-        let ranks: Vec<_> = (0..mesh.ranks()).map(start).collect();
-        ranks.into_iter().map(|rank| rank.join()).collect()
+            };
+            match thread::Builder::new().name(format!("rank {number}")).spawn_scoped(scope, body) {
+                Ok(rank) => begun.push(rank),
+                Err(error) => {
+                    (number..ranks).for_each(|absent| world.end(absent));
+                    missing = Some(RankError::NoThread { rank: number, ranks, reason: error.to_string() });
+                    break;
+                }
+            }
+        }
+        (begun.into_iter().map(|rank| rank.join()).collect::<Vec<thread::Result<T>>>(), missing)
     });
-    outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    let returned = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|panic| resume_unwind(panic))).collect();
+    missing.map_or(Ok(returned), Err)
 }
 
 /// The number of this rank: 0 outside of a simulation.
@@ -151,24 +94,23 @@ pub fn run_number() -> u64 {
     RANK.with_borrow(|rank| rank.as_ref().map_or(0, |rank| rank.world.run))
 }
 
+/// Says that a program of this rank failed, which others may wait for: they get an error, and so does every later
+/// exchange of this rank. Which exchange of theirs its next one would meet is not known.
+pub fn fail() {
+    RANK.with_borrow(|rank| rank.iter().for_each(|rank| rank.world.end(rank.number)));
+}
+
 /// The place of this rank along an axis.
 ///
 /// # Errors
 /// If the mesh that runs has no such axis, or has it with another number of ranks.
 pub fn place(axis: &Axis) -> Result<usize, RankError> {
-    Ok(group(axis)?.map_or(0, |group| group.place))
+    let of = |(rank, _, ranks): (Rank, usize, Vec<usize>)| ranks.iter().position(|other| *other == rank.number);
+    Ok(group(axis)?.and_then(of).unwrap_or(0))
 }
 
-/// The ranks along an axis from one of them.
-struct Group {
-    rank: Rank,
-    axis: usize,
-    ranks: Vec<usize>,
-    place: usize,
-}
-
-/// `None` where this rank is the only one.
-fn group(axis: &Axis) -> Result<Option<Group>, RankError> {
+/// This rank, the axis' place in the mesh, and the ranks along it; `None` where this rank is the only one.
+fn group(axis: &Axis) -> Result<Option<(Rank, usize, Vec<usize>)>, RankError> {
     let other_mesh = |mesh: Mesh| RankError::OtherMesh { axis: axis.to_string(), mesh };
     let Some(rank) = RANK.with_borrow(Clone::clone) else {
         return if axis.extent() == 1 { Ok(None) } else { Err(other_mesh(Mesh::ONE)) };
@@ -177,8 +119,7 @@ fn group(axis: &Axis) -> Result<Option<Group>, RankError> {
     match mesh.axis(axis.name()) {
         Some((at, own)) if own == axis => {
             let ranks = mesh.group(rank.number, at);
-            let place = ranks.iter().position(|other| *other == rank.number).unwrap_or(0);
-            Ok(Some(Group { rank, axis: at, ranks, place }))
+            Ok(Some((rank, at, ranks)))
         }
         None if axis.extent() == 1 => Ok(None),
         _ => Err(other_mesh(mesh.clone())),
@@ -186,134 +127,46 @@ fn group(axis: &Axis) -> Result<Option<Group>, RankError> {
 }
 
 /// Gives `bytes` to the ranks along `axis` and waits for theirs: what each of them gave, in the order of the axis.
-/// `called` says what is called, in the words of an error; it must be the same on all of them.
+/// `called` is the call with everything that must be the same on all ranks, in the words of an error.
 ///
 /// # Errors
-/// If the mesh that runs has no such axis, another rank calls something else, or has ended.
+/// If the mesh that runs has no such axis, another rank calls something else or has ended, or no rank can go on.
 pub fn exchange(axis: &Axis, called: &str, bytes: &[u8]) -> Result<Vec<Arc<Vec<u8>>>, RankError> {
     let own = Arc::new(try_copy(bytes)?);
-    let Some(Group { rank: Rank { world, number }, axis, ranks, place }) = group(axis)? else { return Ok(vec![own]) };
-    let mut state = world.state.lock().unwrap_or_else(PoisonError::into_inner);
-    let begun = state.begun.entry((number, axis)).or_default();
-    let key = (ranks[0], axis, *begun);
-    *begun += 1;
-    let called: Arc<str> = called.into();
-    let round = state.rounds.entry(key).or_insert_with(|| Round { given: vec![None; ranks.len()], left: ranks.len() });
-    round.given[place] = Some(Given { called: called.clone(), bytes: own });
-    world.changed.notify_all();
-    let given = loop {
-        let round = state.rounds.get_mut(&key).unwrap_or_else(|| unreachable!("kept until all have taken it"));
-        if let Some(given) = round.given.iter().cloned().collect::<Option<Vec<Given>>>() {
-            round.left -= 1;
-            if round.left == 0 {
-                state.rounds.remove(&key);
-            }
-            break given;
-        }
-        let absent: Vec<usize> =
-            ranks.iter().zip(&round.given).filter(|(_, given)| given.is_none()).map(|(rank, _)| *rank).collect();
-        if let Some(ended) = absent.into_iter().find(|rank| state.ended.contains(rank)) {
-            return Err(RankError::Ended { rank: number, called: called.to_string(), ended });
-        }
-        state = world.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-    };
-    drop(state);
-    match given.iter().position(|other| other.called != called) {
-        Some(other) => Err(RankError::Differs {
-            rank: number,
-            called: called.to_string(),
-            other: ranks[other],
-            other_called: given[other].called.to_string(),
-        }),
-        None => Ok(given.into_iter().map(|given| given.bytes).collect()),
+    match group(axis)? {
+        None => Ok(vec![own]),
+        Some((rank, at, ranks)) => rank.world.exchange(rank.number, (at, ranks), called, own),
     }
 }
 
 /// The least of what all ranks of the mesh give.
 ///
 /// # Errors
-/// If another rank calls something else, or has ended.
-pub fn least(own: u8) -> Result<u8, RankError> {
+/// As [`exchange`].
+pub fn least(called: &str, own: u8) -> Result<u8, RankError> {
     let mut least = own;
     for axis in mesh().axes() {
-        let given = exchange(axis, "an agreement", &[least])?;
+        let given = exchange(axis, called, &[least])?;
         least = given.iter().map(|bytes| bytes[0]).fold(least, u8::min);
     }
     Ok(least)
 }
 
-#[cfg(test)]
-mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-
-    use super::*;
-
-    fn axis(text: &str) -> Axis {
-        text.parse().unwrap()
+/// Compares a text, line by line, with those of all ranks of the mesh.
+///
+/// # Errors
+/// As [`exchange`]; [`RankError::Differs`] with the first line that another rank has otherwise.
+pub fn same(called: &str, text: &str) -> Result<(), RankError> {
+    for axis in mesh().axes() {
+        let given = exchange(axis, called, text.as_bytes())?;
+        let Some((own, _, ranks)) = group(axis)? else { continue };
+        let Some(at) = given.iter().position(|other| other.as_slice() != text.as_bytes()) else { continue };
+        let other = String::from_utf8_lossy(&given[at]).into_owned();
+        let longest = text.lines().count().max(other.lines().count());
+        let line = |text: &str, at: usize| text.lines().nth(at).unwrap_or("nothing more").to_owned();
+        let differs = (0..longest).find(|at| line(text, *at) != line(&other, *at)).unwrap_or(0);
+        let (called, other_called) = (line(text, differs), line(&other, differs));
+        return Err(RankError::Differs { rank: own.number, called, other: ranks[at], other_called });
     }
-
-    fn mesh(text: &str) -> Mesh {
-        text.parse().unwrap()
-    }
-
-    #[test]
-    fn each_rank_gets_what_its_group_gave() {
-        let got = simulate(&mesh("data=2 tensor=3"), |rank| {
-            let mut all = Vec::new();
-            for round in 0..50u8 {
-                for along in ["tensor=3", "data=2"] {
-                    let bytes = exchange(&axis(along), "test", &[rank as u8, round]).unwrap();
-                    all.push(bytes.iter().map(|bytes| bytes[0]).collect::<Vec<u8>>());
-                    assert!(bytes.iter().all(|bytes| bytes[1] == round));
-                }
-            }
-            assert_eq!(least(10 - rank as u8), Ok(5));
-            (all, place(&axis("tensor=3")).unwrap(), super::rank(), super::mesh().ranks())
-        });
-        for (rank, (all, place, number, ranks)) in got.into_iter().enumerate() {
-            assert_eq!((place, number, ranks), (rank % 3, rank, 6));
-            let first = rank as u8 / 3 * 3;
-            let (tensor, data) = (vec![first, first + 1, first + 2], vec![rank as u8 % 3, rank as u8 % 3 + 3]);
-            assert!(all.chunks(2).all(|pair| pair == [tensor.clone(), data.clone()]), "{rank}: {all:?}");
-        }
-    }
-
-    #[test]
-    fn ranks_that_call_something_else_or_end_are_errors_and_nobody_waits_for_ever() {
-        let outcomes = simulate(&mesh("data=2"), |rank| {
-            exchange(&axis("data=2"), if rank == 0 { "all_reduce of f32[2]" } else { "all_gather of f32[2]" }, &[])
-        });
-        for (rank, outcome) in outcomes.into_iter().enumerate() {
-            let message = outcome.unwrap_err().to_string();
-            assert!(message.contains(&format!("rank {rank} calls all_")), "{message}");
-            assert!(message.contains(&format!("rank {} calls all_", 1 - rank)), "{message}");
-        }
-        let outcomes = simulate(&mesh("data=3"), |rank| match rank {
-            1 => Ok(Vec::new()),
-            _ => exchange(&axis("data=3"), "all_reduce", &[]),
-        });
-        let message = outcomes[2].clone().unwrap_err().to_string();
-        assert_eq!(message, "rank 2 waits in all_reduce, and rank 1 has ended without calling it");
-        let panic = catch_unwind(AssertUnwindSafe(|| {
-            simulate(&mesh("data=2"), |rank| match rank {
-                1 => panic!("rank 1 fails"),
-                _ => exchange(&axis("data=2"), "barrier", &[]).unwrap_err(),
-            })
-        }));
-        assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"rank 1 fails"));
-    }
-
-    #[test]
-    fn another_mesh_than_the_programs_is_an_error() {
-        assert_eq!(exchange(&axis("data=1"), "test", &[7]).unwrap()[0].as_slice(), &[7]);
-        let alone = exchange(&axis("data=4"), "test", &[]).unwrap_err().to_string();
-        assert!(alone.contains("the axis data=4, and runs on one rank"), "{alone}");
-        let outcomes = simulate(&mesh("data=2"), |_| {
-            assert!(place(&axis("tensor=1")).is_ok());
-            ["data=4", "data=1", "tensor=2"].map(|along| exchange(&axis(along), "test", &[]).unwrap_err())
-        });
-        for error in outcomes.into_iter().flatten() {
-            assert!(error.to_string().contains("runs on the mesh 'data=2'"), "{error}");
-        }
-    }
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Collectives among the ranks of the host, which are threads of one process.
+//! Collectives among the ranks of the host, which are threads of one process. Sums are made in the order of ranks.
 
 use bytemuck::Pod;
 use fulgurite_ops::collectives::Reduce;
@@ -11,19 +11,19 @@ use fulgurite_runtime::rules::{Failure, Result, TensorMut, TensorRef};
 
 use super::cpu;
 
-/// What a collective makes of the ranks' tensors.
-#[derive(Clone, Copy)]
+/// What a collective makes of the ranks' tensors. Messages have it as it is written here.
+#[derive(Debug, Clone, Copy)]
 enum Work {
-    /// One tensor on all of them.
-    Reduce(Reduce),
-    /// Its parts along a dimension.
-    ReduceScatter(usize, Reduce),
-    /// One after another along a dimension.
-    Gather(usize),
-    /// Their parts along the first dimension for this rank, one after another along the second.
-    Exchange(usize, usize),
-    /// That of the rank at this place.
-    Take(usize),
+    /// One tensor on all ranks.
+    AllReduce { op: Reduce },
+    /// The part of this rank, along a dimension, of all tensors as one.
+    ReduceScatter { dim: usize, op: Reduce },
+    /// All tensors, one after another along a dimension.
+    AllGather { dim: usize },
+    /// The parts for this rank along one dimension, one after another along the other.
+    AllToAll { split: usize, concat: usize },
+    /// The tensor of the rank at one place.
+    Broadcast { root: usize },
 }
 
 /// What the elements of all element types are read as, exactly.
@@ -82,9 +82,10 @@ impl Number for i64 {
 }
 
 /// A collective of `input` along an axis.
-fn run(called: &str, work: Work, input: &TensorRef<'_>, axis: &str, out: &mut TensorMut<'_>) -> Result<()> {
+fn run(work: Work, input: &TensorRef<'_>, axis: &str, out: &mut TensorMut<'_>) -> Result<()> {
     let axis: Axis = axis.parse().map_err(|message: String| Failure::new("Axis", message))?;
-    let called = format!("{called} along {axis} of {}{:?}", input.dtype(), input.shape());
+    // Everything that must be the same on all ranks.
+    let called = format!("{work:?} along {axis} of {}{:?}", input.dtype(), input.shape());
     if input.dtype().is_floating() {
         run_in::<f64>(&called, work, input, &axis, out)
     } else {
@@ -104,19 +105,19 @@ fn run_in<N: Number>(
     let (shape, place, ranks) = (input.shape(), ranks::place(axis)?, all.len());
     let part = |values: &[N], dim: usize| part(values, shape, dim, place, ranks);
     let values = match work {
-        Work::Reduce(op) => reduced(all, op, input.dtype() != fulgurite_runtime::DType::F64),
-        Work::ReduceScatter(dim, op) => {
+        Work::AllReduce { op } => reduced(all, op, input.dtype() != fulgurite_runtime::DType::F64),
+        Work::ReduceScatter { dim, op } => {
             let parts = all.iter().map(|values| part(values, dim)).collect();
             reduced(parts, op, input.dtype() != fulgurite_runtime::DType::F64)
         }
-        Work::Gather(dim) => joined(&all, shape, dim),
-        Work::Exchange(split, concat) => {
+        Work::AllGather { dim } => joined(&all, shape, dim),
+        Work::AllToAll { split, concat } => {
             let parts: Vec<Vec<N>> = all.iter().map(|values| part(values, split)).collect();
             let mut shape = shape.to_vec();
             shape[split] /= ranks;
             joined(&parts, &shape, concat)
         }
-        Work::Take(root) => all.into_iter().nth(root).unwrap_or_else(|| unreachable!("meta checks the root")),
+        Work::Broadcast { root } => all.into_iter().nth(root).unwrap_or_else(|| unreachable!("meta checks the root")),
     };
     N::write(out, &values);
     Ok(())
@@ -164,7 +165,7 @@ mod all_reduce_by_cpu {
     }
 
     fn cpu(input: TensorRef, axis: &str, op: Reduce, out: &mut TensorMut) -> Result<()> {
-        run("all_reduce", Work::Reduce(op), &input, axis, out)
+        run(Work::AllReduce { op }, &input, axis, out)
     }
 }
 
@@ -175,7 +176,7 @@ mod reduce_scatter_by_cpu {
     }
 
     fn cpu(input: TensorRef, axis: &str, dim: usize, op: Reduce, out: &mut TensorMut) -> Result<()> {
-        run("reduce_scatter", Work::ReduceScatter(dim, op), &input, axis, out)
+        run(Work::ReduceScatter { dim, op }, &input, axis, out)
     }
 }
 
@@ -186,7 +187,7 @@ mod all_gather_by_cpu {
     }
 
     fn cpu(input: TensorRef, axis: &str, dim: usize, out: &mut TensorMut) -> Result<()> {
-        run("all_gather", Work::Gather(dim), &input, axis, out)
+        run(Work::AllGather { dim }, &input, axis, out)
     }
 }
 
@@ -197,7 +198,7 @@ mod all_to_all_by_cpu {
     }
 
     fn cpu(input: TensorRef, axis: &str, split: usize, concat: usize, out: &mut TensorMut) -> Result<()> {
-        run("all_to_all", Work::Exchange(split, concat), &input, axis, out)
+        run(Work::AllToAll { split, concat }, &input, axis, out)
     }
 }
 
@@ -208,6 +209,6 @@ mod broadcast_by_cpu {
     }
 
     fn cpu(input: TensorRef, axis: &str, root: usize, out: &mut TensorMut) -> Result<()> {
-        run("broadcast", Work::Take(root), &input, axis, out)
+        run(Work::Broadcast { root }, &input, axis, out)
     }
 }

@@ -1,9 +1,9 @@
 //! `nccl`: collectives among NVIDIA GPUs, by NVIDIA's library. Each rank of the mesh has a GPU of its own.
 //!
 //! NCCL adds f32, f64 and integers in the order of its rings, which is the same in every run on the same GPUs: results
-//! have the same bits from run to run, and sums of another number of ranks may differ in the last bit. It would round
-//! each sum of two ranks to 16 bits, and says nothing of NaN in extrema: there it moves the tensors, and a kernel makes
-//! one of them, in the order of ranks.
+//! have the same bits from run to run, and sums of another number of ranks may differ in the last bit. How it rounds a
+//! mean is not documented. NCCL would round each sum of two ranks to 16 bits, and its documentation does not mention
+//! NaN in extrema: there it moves the tensors, and a kernel combines them, in the order of ranks.
 
 use fulgurite_executor_cuda::elementwise::{contiguous_copy, copy};
 use fulgurite_executor_cuda::support::{one_thread_each, type_of};
@@ -36,13 +36,14 @@ impl Group<'_> {
         self.axis.extent()
     }
 
-    /// Writes down a transfer between contiguous tensors. One rank alone has what it gives.
+    /// Writes down a transfer between contiguous tensors. One rank alone has what it gives; several write down that of
+    /// nothing too, which is compared with what the others have.
     fn transfer(&mut self, transfer: Transfer, from: &DeviceTensor, to: &DeviceTensor) {
-        if from.meta.is_empty() {
-            return;
-        }
         if self.ranks() == 1 {
-            return self.plan.copy(from, to);
+            if !from.meta.is_empty() {
+                self.plan.copy(from, to);
+            }
+            return;
         }
         let (axis, dtype, count) = (self.axis.clone(), from.meta.dtype(), from.meta.len());
         self.plan.push(Collective { axis, transfer, dtype, count }.command(from.address, to.address));

@@ -12,7 +12,7 @@ pub mod all_gather {
         let ranks = among::extent(axis, Code::Axis)?;
         crate::prims::checks::dimension(dim, ("input", input), Code::DimensionRange)?;
         let mut shape = input.shape().to_vec();
-        shape[dim] = shape[dim].saturating_mul(ranks);
+        shape[dim] = among::joined_extent(shape[dim], ranks, Code::Extent)?;
         Ok(input.with_shape(shape))
     }
 
@@ -23,7 +23,7 @@ pub mod all_gather {
     }
 
     fn reference(input: &ReferenceTensor, axis: &str, dim: usize) -> Result<ReferenceTensor> {
-        let (all, _) = among::all_ranks("all_gather", axis, input)?;
+        let (all, _) = among::all_ranks(&format!("all_gather of dim {dim}"), axis, input)?;
         Ok(among::joined(&all, dim))
     }
 
@@ -37,6 +37,7 @@ pub mod all_gather {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Axis, with(e.normal([2]), "data=0", 0), "'data=0' is not an axis of a mesh");
+        e.case(Extent, with(e.normal([0, 1 << 46]), "data=4", 1), "4 tensors of extent 70368744177664 are larger");
         e.case(DimensionRange, with(e.normal([2]), "data=1", 1), "dim is 1");
     }
 }

@@ -4,7 +4,8 @@ use super::among::{self, Reduce};
 use crate::prims::{broadcast_in_dim, convert_element_type, div, eq, mul};
 
 /// What `input` of the ranks along `axis` is together, on each of them: by `op` the sum, the mean, the largest or the
-/// smallest, elementwise. Sums are made in the order of ranks, in f32 of types of 16 bits; integers wrap.
+/// smallest, elementwise. Sums of types of 16 bits are f32 until the end; integers wrap. The executor chooses
+/// the order in which ranks are added.
 #[operator(prim, effects(collective), overload = AllReduce)]
 pub mod all_reduce {
     fn all_reduce(input: Tensor<Number>, axis: String, op: Reduce) -> Tensor;
@@ -34,7 +35,7 @@ pub mod all_reduce {
     }
 
     fn reference(input: &ReferenceTensor, axis: &str, op: Reduce) -> Result<ReferenceTensor> {
-        let (all, _) = among::all_ranks("all_reduce", axis, input)?;
+        let (all, _) = among::all_ranks(&format!("all_reduce by {op:?}"), axis, input)?;
         Ok(among::reduced(&all, op))
     }
 

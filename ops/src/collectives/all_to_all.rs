@@ -20,7 +20,7 @@ pub mod all_to_all {
         );
         let mut shape = input.shape().to_vec();
         shape[split] /= ranks;
-        shape[concat] = shape[concat].saturating_mul(ranks);
+        shape[concat] = among::joined_extent(shape[concat], ranks, Code::Extent)?;
         Ok(input.with_shape(shape))
     }
 
@@ -31,7 +31,7 @@ pub mod all_to_all {
     }
 
     fn reference(input: &ReferenceTensor, axis: &str, split: usize, concat: usize) -> Result<ReferenceTensor> {
-        let (all, place) = among::all_ranks("all_to_all", axis, input)?;
+        let (all, place) = among::all_ranks(&format!("all_to_all of {split} to {concat}"), axis, input)?;
         let parts: Vec<_> = all.iter().map(|tensor| among::part(tensor, split, place, all.len())).collect();
         Ok(among::joined(&parts, concat))
     }
@@ -47,6 +47,7 @@ pub mod all_to_all {
     fn errors(e: &mut ErrorSamples) {
         e.case(Axis, with(e.normal([2]), "4", 0, 0), "'4' is not an axis of a mesh");
         e.case(SplitRange, with(e.normal([2]), "data=1", 1, 0), "split is 1");
+        e.case(Extent, with(e.normal([0, 1 << 46]), "data=4", 0, 1), "4 tensors of extent 70368744177664 are larger");
         e.case(ConcatRange, with(e.normal([2]), "data=1", 0, 1), "concat is 1");
         e.case(Divisible, with(e.normal([6]), "data=4", 0, 0), "of extent 6, is divided among 4 ranks");
     }

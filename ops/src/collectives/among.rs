@@ -2,6 +2,7 @@
 
 use fulgurite_runtime::attribute_enum;
 use fulgurite_runtime::mesh::Axis;
+use fulgurite_runtime::meta::LARGEST_TENSOR;
 use fulgurite_runtime::ranks;
 use fulgurite_runtime::reference::ReferenceTensor;
 use fulgurite_runtime::rules::{Failure, Precondition};
@@ -26,6 +27,12 @@ pub fn extent(axis: &str, code: Precondition) -> Result<usize, Failure> {
     axis.parse::<Axis>().map(|axis| axis.extent()).map_err(|message| code.unmet(format_args!("axis: {message}")))
 }
 
+/// The extent of a dimension of as many tensors, one after another. Fails with `code` if no number holds it.
+pub fn joined_extent(extent: usize, ranks: usize, code: Precondition) -> Result<usize, Failure> {
+    let tensors = || code.unmet(format_args!("{ranks} tensors of extent {extent} are larger than a tensor can be"));
+    extent.checked_mul(ranks).filter(|joined| *joined <= LARGEST_TENSOR).ok_or_else(tensors)
+}
+
 /// Checks that dimension `dim` of `input` can be divided among the ranks along an axis.
 pub fn divisible(
     (name, dim): (&str, usize),
@@ -45,10 +52,11 @@ pub fn divisible(
     )))
 }
 
-/// For references: `input` of each rank along an axis, in order, and the place of this rank among them.
+/// For references: `input` of each rank along an axis, in order, and the place of this rank among them. `called` is the
+/// call with its attributes.
 pub fn all_ranks(called: &str, axis: &str, input: &ReferenceTensor) -> Result<(Vec<ReferenceTensor>, usize), Failure> {
     let parsed: Axis = axis.parse().map_err(|message: String| Failure::new("Axis", message))?;
-    let called = format!("the reference of {called} of {:?}", input.shape());
+    let called = format!("the reference of {called} of {}{:?}", input.dtype(), input.shape());
     let floating = input.dtype().is_floating();
     let bytes: Vec<u8> = if floating {
         input.floats().iter().flat_map(|value| value.to_ne_bytes()).collect()

@@ -18,7 +18,7 @@ pub mod broadcast {
     }
 
     fn reference(input: &ReferenceTensor, axis: &str, root: usize) -> Result<ReferenceTensor> {
-        let (all, _) = among::all_ranks("broadcast", axis, input)?;
+        let (all, _) = among::all_ranks(&format!("broadcast from {root}"), axis, input)?;
         Ok(all[root].clone())
     }
 

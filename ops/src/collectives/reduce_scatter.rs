@@ -5,7 +5,8 @@ use super::among::{self, Reduce};
 use crate::prims::div;
 
 /// The sum or the mean of `input` over the ranks along `axis`, in equal parts along dimension `dim`: each rank has the
-/// part of its place. Sums are made in the order of ranks, in f32 of types of 16 bits; integers wrap.
+/// part of its place. Sums of types of 16 bits are f32 until the end; integers wrap. The executor chooses the order in
+/// which ranks are added.
 #[operator(prim, effects(collective))]
 pub mod reduce_scatter {
     fn reduce_scatter(input: Tensor<Number>, axis: String, dim: usize, op: Reduce) -> Tensor;
@@ -35,7 +36,7 @@ pub mod reduce_scatter {
     }
 
     fn reference(input: &ReferenceTensor, axis: &str, dim: usize, op: Reduce) -> Result<ReferenceTensor> {
-        let (all, place) = among::all_ranks("reduce_scatter", axis, input)?;
+        let (all, place) = among::all_ranks(&format!("reduce_scatter of dim {dim} by {op:?}"), axis, input)?;
         Ok(among::part(&among::reduced(&all, op), dim, place, all.len()))
     }
 

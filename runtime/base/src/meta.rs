@@ -121,6 +121,11 @@ impl Target {
         Target { mesh, ..self }
     }
 
+    /// The same for one rank: what kernels are chosen for.
+    pub fn of_one_rank(&self) -> Target {
+        self.clone().on_mesh(Mesh::ONE)
+    }
+
     /// The kind of device: `cpu`, `cuda`, ...
     pub fn kind(&self) -> &str {
         &self.kind
@@ -166,8 +171,9 @@ impl FromStr for Target {
             Some((kind, architecture)) => (kind, Some(architecture)),
             None => (device, None),
         };
+        let meshed = text.contains(" x ");
         let word = |w: &str| !w.is_empty() && w.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        if !word(kind) || !architecture.is_none_or(word) {
+        if !word(kind) || !architecture.is_none_or(word) || (meshed && mesh == Mesh::ONE) {
             return Err(format!("'{text}' is not a target, expected 'cpu', 'cuda:sm_90a' or 'cpu x data=4'"));
         }
         Ok(Target::new(kind, architecture.map(Into::into)).on_mesh(mesh))

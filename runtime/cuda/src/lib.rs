@@ -23,6 +23,7 @@ mod diagnostics;
 mod error;
 mod event;
 mod fill;
+mod function_table;
 mod gather;
 pub mod generate;
 mod graph;

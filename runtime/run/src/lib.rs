@@ -19,6 +19,6 @@ pub mod compile {
 use fulgurite_compile::transforms;
 use fulgurite_ir::{DType, Error, Tensor};
 use fulgurite_ir::{
-    argument, array, cost, device, error, executor, fuel, host_kernel, kernel, meta, operator, precision, registered,
-    stream_kind, strided, testing, trace, tracer, traffic, tree,
+    argument, array, cost, device, error, executor, fuel, host_kernel, kernel, meta, operator, precision, ranks,
+    registered, stream_kind, strided, testing, trace, tracer, traffic, tree,
 };

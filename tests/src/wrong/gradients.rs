@@ -244,32 +244,3 @@ pub mod frozen_operand {
         s.case(with(s.normal([4, 8]), s.uniform(1.5, 2.0, [4, 8])));
     }
 }
-
-/// The sum over the ranks, whose gradient is this rank's cotangent alone: right on one rank.
-#[operator(prim, name = "wrong::own_cotangent", effects(collective))]
-pub mod own_cotangent {
-    use fulgurite_ops::collectives::{Reduce, among};
-
-    fn own_cotangent(input: Tensor<Floating>, axis: String) -> Tensor;
-
-    fn meta(input: &TensorMeta, axis: &str) -> Result<TensorMeta> {
-        among::extent(axis, Code::Axis)?;
-        Ok(input.clone())
-    }
-
-    fn grad(input: Tensor, axis: String) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        (own_cotangent(input, axis), move |d_out| Grads { input: d_out })
-    }
-
-    fn reference(input: &ReferenceTensor, axis: &str) -> Result<ReferenceTensor> {
-        Ok(among::reduced(&among::all_ranks("own_cotangent", axis, input)?.0, Reduce::Sum))
-    }
-
-    fn samples(s: &mut Samples) {
-        s.case(with(s.normal([4, 8]), "data=1"));
-    }
-
-    fn errors(e: &mut ErrorSamples) {
-        e.case(Axis, with(e.normal([2]), "data"), "'data' is not an axis of a mesh");
-    }
-}

@@ -23,6 +23,7 @@ mod memory_plan;
 mod mutated_plans;
 mod padding;
 mod pipeline;
+mod ranks;
 mod recompute;
 mod registration;
 mod rounded_division;

@@ -259,6 +259,15 @@ pub trait LoadedCode: Send {
         Ok(false)
     }
 
+    /// Says to the other ranks of the program that its steps are about to be enqueued one by one. It is called before
+    /// the steps of a run for which [`LoadedCode::replay`] was not asked.
+    ///
+    /// # Errors
+    /// If another rank runs another program, or has ended.
+    fn step_together(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     /// How runs were replayed.
     fn counts(&self) -> ReplayCounts {
         ReplayCounts::default()

@@ -34,7 +34,8 @@ pub struct Options {
     /// Recorded winners of single calls, which are asked before the list ([`mod@crate::choices`]). `None` follows
     /// [`Options::choose`].
     pub choices: Option<Arc<dyn Choices>>,
-    /// Whether candidates of costly calls are measured where nothing is recorded.
+    /// Whether candidates of costly calls are measured where nothing is recorded. For several ranks nothing is measured
+    /// and no record of this machine is followed, only [`Options::choices`] that are given: all ranks run one program.
     pub choose: Choose,
     /// After how long a compilation begins to measure nothing more, where [`Options::choose`] has it measure. Waiting
     /// for others that measure counts, and what has begun is finished. What is left follows the list, and is measured

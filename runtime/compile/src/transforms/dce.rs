@@ -24,7 +24,8 @@ pub(super) fn needed(block: &Block) -> Vec<bool> {
     for (symbol, kept) in block.symbols.iter().zip(&mut kept).rev() {
         let removable = match symbol.callee {
             Callee::Operator(def) => def.effects.removable(),
-            Callee::ValueAndGrad { .. } | Callee::Checkpoint | Callee::Region { .. } => true,
+            // Other ranks wait for the collectives in it.
+            Callee::ValueAndGrad { .. } | Callee::Checkpoint | Callee::Region { .. } => !symbol.is_ordered(),
             Callee::Delete => false,
         };
         *kept = !removable || symbol.results.iter().any(|id| needed[id.index()]);

@@ -1,16 +1,19 @@
 //! Data parallel training: each rank along an axis of the mesh has all parameters and a part of the batch of its own.
 //!
-//! Behind each `value_and_grad` of the program, its loss and its gradients become their means over the ranks: what one
-//! rank would compute of the whole batch, if every rank has as many terms of the loss. Auxiliary results stay those of
-//! each rank. Li et al., 2020.
+//! After each `value_and_grad`, its loss and its gradients become their means over the ranks: what one rank would
+//! compute of the whole batch, if every rank has as many terms of the loss. So do those in checkpoints, and in the loss
+//! of another `value_and_grad`: the gradient of a mean over ranks is the mean of the cotangents. Auxiliary results stay
+//! those of each rank. Li et al., 2020.
+
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::argument::{Arg, Attribute};
 use crate::error::{Error, Result};
 use crate::operator::{OperatorDef, Role};
 use crate::registry::role;
-use crate::trace::{Block, BoundSymbol, Callee, Pass, Schedule, Trace, ValueId};
-use rustc_hash::{FxHashMap, FxHashSet};
-
+use crate::trace::{Block, BoundSymbol, Callee, Schedule, Trace, ValueId};
 /// Its name in the history of a trace.
 pub const DDP: &str = "ddp";
 
@@ -26,58 +29,82 @@ pub fn ddp(trace: &Trace, axis: &str) -> Result<Trace> {
         let message = format!("is '{axis}', the mesh of the program {there}");
         return Err(Error::Argument { argument: "the axis of ddp".into(), message });
     };
-    let all_reduce = role(Role::AllReduce)?;
-    let mut reduce = Reduce { all_reduce, axis: axis.to_string(), renamed: FxHashMap::default(), names: names(trace) };
-    let block = reduce.block(&trace.block);
-    if reduce.renamed.is_empty() {
+    let mut strategy = Strategy { all_reduce: role(Role::AllReduce)?, axis: axis.to_string(), count: 0 };
+    let block = strategy.block(&trace.block);
+    if strategy.count == 0 {
         let message = "has nothing to do: the program has no `value_and_grad`".to_owned();
         return Err(Error::Argument { argument: "ddp".into(), message });
     }
     Ok(trace.transformed(DDP, block))
 }
 
-fn names(trace: &Trace) -> FxHashSet<String> {
-    trace.block.values.iter().map(|value| value.name.to_string()).collect()
-}
-
-struct Reduce {
+struct Strategy {
     all_reduce: &'static OperatorDef,
     axis: String,
-    /// What a value has become.
-    renamed: FxHashMap<ValueId, ValueId>,
-    names: FxHashSet<String>,
+    /// How many values were averaged.
+    count: usize,
 }
 
-impl Reduce {
+impl Strategy {
     fn block(&mut self, before: &Block) -> Block {
+        let names = before.values.iter().map(|value| value.name.to_string()).collect();
+        let mut means = Means { renamed: FxHashMap::default(), names };
         let mut block = Block { symbols: Vec::with_capacity(before.symbols.len()), ..before.clone() };
         for symbol in &before.symbols {
             let mut symbol = symbol.clone();
             for argument in &mut symbol.arguments {
-                *argument = argument.map(|id| self.now(*id));
+                *argument = argument.map(|id| means.now(*id));
+            }
+            if let (true, Some(body)) = (symbol.callee.holds_program(), &symbol.body) {
+                symbol.body = Some(Arc::new(self.block(body).canonical()));
             }
             block.symbols.push(symbol.clone());
             let Callee::ValueAndGrad { wrt } = &symbol.callee else { continue };
             // The loss, then auxiliary results, then gradients.
             let gradients = symbol.results.len() - wrt.len()..symbol.results.len();
-            let reduced = std::iter::once(0).chain(gradients);
-            for id in reduced.map(|i| symbol.results[i]).collect::<Vec<_>>() {
-                let line = self.mean(&mut block, id, &symbol);
-                block.symbols.push(line);
+            for at in std::iter::once(0).chain(gradients) {
+                let (id, mean) = (symbol.results[at], means.of(&mut block, symbol.results[at]));
+                block.symbols.push(self.line(id, mean, &symbol));
             }
         }
         for id in &mut block.results {
-            *id = self.now(*id);
+            *id = means.now(*id);
         }
         block
     }
 
+    /// The line that makes the mean of a value over the ranks.
+    fn line(&mut self, value: ValueId, mean: ValueId, of: &BoundSymbol) -> BoundSymbol {
+        self.count += 1;
+        let text = |text: &str| Arg::Attribute(Attribute::Text(text.into()));
+        BoundSymbol {
+            callee: Callee::Operator(self.all_reduce),
+            arguments: vec![Arg::Tensor(value), text(&self.axis), text("mean")],
+            results: [mean].into_iter().collect(),
+            body: None,
+            pass: of.pass,
+            executor: None,
+            schedule: Schedule::default(),
+            refusals: Vec::new(),
+            place: of.place,
+        }
+    }
+}
+
+/// The means of a block's values.
+struct Means {
+    /// What a value has become.
+    renamed: FxHashMap<ValueId, ValueId>,
+    names: FxHashSet<String>,
+}
+
+impl Means {
     fn now(&self, id: ValueId) -> ValueId {
         self.renamed.get(&id).copied().unwrap_or(id)
     }
 
-    /// The line that makes the mean of a value over the ranks.
-    fn mean(&mut self, block: &mut Block, id: ValueId, of: &BoundSymbol) -> BoundSymbol {
+    /// A value for the mean of another one, which takes its place from now on.
+    fn of(&mut self, block: &mut Block, id: ValueId) -> ValueId {
         let (name, meta) = (block.value(id).name.clone(), block.meta(id).clone());
         let mut fresh = format!("{name}.mean");
         for number in 1.. {
@@ -88,17 +115,6 @@ impl Reduce {
         }
         let mean = block.define(fresh, meta);
         self.renamed.insert(id, mean);
-        let text = |text: &str| Arg::Attribute(Attribute::Text(text.into()));
-        BoundSymbol {
-            callee: Callee::Operator(self.all_reduce),
-            arguments: vec![Arg::Tensor(id), text(&self.axis), text("mean")],
-            results: [mean].into_iter().collect(),
-            body: None,
-            pass: Pass::Forward,
-            executor: None,
-            schedule: Schedule::default(),
-            refusals: Vec::new(),
-            place: of.place,
-        }
+        mean
     }
 }

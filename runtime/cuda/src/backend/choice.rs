@@ -48,6 +48,13 @@ impl Choice {
         known.is_some()
     }
 
+    /// Remembers addresses for which nothing was recorded although they came before.
+    pub(super) fn came_again(&mut self, starts: &[DeviceAddress]) {
+        if !self.missed.iter().any(|known| known == starts) {
+            self.remember(starts);
+        }
+    }
+
     /// Addresses that are run without a graph.
     fn remember(&mut self, starts: &[DeviceAddress]) {
         if self.missed.len() == MOST_MISSED {

@@ -34,8 +34,8 @@ pub(super) struct CudaCode {
     context: Context,
     code: Arc<DeviceCode>,
     room: Room,
-    /// The one used last is the last. They are before the work, so that they end first: a communicator ends only once
-    /// no graph has its transfers.
+    /// The one used last is the last. The field is before `work`, so that graphs are dropped first: dropping a
+    /// communicator waits until no graph has its transfers.
     graphs: Vec<Recorded>,
     /// The work of each step, in order.
     work: Vec<Vec<Work>>,
@@ -174,6 +174,16 @@ impl CudaCode {
 }
 
 impl CudaCode {
+    /// The least that the ranks of this program offer.
+    fn agree(&self, own: Way) -> Result<u8, CudaError> {
+        let communicators = self.work.iter().flatten().filter_map(|work| match work {
+            Work::Collective { communicator, .. } => Some(communicator),
+            _ => None,
+        });
+        communicators.into_iter().try_for_each(|communicator| communicator.check_simulation())?;
+        Ok(ranks::least(&format!("a run of '{}'", self.code.name), own as u8)?)
+    }
+
     /// Whether all ranks run this program by a graph, which NCCL wants of its collectives: while it records them it
     /// waits for the other ranks to do the same. They do if each of them has a graph; if one has none for its
     /// addresses, all record one where they came before on each, and launch where they did not.
@@ -184,15 +194,18 @@ impl CudaCode {
             None if self.graphs.is_empty() || self.choice.came_before(given) => Way::Record,
             None => Way::Launch,
         };
-        let slowest = ranks::least(own as u8).map_err(CudaError::from)?;
-        if let (Some(at), true) = (at, slowest == Way::Record as u8) {
+        let agreed = self.agree(own)?;
+        if let (Some(at), true) = (at, agreed == Way::Record as u8) {
             self.graphs.remove(at);
         }
-        Ok(slowest != Way::Launch as u8)
+        if agreed == Way::Launch as u8 && at.is_none() {
+            self.choice.came_again(given);
+        }
+        Ok(agreed != Way::Launch as u8)
     }
 }
 
-/// How a rank can run a program, the slowest first.
+/// How a rank can run a program. The least of what the ranks offer is what all of them do.
 #[derive(Clone, Copy)]
 enum Way {
     Launch = 0,
@@ -252,6 +265,13 @@ impl LoadedCode for CudaCode {
             self.counts.replays += 1;
         }
         Ok(true)
+    }
+
+    fn step_together(&mut self) -> Result<(), DeviceError> {
+        if self.collective {
+            self.agree(Way::Launch)?;
+        }
+        Ok(())
     }
 
     fn counts(&self) -> ReplayCounts {

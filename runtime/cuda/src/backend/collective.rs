@@ -1,5 +1,6 @@
 //! Collectives by NCCL, as plans write them down.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::nccl::Transfer;
@@ -29,5 +30,11 @@ impl Collective {
     pub fn command(self, from: Address, to: Address) -> Command {
         let operands = [Some(from), Some(to)].into_iter().collect();
         Command::Library(Box::new(LibraryCall { payload: Arc::new(self), operands, instead: Vec::new() }))
+    }
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} along {} of {} elements of {}", self.transfer, self.axis, self.count, self.dtype)
     }
 }

@@ -54,7 +54,9 @@ impl<T> Library<T> {
     }
 }
 
-/// The communicators of the ranks whose device this is. Programs share them, and the last one ends them.
+/// The communicators of the ranks whose device this is. Programs share them, and the last program that is dropped ends
+/// them, on a thread of its own rank. (A version that kept them until another simulation joined, and ended them on a
+/// thread of that one, died of a double free while several simulations ran; why is not known.)
 #[derive(Debug)]
 pub(super) struct Communicators {
     context: Context,
@@ -62,7 +64,8 @@ pub(super) struct Communicators {
 }
 
 impl Communicators {
-    /// That of the ranks along an axis of the mesh that runs. Ranks load one program, so that all of them ask for it.
+    /// The communicator of the ranks along an axis of the mesh that runs. Ranks load one program, so that all of them
+    /// ask for it.
     pub(super) fn along(&self, axis: &Axis) -> Result<Arc<Communicator>, CudaError> {
         let run = ranks::run_number();
         let find = |joined: &[(u64, Axis, Weak<Communicator>)]| {

@@ -7,6 +7,7 @@ use crate::cudnn::AttentionPlan;
 use crate::nccl::Communicator;
 use crate::{Arguments, Compilation, Context, Cubin, CudaError, Fill, Function, KernelCache, Module, Stream};
 use fulgurite_kernels::launch::{DeviceAddress, LaunchShape};
+use fulgurite_kernels::ranks;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::attention::{Attention, Operands};
@@ -67,6 +68,7 @@ pub(super) fn ready(
         pin_products(libraries, code, stream, room)?;
     }
     tracing::debug!(function = %code.name, "algorithms of products chosen");
+    same_on_all_ranks(code)?;
     let mut plans: Plans = FxHashMap::default();
     let resolved = code.commands(|call| planned(call, libraries, &mut plans))?;
     tracing::debug!(function = %code.name, products = plans.len(), "products planned");
@@ -86,6 +88,22 @@ pub(super) fn ready(
     }
     tracing::debug!(function = %code.name, "modules loaded");
     Ok(work)
+}
+
+/// Compares the program's collectives with those of all ranks, before one of them waits in NCCL for what will not come.
+fn same_on_all_ranks(code: &DeviceCode) -> Result<(), DeviceError> {
+    let mut lines = String::new();
+    for command in code.steps.iter().flat_map(|step| &step.commands) {
+        let Command::Library(call) = command else { continue };
+        if let Called::Collective(collective) = Called::of(call)? {
+            lines += &format!("{collective}\n");
+        }
+    }
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let compared = ranks::same(&format!("the loading of '{}'", code.name), &lines);
+    Ok(compared.map_err(CudaError::from)?)
 }
 
 /// Has the products' algorithms measured, or their records read, in the program's memory before anything is there.

@@ -4,34 +4,14 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use crate::function_table::functions;
+
 /// `cudnnHandle_t`
 pub(super) type Handle = *mut c_void;
 /// `cudnnBackendDescriptor_t`
 pub(super) type RawDescriptor = *mut c_void;
 /// `cudnnStatus_t`: 0 is success.
 pub(super) type Status = c_int;
-
-/// Declares the table of functions, and how it is read from a library.
-macro_rules! functions {
-    ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions, by their own names.
-        #[allow(non_snake_case)]
-        #[derive(Debug, Clone, Copy)]
-        pub(crate) struct Functions {
-            $(pub(super) $name: unsafe extern "C" fn($($argument: $type),*) $(-> $result)?,)*
-        }
-
-        impl Functions {
-            /// The functions of a library; the error names the one that is missing.
-            pub(crate) fn of(library: &'static libloading::Library) -> Result<Functions, &'static str> {
-                Ok(Functions {
-                    // SAFETY: the signatures are those of the interface's reference, for every version 9.
-                    $($name: *unsafe { library.get(stringify!($name).as_bytes()) }.map_err(|_| stringify!($name))?,)*
-                })
-            }
-        }
-    };
-}
 
 functions! {
     cudnnGetErrorString(status: Status) -> *const c_char;

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_int, c_void};
 use fulgurite_kernels::DType;
 use fulgurite_kernels::launch::DeviceAddress;
 use fulgurite_kernels::mesh::Axis;
-use fulgurite_kernels::ranks;
+use fulgurite_kernels::ranks::{self, RankError};
 
 use super::super::call::static_text;
 use super::super::context::Context;
@@ -50,6 +50,8 @@ pub struct Communicator {
     functions: &'static Functions,
     raw: RawCommunicator,
     ranks: usize,
+    /// The simulation whose ranks joined.
+    run: u64,
 }
 
 // SAFETY: calls of one communicator come from one thread at a time: programs that share it belong to one rank, which is
@@ -81,7 +83,12 @@ impl Communicator {
         let status = unsafe { (functions.ncclCommInitRank)(&mut raw, axis.extent() as c_int, id, place as c_int) };
         check(functions, "ncclCommInitRank", status, std::ptr::null_mut())?;
         tracing::debug!(%axis, place, "communicator of NCCL made");
-        Ok(Communicator { context: context.clone(), functions, raw, ranks: axis.extent() })
+        Ok(Communicator { context: context.clone(), functions, raw, ranks: axis.extent(), run: ranks::run_number() })
+    }
+
+    /// Fails outside of the simulation whose ranks joined: no other rank would come.
+    pub(crate) fn check_simulation(&self) -> Result<()> {
+        if self.run == ranks::run_number() { Ok(()) } else { Err(RankError::OtherSimulation.into()) }
     }
 
     /// Enqueues a transfer of `count` elements of this rank.
@@ -97,6 +104,9 @@ impl Communicator {
         from: DeviceAddress,
         to: DeviceAddress,
     ) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
         let bound = stream.bound()?;
         let (stream, raw, dtype) = (bound.raw.cast::<c_void>(), self.raw, number_of(dtype));
         let (send, receive) = (from.0 as *const c_void, to.0 as *mut c_void);

@@ -4,6 +4,8 @@ use std::ffi::{c_char, c_int, c_void};
 
 use fulgurite_kernels::DType;
 
+use crate::function_table::functions;
+
 /// `ncclComm_t`
 pub(super) type RawCommunicator = *mut c_void;
 /// `ncclResult_t`: 0 is success.
@@ -17,28 +19,6 @@ pub(super) const ID_BYTES: usize = 128;
 #[repr(C)]
 pub(super) struct UniqueId {
     pub(super) bytes: [u8; ID_BYTES],
-}
-
-/// Declares the table of functions, and how it is read from a library.
-macro_rules! functions {
-    ($($name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty;)*) => {
-        /// The functions, by their own names.
-        #[allow(non_snake_case)]
-        #[derive(Debug, Clone, Copy)]
-        pub(crate) struct Functions {
-            $(pub(super) $name: unsafe extern "C" fn($($argument: $type),*) -> $result,)*
-        }
-
-        impl Functions {
-            /// The functions of a library; the error names the one that is missing.
-            pub(crate) fn of(library: &'static libloading::Library) -> Result<Functions, &'static str> {
-                Ok(Functions {
-                    // SAFETY: the signatures are those of the interface's reference, for every version 2.
-                    $($name: *unsafe { library.get(stringify!($name).as_bytes()) }.map_err(|_| stringify!($name))?,)*
-                })
-            }
-        }
-    };
 }
 
 functions! {

@@ -106,7 +106,7 @@ fn measured_with(measured: &str, here: &str) -> String {
 impl Choices for ChoicesFile {
     fn find(&self, question: &Question<'_>) -> Found {
         let call = question.call();
-        let target = question.target.to_string();
+        let target = question.target.of_one_rank().to_string();
         let good = |entries: &&Vec<Arc<Entry>>| entries.iter().any(|entry| self.foreign(entry, &target).is_none());
         let own = self.entries.get(&call);
         // What is known of the call in other programs is better than nothing.

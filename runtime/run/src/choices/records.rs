@@ -231,6 +231,7 @@ impl Records {
 
     /// What is known of a call, or is recorded.
     pub(super) fn look_up(&self, question: &Question<'_>) -> Found {
+        // Nor for several ranks: each would measure for itself, and equal states of two ranks would not stay equal.
         if *question.target != self.target {
             return Found::Nothing;
         }

@@ -219,6 +219,7 @@ impl DeviceProgram {
     /// may be no other.
     fn replay(&self, loaded: &mut Loaded, starts: &Arc<[DeviceAddress]>) -> Result<()> {
         if !self.graph {
+            loaded.code.step_together()?;
             // Each symbol is waited for, so that an error is that of the symbol it names.
             loaded.room.begin(loaded.state.stream())?;
             return self.step_all(loaded, starts, |stream, step, at| match at {
@@ -233,6 +234,8 @@ impl DeviceProgram {
             if replayed.map_err(|error| self.code_error(error))? {
                 return Ok(());
             }
+        } else {
+            loaded.code.step_together()?;
         }
         loaded.room.begin(loaded.state.stream())?;
         self.step_all(loaded, starts, |_, _, _| Ok(()))

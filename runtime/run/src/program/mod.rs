@@ -13,8 +13,9 @@ use std::sync::Arc;
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::meta::Device;
-use crate::trace::Trace;
+use crate::ranks;
 use crate::trace::verify::on_the_mesh;
+use crate::trace::{BoundSymbol, Trace};
 use crate::transforms::plan::{MemoryUse, memory_use};
 
 pub use ceilings::{Ceiling, Ceilings, Source};
@@ -27,6 +28,8 @@ pub struct Program {
     trace: Arc<Trace>,
     memory: MemoryUse,
     ready: Ready,
+    /// Whether other ranks wait for collectives of it.
+    collective: bool,
 }
 
 enum Ready {
@@ -80,7 +83,8 @@ impl Program {
             within(&memory, limit)?;
             Ready::Device(Box::new(program))
         };
-        Ok(Program { trace, memory, ready })
+        let collective = trace.block.symbols.iter().any(BoundSymbol::is_ordered);
+        Ok(Program { trace, memory, ready, collective })
     }
 
     /// The trace that is run.
@@ -137,17 +141,28 @@ impl Program {
     /// Runs the program. Donated inputs that are updated in place must not be shared. On a device the work is enqueued:
     /// what goes wrong there is told when an output is read.
     pub fn run(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
-        self.check_inputs(&inputs)?;
-        self.run_matching(inputs)
+        self.with_ranks(|| {
+            self.check_inputs(&inputs)?;
+            self.run_matching(inputs)
+        })
+    }
+
+    /// Runs something that other ranks may wait for, and tells them if it fails.
+    fn with_ranks<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        let done = run();
+        if done.is_err() && self.collective {
+            ranks::fail();
+        }
+        done
     }
 
     /// Runs the program on inputs that are known to have the metas and strides it was compiled for: looking at hundreds
     /// of them again takes longer than having a graph replayed.
     pub(crate) fn run_matching(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
-        match &self.ready {
+        self.with_ranks(|| match &self.ready {
             Ready::Host(program) => program.run(inputs),
             Ready::Device(program) => program.run(inputs),
-        }
+        })
     }
 
     /// Keeps the first `count` of `outputs`, those of a run of this program, as the state of the runs to come, which
@@ -163,18 +178,18 @@ impl Program {
     /// Runs the program on the state that was bound to it and the inputs behind that, which are known to have the metas
     /// and strides that it takes. The outputs behind the state. After an error the state is not to be used.
     pub(crate) fn run_bound(&self, state: &BoundState, inputs: Vec<Array>) -> Result<Vec<Array>> {
-        match &self.ready {
+        self.with_ranks(|| match &self.ready {
             Ready::Host(_) => unreachable!("no state is bound to a program of the host"),
             Ready::Device(program) => program.run_bound(&state.0, inputs),
-        }
+        })
     }
 
     /// Runs the program and says how long each symbol took: indices into the trace's symbols, in the order of the run.
     pub fn run_timed(&self, inputs: Vec<Array>) -> Result<(Vec<Array>, Vec<SymbolTime>)> {
-        match &self.ready {
+        self.with_ranks(|| match &self.ready {
             Ready::Host(program) => program.run_timed(inputs),
             Ready::Device(program) => program.run_timed(inputs),
-        }
+        })
     }
 
     /// Runs the program and says where the time went.
@@ -197,10 +212,10 @@ impl Program {
     /// result, or changes an operand; on the host also if a kernel that takes any strides writes something else, or
     /// elsewhere, to results with gaps between their elements.
     pub fn run_checked(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
-        match &self.ready {
+        self.with_ranks(|| match &self.ready {
             Ready::Host(program) => program.run_checked(inputs),
             Ready::Device(program) => program.run_checked(inputs),
-        }
+        })
     }
 
     /// The program planned for operands that are aligned to an element alone, as views of an array may be: for
@@ -211,7 +226,7 @@ impl Program {
     pub fn least_aligned(&self) -> Result<Option<Program>> {
         let Ready::Device(program) = &self.ready else { return Ok(None) };
         let ready = Ready::Device(Box::new(program.least_aligned()?));
-        Ok(Some(Program { trace: self.trace.clone(), memory: self.memory, ready }))
+        Ok(Some(Program { trace: self.trace.clone(), memory: self.memory, ready, collective: self.collective }))
     }
 
     /// Whether some of its work is done by a library, which chooses algorithms by the alignment of operands among
@@ -226,7 +241,7 @@ impl Program {
     /// late is found by comparing with [`Program::run_checked`].
     pub fn run_planned(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
         match &self.ready {
-            Ready::Host(program) => program.run_planned(inputs),
+            Ready::Host(program) => self.with_ranks(|| program.run_planned(inputs)),
             Ready::Device(_) => {
                 let copies = inputs.iter().map(Array::to_contiguous).collect::<Result<_>>()?;
                 self.run(copies)?.iter().map(Array::to_host).collect()

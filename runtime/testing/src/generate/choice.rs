@@ -5,12 +5,13 @@ use std::sync::OnceLock;
 use fulgurite_kernels::DType;
 
 use crate::argument::Arg;
-use crate::executor::{ExecutorDef, default_executors, executors, find_implementation};
+use crate::executor::{ExecutorDef, default_executors, executors, find_implementation, implementations};
 use crate::kernel::KernelRules;
 use crate::meta::{Device, Target, TensorMeta};
 use crate::operator::{OperatorDef, OperatorKind, RuleSet};
 use crate::subject::{accepted_samples, sample_metas};
 use crate::tracer::rules::TracingRules;
+use fulgurite_ir::registry::find_operator;
 
 /// The order in which element types are tried; where samples do not depend on it, the first that is accepted speaks for
 /// all.
@@ -78,8 +79,17 @@ pub(super) fn runners(device: Option<&str>) -> Vec<Runner> {
 pub(super) fn tested_with(def: &'static OperatorDef, runner: &Runner, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
     let opened = TracingRules::of(def).decomposition.is_some()
         && runner.first.priority.is_some()
+        && !takes_collectives_alone(runner.first)
         && !matches!(def.kind, OperatorKind::Symbol(_));
     opened || runner.all.iter().any(|executor| may_claim(def, executor, metas))
+}
+
+/// Whether the executor has nothing to run in a decomposition: composites hold no collectives.
+fn takes_collectives_alone(executor: &ExecutorDef) -> bool {
+    let own = implementations().into_iter().filter(|implementation| implementation.by == executor.name);
+    let mut operators = own.filter_map(|implementation| find_operator(implementation.of).ok()).peekable();
+    let others = executor.claims.is_some() || executor.prepare_region.is_some();
+    !others && operators.peek().is_some() && operators.all(|def| def.effects.collective)
 }
 
 /// Kinds of devices that executors run on and this machine lacks, each with the reason.

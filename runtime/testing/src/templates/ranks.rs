@@ -35,7 +35,7 @@ pub(crate) fn check(context: &Context) -> Check<Outcome> {
         for ranks in [2, 4].into_iter().filter(|ranks| *ranks <= most) {
             for sample in [sample.clone()].into_iter().chain(others(&sample)) {
                 let subjects = of_ranks(def, (dtype, index), &sample, axis, ranks)?;
-                // It cannot be divided among so many, or the other value is none.
+                // It cannot be divided among so many ranks, or 1 is no value of the attribute.
                 if subjects[0].trace().is_err() {
                     continue;
                 }
@@ -113,7 +113,8 @@ fn on_ranks(context: &Context, subjects: &[Subject], ranks: usize) -> Check {
     // Another axis of the mesh must make no difference.
     let mesh: Mesh = format!("data={ranks} other=1").parse().map_err(Problem)?;
     let list = context.list()?;
-    let outcomes = simulate(&mesh, |rank| on_rank(&subjects[rank], &mesh, &list, context));
+    let outcomes = simulate(&mesh, |rank| on_rank(&subjects[rank], &mesh, &list, context))
+        .map_err(|error| Problem(error.to_string()))?;
     let moved = first_failure(outcomes)?;
     let total = |of: fn(&Moved) -> f64| moved.iter().flatten().map(of).sum::<f64>();
     let (difference, product, size) = (total(|m| m.difference), total(|m| m.product), total(|m| m.size));
@@ -126,7 +127,7 @@ fn on_ranks(context: &Context, subjects: &[Subject], ranks: usize) -> Check {
 
 /// What all ranks gave; if some failed, why the first of them did that did not fail because another had ended.
 fn first_failure<T>(outcomes: Vec<Check<T>>) -> Check<Vec<T>> {
-    let is_cause = |problem: &Problem| !problem.0.contains("has ended without calling it");
+    let is_cause = |problem: &Problem| !problem.0.contains("has ended or failed without calling it");
     let causes = outcomes.iter().enumerate().filter_map(|(rank, outcome)| Some((rank, outcome.as_ref().err()?)));
     let cause = causes.min_by_key(|(_, problem)| !is_cause(problem));
     match cause {

@@ -29,7 +29,7 @@ const KNOWN: [(&str, usize, &str); 53] = [
     ("kernels/src/fused/recognition.rs", 1, COUNT),
     ("kernels/src/fused/schedule.rs", 7, COUNT),
     ("kernels/src/fused/values.rs", 1, COUNT),
-    ("kernels/src/ranks.rs", 1, COUNT),
+    ("kernels/src/ranks/world.rs", 1, COUNT),
     ("kernels/src/scratch.rs", 1, SCRATCH),
     ("kernels/src/view.rs", 1, COUNT),
     ("kernels/src/windows.rs", 1, COUNT),

@@ -100,6 +100,7 @@ impl DeviceProgram {
         };
         let mut owned: Vec<bool> = try_zeroed(image.len())?;
         ranges.iter().flatten().for_each(|range| owned[range.clone()].fill(true));
+        loaded.code.step_together()?;
         loaded.room.begin(stream)?;
         for i in 0..self.steps.len() {
             let (step, work) = (&self.steps[i], &self.code.steps[i]);

@@ -18,6 +18,7 @@ impl DeviceProgram {
             let origin = event()?;
             let pair = |_| Ok((event()?, event()?));
             let events = (0..self.steps.len()).map(pair).collect::<Result<Vec<_>>>()?;
+            loaded.code.step_together()?;
             loaded.room.begin(state.stream())?;
             state.stream().record(&*origin)?;
             self.step_all(loaded, starts, |stream, step, at| {

@@ -1,0 +1,160 @@
+//! What the ranks of one simulation share: the exchanges that are under way, and the ranks that wait or have ended.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::RankError;
+use crate::mesh::Mesh;
+
+/// What a rank gives: its call, and bytes.
+#[derive(Clone)]
+struct Given {
+    called: Arc<str>,
+    bytes: Arc<Vec<u8>>,
+}
+
+/// One exchange of a group.
+struct Round {
+    given: Vec<Option<Given>>,
+    /// How many ranks have not yet taken what was given.
+    left: usize,
+}
+
+/// The group's first rank, its axis, and the number of the exchange.
+type Key = (usize, usize, u64);
+
+/// A rank that waits for others.
+#[derive(Clone)]
+struct Waiting {
+    key: Key,
+    called: Arc<str>,
+    /// The ranks of its group.
+    ranks: Vec<usize>,
+}
+
+#[derive(Default)]
+struct State {
+    rounds: HashMap<Key, Round>,
+    /// By rank and axis, how many exchanges it has begun.
+    begun: HashMap<(usize, usize), u64>,
+    /// The ranks that have ended or failed.
+    ended: BTreeSet<usize>,
+    waiting: BTreeMap<usize, Waiting>,
+    /// Whether all ranks were found to wait for each other. Nothing is exchanged any more.
+    stuck: bool,
+}
+
+impl State {
+    /// The ranks of a group that have not given anything yet.
+    fn absent<'a>(&'a self, of: &'a Waiting) -> impl Iterator<Item = usize> + 'a {
+        let given = self.rounds.get(&of.key).map_or(&[][..], |round| &round.given);
+        of.ranks.iter().zip(given).filter(|(_, given)| given.is_none()).map(|(rank, _)| *rank)
+    }
+
+    /// Whether each of `ranks` ranks has ended or waits for one that waits too.
+    fn is_stuck(&self, ranks: usize) -> bool {
+        let goes_on = |of: &Waiting| {
+            let mut absent = self.absent(of).peekable();
+            // A full round is taken, and a wait for a rank that has ended is an error.
+            absent.peek().is_none() || absent.any(|rank| self.ended.contains(&rank))
+        };
+        self.waiting.len() + self.ended.len() == ranks && !self.waiting.values().any(goes_on)
+    }
+}
+
+/// See the module.
+pub(super) struct World {
+    /// Its number among the simulations of this process.
+    pub(super) run: u64,
+    pub(super) mesh: Mesh,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl World {
+    pub(super) fn new(run: u64, mesh: Mesh) -> World {
+        World { run, mesh, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has nobody wait for a rank any more.
+    pub(super) fn end(&self, rank: usize) {
+        self.state().ended.insert(rank);
+        self.changed.notify_all();
+    }
+
+    /// Gives `bytes` to the ranks of a group along an axis, among which `rank` is, and waits for theirs.
+    pub(super) fn exchange(
+        &self,
+        rank: usize,
+        (axis, ranks): (usize, Vec<usize>),
+        called: &str,
+        bytes: Arc<Vec<u8>>,
+    ) -> Result<Vec<Arc<Vec<u8>>>, RankError> {
+        let mut state = self.state();
+        if state.ended.contains(&rank) {
+            return Err(RankError::Failed { rank, called: called.to_owned() });
+        }
+        let begun = state.begun.entry((rank, axis)).or_default();
+        let key = (ranks[0], axis, *begun);
+        *begun += 1;
+        let called: Arc<str> = called.into();
+        let place = ranks.iter().position(|other| *other == rank).unwrap_or(0);
+        let new = || Round { given: vec![None; ranks.len()], left: ranks.len() };
+        state.rounds.entry(key).or_insert_with(new).given[place] = Some(Given { called: called.clone(), bytes });
+        self.changed.notify_all();
+        let own = Waiting { key, called: called.clone(), ranks };
+        let given = loop {
+            if let Some(given) = taken(&mut state, key) {
+                state.waiting.remove(&rank);
+                break given;
+            }
+            // Before those that have ended: a rank that was told of it may have ended since.
+            if state.stuck {
+                return Err(stuck(&state, rank, &own));
+            }
+            let ended = state.absent(&own).find(|other| state.ended.contains(other));
+            if let Some(ended) = ended {
+                state.waiting.remove(&rank);
+                return Err(RankError::Ended { rank, called: called.to_string(), ended });
+            }
+            state.waiting.insert(rank, own.clone());
+            if state.is_stuck(self.mesh.ranks()) {
+                state.stuck = true;
+                self.changed.notify_all();
+                return Err(stuck(&state, rank, &own));
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(state);
+        match given.iter().position(|other| other.called != called) {
+            Some(other) => Err(RankError::Differs {
+                rank,
+                called: called.to_string(),
+                other: own.ranks[other],
+                other_called: given[other].called.to_string(),
+            }),
+            None => Ok(given.into_iter().map(|given| given.bytes).collect()),
+        }
+    }
+}
+
+/// What all ranks gave, if they did. The last rank to take it removes it.
+fn taken(state: &mut State, key: Key) -> Option<Vec<Given>> {
+    let round = state.rounds.get_mut(&key)?;
+    let given = round.given.iter().cloned().collect::<Option<Vec<Given>>>()?;
+    round.left -= 1;
+    if round.left == 0 {
+        state.rounds.remove(&key);
+    }
+    Some(given)
+}
+
+fn stuck(state: &State, rank: usize, own: &Waiting) -> RankError {
+    let other = state.absent(own).next().unwrap_or(rank);
+    let other_called = state.waiting.get(&other).map_or(&*own.called, |other| &*other.called).to_owned();
+    RankError::Stuck { rank, called: own.called.to_string(), other, other_called }
+}

@@ -1,0 +1,131 @@
+//! Programs that several ranks run: what `ddp` makes of gradients inside of others, and what does not fit together.
+
+use fulgurite_ops::collectives::{Reduce, all_gather, all_reduce, broadcast};
+use fulgurite_ops::prelude::{checkpoint, index_select, mean, sum, tanh, value_and_grad};
+use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::mesh::Mesh;
+use fulgurite_runtime::{Array, Tensor, jit, ranks};
+
+/// The whole batch, of which each rank takes its part.
+const BATCH: [f64; 4] = [1.0, -2.0, 0.5, 3.0];
+
+fn on(mesh: &str) -> Options {
+    Options { mesh: mesh.parse().unwrap(), ..Options::default() }
+}
+
+/// The gradient that `f` gives on each of so many ranks, with its part of the batch.
+fn on_ranks(count: usize, f: fn(Tensor, Tensor) -> Tensor) -> Vec<f64> {
+    let mesh: Mesh = format!("data={count}").parse().unwrap();
+    let part = BATCH.len() / count;
+    let run = |rank: usize| {
+        let options = Options { mesh: mesh.clone(), verify: true, ..Options::default() }.with_ddp("data");
+        let step = jit(move |(w, x): (Tensor, Tensor)| f(w, x)).options(options);
+        let x = Array::new([part], &BATCH[rank * part..(rank + 1) * part]).unwrap();
+        step.call((Array::new([], &[0.7f64]).unwrap(), x)).unwrap().item().unwrap()
+    };
+    ranks::simulate(&mesh, run).unwrap()
+}
+
+/// Gradients in a checkpoint, and in the loss of another gradient, are those of the whole batch too.
+#[test]
+fn ddp_averages_gradients_inside_of_others() {
+    fn loss(w: Tensor, x: Tensor) -> Tensor {
+        mean(tanh(w * x) * (w + x))
+    }
+    fn in_checkpoint(w: Tensor, x: Tensor) -> Tensor {
+        checkpoint("part", || value_and_grad(w, |w| loss(*w, x)).1)
+    }
+    // One step on the batch, and how the loss after it depends on where it began.
+    fn through_a_step(w: Tensor, x: Tensor) -> Tensor {
+        value_and_grad(w, |w| {
+            let gradient = value_and_grad(*w, |w| loss(*w, x)).1;
+            loss(*w - gradient * 0.1, x)
+        })
+        .1
+    }
+    for f in [in_checkpoint as fn(Tensor, Tensor) -> Tensor, through_a_step] {
+        let alone = on_ranks(1, f)[0];
+        for count in [2, 4] {
+            for (rank, found) in on_ranks(count, f).into_iter().enumerate() {
+                assert!((found - alone).abs() <= 1e-12, "rank {rank} of {count} has {found}, one rank {alone}");
+            }
+        }
+    }
+}
+
+/// Calls that differ in an attribute alone are not the same.
+#[test]
+fn other_attributes_on_another_rank_are_an_error() {
+    let calls: [[fn(Tensor) -> Tensor; 2]; 3] = [
+        [|x| all_reduce(x, "data=2", Reduce::Sum), |x| all_reduce(x, "data=2", Reduce::Max)],
+        [|x| all_gather(x, "data=2", 0), |x| all_gather(x, "data=2", 1)],
+        [|x| broadcast(x, "data=2", 0), |x| broadcast(x, "data=2", 1)],
+    ];
+    for executors in [["default"], ["reference"]] {
+        for pair in calls {
+            let outcomes = ranks::simulate(&"data=2".parse().unwrap(), |rank| {
+                let options = on("data=2").with_executors(&executors).unwrap();
+                jit(pair[rank]).options(options).call(Array::new([2, 2], &[1.0f32; 4]).unwrap()).map(drop)
+            });
+            for outcome in outcomes.unwrap() {
+                let message = outcome.unwrap_err().to_string();
+                assert!(message.contains("all ranks must run the same program"), "{executors:?}: {message}");
+            }
+        }
+    }
+}
+
+/// A rank whose run failed does not meet what the others gave for that run with what it gives for the next one.
+#[test]
+fn a_rank_that_goes_on_after_a_failed_run_is_an_error() {
+    let outcomes = ranks::simulate(&"data=2".parse().unwrap(), |rank| {
+        let f = jit(|(x, at): (Tensor, Tensor)| all_reduce(index_select(x, 0, at), "data=2", Reduce::Sum));
+        let f = f.options(on("data=2"));
+        let run = |step: i64| {
+            // In the first step the second rank has an index that is not there.
+            let at = if (rank, step) == (1, 0) { 9 } else { step };
+            let x = Array::new([2], &[1.0f32, 2.0]).unwrap();
+            f.call((x, Array::new([1], &[at]).unwrap())).map(|sum: Array| sum.to_vec::<f32>().unwrap())
+        };
+        [run(0), run(1)]
+    });
+    let [first, second] = <[_; 2]>::try_from(outcomes.unwrap()).unwrap();
+    assert!(second[0].as_ref().unwrap_err().to_string().contains("index holds 9"), "{second:?}");
+    assert!(second[1].as_ref().unwrap_err().to_string().contains("after a program of it failed"), "{second:?}");
+    // And its own run has failed by that.
+    assert!(first[0].as_ref().unwrap_err().to_string().contains("rank 1 has ended or failed"), "{first:?}");
+    assert!(first[1].as_ref().unwrap_err().to_string().contains("rank 0 calls"), "{first:?}");
+}
+
+/// The others wait for it.
+#[test]
+fn a_collective_that_nothing_reads_is_kept() {
+    let f = jit(|x: Tensor| {
+        let _ = checkpoint("part", || all_reduce(x, "data=1", Reduce::Sum));
+        x + 1.0
+    });
+    let compiled = f.compile(&Array::scalar(1.0)).unwrap();
+    let text = compiled.program().trace().to_string();
+    assert!(text.contains("all_reduce"), "{text}");
+}
+
+#[test]
+fn what_ddp_cannot_do_is_an_error() {
+    let f = |x: Tensor| value_and_grad(x, |x| sum(*x * *x)).1;
+    let failure = |options: Options| jit(f).options(options).call(Array::scalar(1.0)).unwrap_err().to_string();
+    let message = failure(on("data=2").with_ddp("shard"));
+    assert!(message.contains("is 'shard', the mesh of the program is 'data=2'"), "{message}");
+    let message = failure(Options::default().with_ddp("data"));
+    assert!(message.contains("the mesh of the program is one rank"), "{message}");
+    // Compiled for two ranks, and run by one.
+    let message = failure(on("data=2").with_ddp("data"));
+    assert!(message.contains("the axis data=2, and runs on one rank"), "{message}");
+    let without = jit(|x: Tensor| x + 1.0).options(on("data=2").with_ddp("data")).call(Array::scalar(1.0));
+    let message = without.unwrap_err().to_string();
+    assert!(message.contains("no `value_and_grad`"), "{message}");
+    // A collective by hand, along an axis that is not there: at the author's line.
+    let by_hand = jit(|x: Tensor| all_reduce(x, "tensor=2", Reduce::Sum));
+    let message = by_hand.options(on("data=2")).call(Array::scalar(1.0)).unwrap_err().to_string();
+    assert!(message.contains("axis is 'tensor=2', the program is for the mesh 'data=2'"), "{message}");
+    assert!(message.contains("ranks.rs"), "{message}");
+}
