@@ -20,6 +20,12 @@ impl Axis {
     pub fn extent(&self) -> usize {
         self.extent
     }
+
+    /// The number of elements of each part of a tensor of this shape that is divided among the ranks: the last parts
+    /// may end with padding.
+    pub fn part_length(&self, shape: &[usize]) -> usize {
+        shape.iter().product::<usize>().div_ceil(self.extent)
+    }
 }
 
 impl fmt::Display for Axis {

@@ -131,3 +131,17 @@ pub fn part(tensor: &ReferenceTensor, dim: usize, place: usize, ranks: usize) ->
         ReferenceTensor::from_integers(tensor.dtype(), part)
     }
 }
+
+/// For references: the first elements of a tensor in another shape.
+pub fn shaped(tensor: &ReferenceTensor, shape: &[usize]) -> ReferenceTensor {
+    let (elements, fits) = (shape.iter().product(), "as many elements as the shape has");
+    if tensor.dtype().is_floating() {
+        let values = tensor.floats().iter().take(elements).copied().collect();
+        let array = ArrayD::from_shape_vec(IxDyn(shape), values).unwrap_or_else(|_| unreachable!("{fits}"));
+        ReferenceTensor::from_floats(tensor.dtype(), array)
+    } else {
+        let values = tensor.integers().iter().take(elements).copied().collect();
+        let array = ArrayD::from_shape_vec(IxDyn(shape), values).unwrap_or_else(|_| unreachable!("{fits}"));
+        ReferenceTensor::from_integers(tensor.dtype(), array)
+    }
+}

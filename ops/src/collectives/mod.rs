@@ -15,4 +15,5 @@ fulgurite_ops_macros::operator_files! {
     all_to_all,
     broadcast,
     reduce_scatter,
+    whole,
 }

@@ -242,6 +242,8 @@ pub enum Role {
     /// What the ranks along an axis of the mesh give, as one, by an operation (`"sum"`, `"mean"`); inserted by the
     /// strategies for several ranks.
     AllReduce,
+    /// The tensor of which each rank along an axis of the mesh has a part, by its shape; inserted by them too.
+    Whole,
 }
 
 impl Role {
@@ -261,6 +263,7 @@ impl Role {
             Role::Matmul => &["tensor", "tensor"],
             Role::Iota => &["size", "number", "number", "dtype", "str"],
             Role::AllReduce => &["tensor", "str", "\"sum\"|\"mean\"|\"max\"|\"min\""],
+            Role::Whole => &["tensor", "str", "size[]"],
         }
     }
 

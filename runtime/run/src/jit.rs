@@ -172,6 +172,32 @@ struct Key {
     registrations: u64,
 }
 
+/// Gives the arguments that are parts of tensors the metas of the whole.
+///
+/// # Errors
+/// If a part has not its length, or is no argument.
+fn whole_metas(options: &Options, parameters: &mut [(Arc<str>, TensorMeta)]) -> Result<()> {
+    let Some(sharding) = &options.sharding else { return Ok(()) };
+    let axis = sharding.axis_of(&options.mesh)?;
+    for path in sharding.paths() {
+        let whole = sharding.whole(path).unwrap_or_default();
+        let wrong = |message| Error::Argument { argument: path.to_owned(), message };
+        let Some((_, meta)) = parameters.iter_mut().find(|(name, _)| **name == *path) else {
+            return Err(wrong("is to be a part of a tensor, but no argument has that path".into()));
+        };
+        let length = axis.part_length(whole);
+        if meta.shape() != [length] {
+            let message = format!(
+                "has shape {:?}, expected [{length}], the part of shape {whole:?} that each rank along {axis} has",
+                meta.shape()
+            );
+            return Err(wrong(message));
+        }
+        *meta = meta.with_shape(whole);
+    }
+    Ok(())
+}
+
 /// Whether the leaf `name` is `path` or below it.
 fn below(name: &str, path: &str) -> bool {
     name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -454,6 +480,7 @@ where
             parameters.push((named(path, &self.names.arguments, "arg").into(), meta));
         });
         all_named(&self.name, &self.names.arguments, &paths)?;
+        whole_metas(&self.options, &mut parameters)?;
         let arguments = |next: &mut dyn FnMut() -> Tensor| tree.map(&mut |_| next());
         let (mut trace, structure) =
             trace_parameters(&self.name, target, &self.names, &parameters, arguments, &self.function)?;

@@ -1,9 +1,12 @@
 //! Programs that several ranks run: what `ddp` makes of gradients inside of others, and what does not fit together.
 
 use fulgurite_ops::collectives::{Reduce, all_gather, all_reduce, broadcast};
-use fulgurite_ops::prelude::{checkpoint, index_select, mean, sum, tanh, value_and_grad};
+use fulgurite_ops::prelude::{
+    adamw, checkpoint, clip_grad_norm, index_select, linear, mean, sum, tanh, value_and_grad,
+};
 use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::mesh::Mesh;
+use fulgurite_runtime::transforms::fsdp::Sharding;
 use fulgurite_runtime::{Array, Tensor, jit, ranks};
 
 /// The whole batch, of which each rank takes its part.
@@ -128,4 +131,88 @@ fn what_ddp_cannot_do_is_an_error() {
     let message = by_hand.options(on("data=2")).call(Array::scalar(1.0)).unwrap_err().to_string();
     assert!(message.contains("axis is 'tensor=2', the program is for the mesh 'data=2'"), "{message}");
     assert!(message.contains("ranks.rs"), "{message}");
+}
+
+/// A matrix of 3 x 5 and a vector of 4, with the moments of AdamW.
+type State<T> = (Vec<T>, Vec<T>, Vec<T>);
+
+const SHAPES: [&[usize]; 2] = [&[3, 5], &[4]];
+const ARGUMENTS: [&str; 3] = ["state.0", "state.1", "state.2"];
+
+/// A step of AdamW on the mean of the batch, with clipped gradients.
+fn optimizer_step((params, means, squares): State<Tensor>, x: Tensor, scalars: &[Tensor]) -> (State<Tensor>, Tensor) {
+    let (loss, gradients) = value_and_grad(params.clone(), |params| {
+        let hidden = tanh(linear(x, params[0]));
+        mean(hidden * hidden) + sum(params[1] * params[1]) * mean(x)
+    });
+    let clipped = clip_grad_norm(gradients, 0.05);
+    let update = |i: usize| adamw::with(params[i], clipped[i], means[i], squares[i], scalars[0], scalars[1]).call();
+    let next = [update(0), update(1)];
+    let all = |pick: fn(&(Tensor, Tensor, Tensor)) -> Tensor| next.iter().map(pick).collect::<Vec<_>>();
+    ((all(|next| next.0), all(|next| next.1), all(|next| next.2)), loss + clipped[2])
+}
+
+fn sharding() -> Sharding {
+    let mut sharding = Sharding::new("data");
+    for argument in ARGUMENTS {
+        for (i, shape) in SHAPES.iter().enumerate() {
+            sharding = sharding.with_part(&format!("{argument}.{i}"), shape.to_vec());
+        }
+    }
+    sharding
+}
+
+/// Three steps on so many ranks: the losses, and the parameters that the ranks' parts are together.
+fn trained(count: usize, gather_again: Option<u64>) -> (Vec<f64>, [Vec<f64>; 2]) {
+    let mesh: Mesh = format!("data={count}").parse().unwrap();
+    let part = 8 / count;
+    let batch: Vec<f64> = (0..40).map(|i| f64::from(i * 7 % 11) / 5.0 - 1.0).collect();
+    let run = |rank: usize| {
+        let mut sharding = sharding();
+        sharding.gather_again = gather_again;
+        let options = Options { mesh: mesh.clone(), verify: true, ..Options::default() }.with_fsdp(sharding);
+        let step = jit(|(state, x, scalars): (State<Tensor>, Tensor, Vec<Tensor>)| optimizer_step(state, x, &scalars));
+        let step =
+            step.arguments(["state", "x", "scalars"]).results(["state", "loss"]).donate("state").options(options);
+        let shard = |begin: &dyn Fn(usize) -> f64, shape: &[usize]| {
+            let whole: Vec<f64> = (0..shape.iter().product()).map(begin).collect();
+            Array::new(shape, &whole).unwrap().part(rank, &mesh.axes()[0]).unwrap()
+        };
+        let tree = |begin: &dyn Fn(usize) -> f64| SHAPES.map(|shape| shard(begin, shape)).to_vec();
+        let mut state = (tree(&|i| (i as f64 * 0.37).sin()), tree(&|_| 0.0), tree(&|_| 0.0));
+        let x = Array::new([part, 5], &batch[rank * part * 5..(rank + 1) * part * 5]).unwrap();
+        let mut losses = Vec::new();
+        for number in 1..=3 {
+            let scalars = vec![Array::scalar(0.1f32), Array::scalar(number as f32)];
+            let (next, loss) = step.call((state, x.clone(), scalars)).unwrap();
+            losses.push(loss.item().unwrap());
+            state = next;
+        }
+        let parts: Vec<Vec<f64>> = state.0.iter().map(|part| part.to_vec::<f64>().unwrap()).collect();
+        (losses, parts)
+    };
+    let ranks = ranks::simulate(&mesh, run).unwrap();
+    assert!(ranks.iter().all(|(losses, _)| *losses == ranks[0].0), "the losses are those of all ranks");
+    let whole = |i: usize| {
+        let all = ranks.iter().flat_map(|(_, parts)| parts[i].clone());
+        all.take(SHAPES[i].iter().product()).collect()
+    };
+    (ranks[0].0.clone(), [whole(0), whole(1)])
+}
+
+/// Parameters and moments in parts, of which some end with padding, train as one rank does.
+#[test]
+fn fsdp_trains_as_one_rank_does() {
+    let close = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-12 * a.abs().max(1.0));
+    let (losses, params) = trained(1, None);
+    assert!(losses[2] < losses[0], "{losses:?}");
+    for count in [2, 4] {
+        for gather_again in [None, Some(1)] {
+            let found = trained(count, gather_again);
+            assert!(close(&found.0, &losses), "{count} ranks: {:?}, one: {losses:?}", found.0);
+            for i in [0, 1] {
+                assert!(close(&found.1[i], &params[i]), "{count} ranks: {:?}, one: {:?}", found.1[i], params[i]);
+            }
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use fulgurite_kernels::DType;
 use fulgurite_kernels::dtype::Element;
+use fulgurite_kernels::mesh::Axis;
 use ndarray::{ArrayD, IxDyn};
 
 use super::{Array, Memory, wrong};
@@ -139,6 +140,25 @@ impl Array {
     /// The same values, laid out row-major, in memory of their own on the host.
     pub fn to_contiguous(&self) -> Result<Array> {
         Array::from_bytes(self.shape(), self.dtype(), &self.to_bytes()?)
+    }
+
+    /// The part at `place` of this tensor, which is divided among the ranks along an axis: the elements in row-major
+    /// order, in equal parts, of which the last ones end with zeros. On the host, one-dimensional, of
+    /// [`Axis::part_length`] elements.
+    ///
+    /// # Errors
+    /// If there is not as much memory.
+    pub fn part(&self, place: usize, axis: &Axis) -> Result<Array> {
+        let length = axis.part_length(self.shape());
+        let bytes = self.to_bytes()?;
+        let wanted = length * self.dtype().size();
+        let own = bytes.get(place * wanted..).unwrap_or_default();
+        Array::written_bytes([length], self.dtype(), |part| {
+            let there = own.len().min(wanted);
+            part[..there].copy_from_slice(&own[..there]);
+            part[there..].fill(0);
+            Ok(())
+        })
     }
 
     /// The values for a reference rule.

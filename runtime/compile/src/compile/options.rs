@@ -13,6 +13,7 @@ use crate::fuel::Fuel;
 use crate::mesh::Mesh;
 use crate::meta::{Device, Target};
 use crate::trace::{StageName, Trace};
+use crate::transforms::fsdp::{self, Sharding};
 use crate::transforms::{ddp, recompute};
 
 /// How long a compilation measures at most by default.
@@ -49,6 +50,9 @@ pub struct Options {
     /// Mixed precision: products in this type, bf16 or f16, and the rest by the operators' classes
     /// ([`crate::transforms::autocast`]). `None` computes in the types that the program is written in.
     pub autocast: Option<DType>,
+    /// The arguments that are parts of tensors, and the shapes that the program is traced with in their place
+    /// ([`Options::with_fsdp`]).
+    pub sharding: Option<Arc<Sharding>>,
     /// Minimum size, in bytes, of values that are recomputed for the backward pass instead of being saved, if that is
     /// cheap ([`crate::transforms::recompute`]); `None` saves all values.
     pub recompute: Option<u64>,
@@ -137,6 +141,7 @@ impl std::fmt::Debug for Options {
             .field("rewrites", &rewrites)
             .field("transforms", &self.transforms.iter().map(|t| &t.name).collect::<Vec<_>>())
             .field("autocast", &self.autocast)
+            .field("sharding", &self.sharding)
             .field("recompute", &self.recompute)
             .field("fuel", &self.fuel)
             .field("batch", &self.batch)
@@ -162,6 +167,7 @@ impl Default for Options {
             rewrites: None,
             transforms: Vec::new(),
             autocast: None,
+            sharding: None,
             recompute: Some(recompute::FROM_BYTES),
             fuel: Fuel::UNLIMITED,
             batch: true,
@@ -186,6 +192,15 @@ impl Options {
     pub fn with_ddp(mut self, axis: &str) -> Options {
         let axis = axis.to_owned();
         self.transforms.push(UserTransform::new(ddp::DDP, move |trace| ddp::ddp(trace, &axis)));
+        self
+    }
+
+    /// Has each rank along an axis of [`Options::mesh`] keep a part of the arguments that `sharding` names, and trains
+    /// by data parallelism over them ([`mod@crate::transforms::fsdp`]).
+    pub fn with_fsdp(mut self, sharding: Sharding) -> Options {
+        let sharding = Arc::new(sharding);
+        self.sharding = Some(sharding.clone());
+        self.transforms.push(UserTransform::new(fsdp::FSDP, move |trace| fsdp::fsdp(trace, &sharding)));
         self
     }
 

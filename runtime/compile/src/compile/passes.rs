@@ -9,6 +9,7 @@ use crate::executor::{ExecutorDef, RewriteDef};
 use crate::fuel::Fuel;
 use crate::trace::{StageName, Trace};
 use crate::transforms::autodiff::{self, GradientRule};
+use crate::transforms::recompute::Least;
 use crate::transforms::{
     autocast, batch, claim, cse, dce, donate, fuse, layout, nest, pad, plan, recompute, rewrite, schedule,
 };
@@ -159,7 +160,13 @@ fn is_batched(given: &Given<'_>, _: &Trace) -> bool {
 }
 
 fn is_recomputed(given: &Given<'_>, _: &Trace) -> bool {
-    given.options.recompute.is_some()
+    let Least { computed, gathered } = least(given);
+    computed.is_some() || gathered.is_some()
+}
+
+fn least(given: &Given<'_>) -> Least {
+    let gathered = given.options.sharding.as_ref().and_then(|sharding| sharding.gather_again);
+    Least { computed: given.options.recompute, gathered }
 }
 
 fn is_unclaimed(given: &Given<'_>, trace: &Trace) -> bool {
@@ -208,7 +215,7 @@ fn batched(_: &Given<'_>, trace: &Trace, fuel: &mut Fuel) -> Result<Option<Made>
 }
 
 fn recomputed(given: &Given<'_>, trace: &Trace, fuel: &mut Fuel) -> Result<Option<Made>> {
-    found(given.options.recompute.and_then(|from| recompute::recompute(trace, from, fuel)))
+    found(recompute::recompute(trace, least(given), fuel))
 }
 
 fn claimed(given: &Given<'_>, trace: &Trace, fuel: &mut Fuel) -> Result<Option<Made>> {

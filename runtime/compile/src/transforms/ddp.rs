@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::fsdp::axis_of;
 use crate::argument::{Arg, Attribute};
 use crate::error::{Error, Result};
 use crate::operator::{OperatorDef, Role};
@@ -23,12 +24,7 @@ pub const DDP: &str = "ddp";
 /// If the target's mesh has no such axis, the program has no `value_and_grad`, or no operator has the role of
 /// [`Role::AllReduce`].
 pub fn ddp(trace: &Trace, axis: &str) -> Result<Trace> {
-    let mesh = trace.target.mesh();
-    let Some((_, axis)) = mesh.axis(axis) else {
-        let there = if mesh.axes().is_empty() { "is one rank".to_owned() } else { format!("is '{mesh}'") };
-        let message = format!("is '{axis}', the mesh of the program {there}");
-        return Err(Error::Argument { argument: "the axis of ddp".into(), message });
-    };
+    let axis = axis_of(trace.target.mesh(), axis, DDP)?;
     let mut strategy = Strategy { all_reduce: role(Role::AllReduce)?, axis: axis.to_string(), count: 0 };
     let block = strategy.block(&trace.block);
     if strategy.count == 0 {

@@ -11,6 +11,7 @@ pub mod ddp;
 pub mod decompose;
 pub mod donate;
 pub mod flatten;
+pub mod fsdp;
 pub mod fuse;
 pub mod join;
 pub mod layout;

@@ -5,8 +5,12 @@
 //! declared `cheap`) makes it of values that are kept in any case, of small ones, and of inputs: the output of a
 //! normalization from its input, an activation from what it was applied to. The bits are the same. It costs one more
 //! pass over memory, so that small values, for which a launch takes longer than the pass, stay as they are.
+//!
+//! A tensor that ranks gathered of their parts is gathered again, where that is asked for: it takes no room between its
+//! uses then.
 
-use crate::operator::RuleSet;
+use crate::operator::{Role, RuleSet};
+use crate::registry::role;
 use crate::strided::LayoutRules;
 use std::sync::Arc;
 
@@ -74,11 +78,20 @@ struct Forward<'a> {
     /// How it is computed again, if it is.
     again: Vec<Option<Recipe>>,
     cheap: Cheap,
-    from_bytes: u64,
+    least: Least,
+}
+
+/// The least bytes of a value that is made again.
+#[derive(Debug, Clone, Copy)]
+pub struct Least {
+    /// Of one that is computed; none where nothing is computed again.
+    pub computed: Option<u64>,
+    /// Of one that is gathered; none where nothing is gathered again.
+    pub gathered: Option<u64>,
 }
 
 impl<'a> Forward<'a> {
-    fn new(block: &'a Block, from_bytes: u64) -> Forward<'a> {
+    fn new(block: &'a Block, least: Least) -> Forward<'a> {
         let count = block.values.len();
         let (mut producers, mut roots) = (vec![None; count], (0..count as u32).map(ValueId).collect::<Vec<_>>());
         let mut kept = vec![false; count];
@@ -96,7 +109,7 @@ impl<'a> Forward<'a> {
             }
         }
         block.results.iter().for_each(|id| kept[roots[id.index()].index()] = true);
-        Forward { block, producers, roots, kept, again: vec![None; count], cheap: Cheap::new(), from_bytes }
+        Forward { block, producers, roots, kept, again: vec![None; count], cheap: Cheap::new(), least }
     }
 
     fn bytes(&self, id: ValueId) -> u64 {
@@ -107,8 +120,15 @@ impl<'a> Forward<'a> {
     fn available(&self, id: ValueId) -> bool {
         let root = self.roots[id.index()].index();
         self.producers[root].is_none()
-            || self.bytes(self.roots[id.index()]).saturating_mul(SMALL_SHARE) <= self.from_bytes
+            || self.bytes(self.roots[id.index()]).saturating_mul(SMALL_SHARE) <= self.least_bytes(root)
             || (self.kept[root] && self.again[root].is_none())
+    }
+
+    /// The least bytes of the value with this number, if it is to be made again.
+    fn least_bytes(&self, value: usize) -> u64 {
+        let line = self.producers[value].map(|line| &self.block.symbols[line]);
+        let least = if line.is_some_and(is_gathered) { self.least.gathered } else { self.least.computed };
+        least.map_or(u64::MAX, |least| least.max(1))
     }
 
     /// Decides for every value, in the order of the program.
@@ -121,7 +141,11 @@ impl<'a> Forward<'a> {
             }
             for id in &symbol.results {
                 let own = self.roots[id.index()] == *id;
-                if own && self.kept[id.index()] && !returned[id.index()] && self.bytes(*id) >= self.from_bytes {
+                if own
+                    && self.kept[id.index()]
+                    && !returned[id.index()]
+                    && self.bytes(*id) >= self.least_bytes(id.index())
+                {
                     self.again[id.index()] = self.recipe(i, *id).filter(|_| fuel.burn());
                 }
             }
@@ -145,6 +169,9 @@ impl<'a> Forward<'a> {
 
     /// Whether a symbol is cheap, and gives the same whenever it is run.
     fn repeatable(&mut self, line: &BoundSymbol) -> bool {
+        if is_gathered(line) {
+            return self.least.gathered.is_some();
+        }
         self.cheap.holds(line) && line.operator().is_some_and(|def| def.effects.mergeable())
     }
 
@@ -161,6 +188,11 @@ impl<'a> Forward<'a> {
                     || self.producers[operand.index()].is_some_and(|next| self.made_again(next, id, budget)))
         })
     }
+}
+
+/// Whether a line gathers a tensor of the ranks' parts.
+fn is_gathered(line: &BoundSymbol) -> bool {
+    line.operator().is_some_and(|def| role(Role::Whole).is_ok_and(|whole| std::ptr::eq(whole, def)))
 }
 
 /// What a value of the body is outside: an operand or a result of the symbol.
@@ -256,10 +288,10 @@ impl Writer<'_> {
     }
 }
 
-/// Computes again what is worth it: values of `from_bytes` bytes and more. `None` if there are none.
-pub fn recompute(trace: &Trace, from_bytes: u64, fuel: &mut Fuel) -> Option<Trace> {
+/// Makes again what is worth it: values of at least so many bytes. `None` if there are none.
+pub fn recompute(trace: &Trace, least: Least, fuel: &mut Fuel) -> Option<Trace> {
     let block = &trace.block;
-    let mut forward = Forward::new(block, from_bytes.max(1));
+    let mut forward = Forward::new(block, least);
     forward.decide(fuel);
     if forward.again.iter().all(Option::is_none) {
         return None;
@@ -299,7 +331,8 @@ mod tests {
             format!("# fulgurite trace 2\ntrace f for cpu (w: f32[1000] donated, x: f32[1000]) {{\n{body}\n}}\n");
         let trace = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         trace.verify().unwrap();
-        let with = |bytes, mut fuel| recompute(&trace, bytes, &mut fuel);
+        let least = |bytes| Least { computed: Some(bytes), gathered: None };
+        let with = |bytes, mut fuel| recompute(&trace, least(bytes), &mut fuel);
         let next = with(BYTES, Fuel::UNLIMITED)?;
         next.verify().unwrap();
         assert!(with(BYTES, Fuel::limited(0)).is_none(), "each takes fuel");

@@ -4,6 +4,8 @@
 //! alone instead of for all that is enqueued. Collectives go to the communication stream. All else computes. A line
 //! waits for the lines that it depends on, as far as nothing else has it behind them. What is joined is computed on one
 //! stream, so that the memory of the whole, which is taken for its first part, is free for the others too.
+//!
+//! Collectives move to where they are hidden behind what computes ([`brought_forward`]).
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -27,7 +29,14 @@ pub fn schedule(trace: &Trace) -> Option<Trace> {
         if streams.contains(&wanted) { wanted } else { StreamKind::Compute }
     };
     let plain = trace.block.symbols.iter().all(|symbol| stream_of(symbol) == StreamKind::Compute);
-    (!plain).then(|| schedule_on(trace, stream_of))
+    if plain {
+        return None;
+    }
+    if !trace.block.symbols.iter().any(|symbol| stream_of(symbol) == StreamKind::Communication) {
+        return Some(schedule_on(trace, stream_of));
+    }
+    let moved = Trace { block: brought_forward(&trace.block), ..trace.clone() };
+    Some(schedule_on(&moved, stream_of))
 }
 
 /// Gives every line of a trace whose layout is decided the stream that `stream_of` says, and has it wait for what it
@@ -57,6 +66,11 @@ pub fn schedule_on(trace: &Trace, mut stream_of: impl FnMut(&BoundSymbol) -> Str
                 let parts = of_whole.get(&root).into_iter().flatten();
                 needed.extend(parts.copied().chain([root]).filter_map(|id| order.writer(id)));
             }
+            // What is gathered ahead begins with the line that it comes before, not earlier: its memory is that of
+            // what has ended by then.
+            if symbol.schedule.stream == StreamKind::Communication && grows(&block, &symbol) {
+                needed.extend(last[StreamKind::Compute.index()]);
+            }
             needed.retain(|writer| *writer != line);
             symbol.schedule.after = waits(&order, &block, symbol.schedule.stream, needed);
             last[symbol.schedule.stream.index()] = Some(line);
@@ -65,6 +79,97 @@ pub fn schedule_on(trace: &Trace, mut stream_of: impl FnMut(&BoundSymbol) -> Str
         block.symbols.push(symbol);
     }
     trace.at_stage(StageName::Schedule, block)
+}
+
+/// Whether a collective gives more than it takes: it gathers.
+fn grows(block: &Block, symbol: &BoundSymbol) -> bool {
+    let bytes = |ids: &mut dyn Iterator<Item = ValueId>| ids.map(|id| block.meta(id).bytes()).sum::<usize>();
+    bytes(&mut symbol.results.iter().copied()) > bytes(&mut symbol.operands())
+}
+
+/// The block with its collectives at other places, which are the same on all ranks. One that gathers comes right before
+/// the first line that reads what the gathering before it gave: it is under way while that line runs, and no more than
+/// the next one is there ahead. All others come right behind the last line that they depend on.
+fn brought_forward(block: &Block) -> Block {
+    let writers: FxHashMap<ValueId, usize> = block
+        .symbols
+        .iter()
+        .enumerate()
+        .flat_map(|(at, symbol)| symbol.results.iter().map(move |id| (*id, at)))
+        .collect();
+    let collective = |at: usize| block.symbols[at].is_ordered() && is_run(&block.symbols[at]);
+    let gathers = |at: usize| collective(at) && grows(block, &block.symbols[at]);
+    let depends = |at: usize| block.symbols[at].operands().filter_map(|id| writers.get(&id).copied());
+    // The gatherings in the order in which they are read, each with its first reader, through views.
+    let mut of: Vec<Option<usize>> = vec![None; block.symbols.len()];
+    let mut ahead: Vec<(usize, usize)> = Vec::new();
+    for at in 0..block.symbols.len() {
+        if gathers(at) {
+            of[at] = Some(at);
+        } else if !is_run(&block.symbols[at]) {
+            of[at] = depends(at).find_map(|writer| of[writer]);
+        } else {
+            for gathering in depends(at).filter_map(|writer| of[writer]) {
+                if !ahead.iter().any(|(known, _)| *known == gathering) {
+                    ahead.push((gathering, at));
+                }
+            }
+        }
+    }
+    let mut lines = Lines { block, writers: &writers, order: Vec::new(), written: vec![false; block.symbols.len()] };
+    let mut waiting: Vec<usize> = (0..block.symbols.len()).filter(|at| collective(*at) && !gathers(*at)).collect();
+    let mut next = 0;
+    for at in 0..block.symbols.len() {
+        if lines.written[at] || collective(at) && ahead.iter().any(|(gathering, _)| *gathering == at) {
+            continue;
+        }
+        // The first reader of one has the next one begin.
+        while next < ahead.len() && (next == 0 || ahead[next - 1].1 <= at) {
+            lines.write(ahead[next].0);
+            next += 1;
+        }
+        lines.write(at);
+        waiting.retain(|line| {
+            let ready = !lines.written[*line] && lines.is_ready(*line);
+            if ready {
+                lines.write(*line);
+            }
+            !lines.written[*line]
+        });
+    }
+    (0..block.symbols.len()).for_each(|at| lines.write(at));
+    let symbols = lines.order.iter().map(|at| block.symbols[*at].clone()).collect();
+    Block { symbols, ..block.clone() }
+}
+
+/// The lines of a block in another order.
+struct Lines<'a> {
+    block: &'a Block,
+    writers: &'a FxHashMap<ValueId, usize>,
+    order: Vec<usize>,
+    written: Vec<bool>,
+}
+
+impl Lines<'_> {
+    fn depends(&self, at: usize) -> Vec<usize> {
+        self.block.symbols[at].operands().filter_map(|id| self.writers.get(&id).copied()).collect()
+    }
+
+    /// Writes a line behind those that it depends on.
+    fn write(&mut self, at: usize) {
+        if std::mem::replace(&mut self.written[at], true) {
+            return;
+        }
+        self.depends(at).into_iter().for_each(|line| self.write(line));
+        self.order.push(at);
+    }
+
+    /// Whether all that runs for what a line depends on was written; views need not be.
+    fn is_ready(&self, at: usize) -> bool {
+        self.depends(at)
+            .into_iter()
+            .all(|line| self.written[line] || (!is_run(&self.block.symbols[line]) && self.is_ready(line)))
+    }
 }
 
 /// What a line of `stream` waits for so that it begins after the lines `needed`: the first results of as few of them as

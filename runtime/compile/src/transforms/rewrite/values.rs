@@ -3,6 +3,7 @@
 use fulgurite_kernels::DType;
 
 use crate::argument::{Attribute, AttributeType, Scalar};
+use crate::mesh::Axis;
 use crate::operator::ParamDef;
 
 /// Values of the parameter's type other than `value`, the most useful first. A rule may refuse some of them.
@@ -49,6 +50,11 @@ fn alternatives(name: &str, value: &Attribute) -> Vec<Attribute> {
         Attribute::None if matches!(name, "int" | "size") => integers(1),
         Attribute::None if name == "bool" => vec![true.to_attribute(), false.to_attribute()],
         Attribute::None if name == "dtype" => DType::ALL.iter().map(DType::to_attribute).collect(),
+        // An axis of a mesh, whose number of ranks is that of the operands.
+        Attribute::Text(axis) if name == "str" => {
+            let other = |axis: Axis| text(&format!("other_{axis}"));
+            axis.parse().map(other).into_iter().collect()
+        }
         // The variants of an enum: `"none"|"tanh"`.
         _ => name.split('|').filter_map(|word| word.strip_prefix('"')?.strip_suffix('"')).map(text).collect(),
     }
