@@ -45,6 +45,7 @@ pub mod run_file;
 pub mod sampling;
 pub mod schedule;
 mod sentencepiece;
+pub mod sharded;
 pub mod step;
 mod stories;
 pub mod streaming;

@@ -2,6 +2,7 @@
 
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::{GptConfig, Parameter};
+use fulgurite_models::sharded::{parts, sharding, wholes};
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::step_scalars;
 use fulgurite_models::{Parameters, rounded_copies};
@@ -49,6 +50,18 @@ fn ten_steps(file: &SafeTensors<'_>, options: Options) -> (Vec<[f64; 2]>, Parame
     // As the command trains: in mixed precision the state has copies of weights.
     let copies = rounded_copies(&CONFIG, &params, options.autocast).unwrap();
     let mut state = TrainState { params, exp_avg: zeros(), exp_avg_sq: zeros(), copies };
+    if let Some(sharding) = &options.sharding {
+        let axis = sharding.axis_of(&options.mesh).unwrap();
+        let part = |tree: Parameters<Array>| parts(tree, ranks::place(axis).unwrap(), axis).unwrap();
+        let TrainState { params, exp_avg, exp_avg_sq, copies } = state;
+        state = TrainState {
+            params: part(params),
+            exp_avg: part(exp_avg),
+            exp_avg_sq: part(exp_avg_sq),
+            copies: part(copies),
+        };
+    }
+    let given = options.clone();
     let optimizer = OptimizerSettings { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, clip: Some(1.0) };
     let step = jit(|(state, batch, scalars): (TrainState<Tensor>, BatchTensors<Tensor>, StepScalars<Tensor>)| {
         train_step(&CONFIG, &optimizer, state, batch, scalars)
@@ -79,7 +92,10 @@ fn ten_steps(file: &SafeTensors<'_>, options: Options) -> (Vec<[f64; 2]>, Parame
         let leaves = fulgurite_runtime::tree::Tree::leaves(tree);
         assert!(leaves.iter().all(|(_, array)| array.dtype() == DType::F32), "weights and moments stay f32");
     }
-    (reported, state.params)
+    let Some(sharding) = &given.sharding else { return (reported, state.params) };
+    let axis = sharding.axis_of(&given.mesh).unwrap();
+    let gathering = Options { sharding: None, transforms: Vec::new(), ..given.clone() };
+    (reported, wholes(&state.params, &CONFIG, axis, &gathering).unwrap())
 }
 
 /// Ten steps whose losses and gradient norms are PyTorch's to `tolerance` and what rounding costs the norm; the weights
@@ -217,38 +233,61 @@ fn ten_adamw_steps_follow_pytorch_with_attention_rounded_to_tf32() {
     follows(&file, options(&["flash_tf32", "optim", "cublaslt", "fusion", "cuda"], Some(cuda), None), 5e-4);
 }
 
-/// The same global batch on so many ranks, each with its rows, by `ddp`: PyTorch's losses and norms, the same weights
-/// on all ranks, and the same bits from run to run.
-fn ranks_follow(counts: &[usize], device: fn(usize) -> Option<Device>, tolerance: f64) {
+/// How a program is made one of several ranks.
+type Strategy = fn(Options) -> Options;
+
+fn ddp(options: Options) -> Options {
+    options.with_ddp("data")
+}
+
+/// Parameters and moments in parts, gathered once a step.
+fn zero2(options: Options) -> Options {
+    options.with_fsdp(sharding("arg0", "data", &CONFIG, false))
+}
+
+/// As [`zero2`], gathered again for the backward pass.
+fn zero3(options: Options) -> Options {
+    let mut sharding = sharding("arg0", "data", &CONFIG, false);
+    sharding.gather_again = Some(1);
+    options.with_fsdp(sharding)
+}
+
+/// The same global batch on so many ranks, each with its rows, by each strategy: PyTorch's losses and norms, the same
+/// weights on all ranks, and the same bits from run to run.
+fn ranks_follow(counts: &[usize], strategies: &[Strategy], device: fn(usize) -> Option<Device>, tolerance: f64) {
     let bytes = golden();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     for count in counts {
         let mesh: Mesh = format!("data={count}").parse().unwrap();
-        let train = || {
-            ranks::simulate(&mesh, |rank| {
-                let options = Options { mesh: mesh.clone(), ..options(&["default"], device(rank), None) };
-                let params = follows(&file, options.with_ddp("data"), tolerance);
-                let leaves = fulgurite_runtime::tree::Tree::leaves(&params);
-                leaves.iter().map(|(_, array)| array.to_bytes().unwrap()).collect::<Vec<_>>()
-            })
-            .unwrap()
-        };
-        let (first, again) = (train(), train());
-        assert!(first.iter().all(|weights| *weights == first[0]), "the ranks have the same weights after ten steps");
-        assert!(first == again, "two runs on {count} ranks give the same bits");
+        for strategy in strategies {
+            let train = || {
+                ranks::simulate(&mesh, |rank| {
+                    let options = Options { mesh: mesh.clone(), ..options(&["default"], device(rank), None) };
+                    let params = follows(&file, strategy(options), tolerance);
+                    let leaves = fulgurite_runtime::tree::Tree::leaves(&params);
+                    leaves.iter().map(|(_, array)| array.to_bytes().unwrap()).collect::<Vec<_>>()
+                })
+                .unwrap()
+            };
+            let (first, again) = (train(), train());
+            assert!(first.iter().all(|weights| *weights == first[0]), "the ranks have the same weights");
+            assert!(first == again, "two runs on {count} ranks give the same bits");
+        }
     }
 }
 
+const STRATEGIES: [Strategy; 3] = [ddp, zero2, zero3];
+
 #[test]
-fn the_ranks_of_ddp_follow_pytorch() {
-    ranks_follow(&[1, 2, 4], |_| None, 1e-5);
+fn the_ranks_of_each_strategy_follow_pytorch() {
+    ranks_follow(&[1, 2, 4], &STRATEGIES, |_| None, 1e-5);
 }
 
 #[test]
-fn the_ranks_of_ddp_on_devices_follow_pytorch() {
+fn the_ranks_of_each_strategy_on_devices_follow_pytorch() {
     let Some(cuda) = device::cuda() else { return };
     let devices = fulgurite_runtime::device::find_kind(cuda.kind()).unwrap().count().unwrap() as usize;
     let counts: Vec<usize> = [1, 2, 4].into_iter().filter(|count| *count <= devices).collect();
     eprintln!("on {counts:?} devices");
-    ranks_follow(&counts, |rank| Some(Device::new("cuda", rank as u32)), DEVICE_TOLERANCE);
+    ranks_follow(&counts, &STRATEGIES, |rank| Some(Device::new("cuda", rank as u32)), DEVICE_TOLERANCE);
 }

@@ -96,13 +96,10 @@ pub(super) fn axis_of<'a>(mesh: &'a Mesh, name: &str, strategy: &str) -> Result<
 pub fn fsdp(trace: &Trace, sharding: &Sharding) -> Result<Trace> {
     let axis = sharding.axis_of(trace.target.mesh())?;
     let block = &trace.block;
-    let place = |id: &ValueId| input_place(&block.value(*id).name).to_owned();
-    let shape = |id: &ValueId| {
-        let path = &*block.value(*id).name;
-        sharding.shapes.get(path).or_else(|| sharding.shapes.get(&place(id))).cloned()
-    };
-    let shapes: Vec<Option<Vec<usize>>> = block.parameters.iter().map(shape).collect();
-    let parts: Vec<bool> = trace.outputs.iter().map(|output| is_part(sharding, &output.path)).collect();
+    let shapes = block.parameters.iter().map(|id| sharding.shapes.get(&*block.value(*id).name).cloned());
+    let shapes: Vec<Option<Vec<usize>>> = shapes.collect();
+    let places: FxHashSet<&str> = sharding.paths().map(input_place).collect();
+    let parts: Vec<bool> = trace.outputs.iter().map(|output| places.contains(output_place(&output.path))).collect();
     if shapes.iter().all(Option::is_none) && !block.symbols.iter().any(is_gradient) {
         let message = "has nothing to do: the program has no `value_and_grad`, and none of its arguments is a part";
         return Err(Error::Argument { argument: FSDP.into(), message: message.to_owned() });
@@ -110,10 +107,6 @@ pub fn fsdp(trace: &Trace, sharding: &Sharding) -> Result<Trace> {
     let strategy = Strategy { axis, all_reduce: role(Role::AllReduce)?, whole: role(Role::Whole)? };
     let block = strategy.function(block, &shapes, &mut |at| parts[at].then(|| trace.outputs[at].path.clone()))?;
     Ok(trace.transformed(FSDP, block))
-}
-
-fn is_part(sharding: &Sharding, path: &str) -> bool {
-    sharding.shapes.contains_key(path) || sharding.shapes.contains_key(output_place(path))
 }
 
 fn is_gradient(symbol: &BoundSymbol) -> bool {
