@@ -143,6 +143,15 @@ struct Asked {
 /// Endings are large and rare.
 type Step = Result<(), Box<Ending>>;
 
+/// The collectives of a trace, for the comparison with the stage before `stage`.
+fn compared<'a>(trace: &'a Trace, stage: &str) -> Vec<&'a str> {
+    let mut names = ordered(trace);
+    if StageName::of(stage) == Some(StageName::Schedule) {
+        names.sort_unstable();
+    }
+    names
+}
+
 impl Stages {
     fn new(verify: bool, fuel: Fuel) -> Stages {
         let (made, since) = (Vec::with_capacity(14), Instant::now());
@@ -280,10 +289,12 @@ impl Stages {
     }
 
     fn keep(&mut self, name: &str, trace: Trace, foreign: bool) -> Step {
-        // From when on collectives are no longer opened, they stay in the order that all processes agree on.
+        // From when on collectives are no longer opened, they stay in the order that all processes agree on. The stage
+        // that gives them their stream moves them, as it does in all processes.
         let claimed = |stage: &&Stage| StageName::of(&stage.name).is_some_and(StageName::is_claimed);
         let before = self.made.last().filter(claimed).filter(|_| self.verify);
-        let error = before.filter(|before| ordered(&before.trace) != ordered(&trace)).map(|before| Error::Verify {
+        let moved = |before: &&Stage| compared(&before.trace, name) != compared(&trace, name);
+        let error = before.filter(moved).map(|before| Error::Verify {
             transform: name.to_owned(),
             line: ordered(&trace).join(", "),
             message: format!(

@@ -35,7 +35,7 @@ pub fn schedule(trace: &Trace) -> Option<Trace> {
     if !trace.block.symbols.iter().any(|symbol| stream_of(symbol) == StreamKind::Communication) {
         return Some(schedule_on(trace, stream_of));
     }
-    let moved = Trace { block: brought_forward(&trace.block), ..trace.clone() };
+    let moved = Trace { block: brought_forward(&trace.block).canonical(), ..trace.clone() };
     Some(schedule_on(&moved, stream_of))
 }
 
