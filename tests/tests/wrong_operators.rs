@@ -306,7 +306,7 @@ fn an_input_that_is_mutated() {
 fn collectives_that_are_right_on_one_rank() {
     must_catch("wrong::own_cotangent", Template::Ranks, "on 2 ranks: the sum of all losses moves by");
     must_pass("wrong::own_cotangent", Template::Gradient);
-    for operator in ["wrong::own_data", "wrong::first_root"] {
+    for operator in ["wrong::own_data", "wrong::first_root", "wrong::others_swapped"] {
         must_catch(operator, Template::Ranks, "on 2 ranks: rank");
         must_pass(operator, Template::Consistency);
     }

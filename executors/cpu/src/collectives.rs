@@ -11,7 +11,7 @@ use fulgurite_runtime::rules::{Failure, Result, TensorMut, TensorRef};
 
 use super::cpu;
 
-/// What a collective makes of the ranks' tensors. Messages have it as it is written here.
+/// What a collective makes of each of the ranks' tensors. Messages have it as it is written here.
 #[derive(Debug, Clone, Copy)]
 enum Work {
     /// One tensor on all ranks.
@@ -51,6 +51,8 @@ impl Number for f64 {
             Reduce::Sum | Reduce::Mean => |a, b| a + b,
             Reduce::Max => |a, b| if a.is_nan() || a > b { a } else { b },
             Reduce::Min => |a, b| if a.is_nan() || a < b { a } else { b },
+            Reduce::Product if single => |a, b| f64::from(a as f32 * b as f32),
+            Reduce::Product => |a, b| a * b,
         }
     }
 
@@ -73,6 +75,7 @@ impl Number for i64 {
             Reduce::Sum | Reduce::Mean => i64::wrapping_add,
             Reduce::Max => i64::max,
             Reduce::Min => i64::min,
+            Reduce::Product => i64::wrapping_mul,
         }
     }
 
@@ -81,35 +84,48 @@ impl Number for i64 {
     }
 }
 
-/// A collective of `input` along an axis.
-fn run(work: Work, input: &TensorRef<'_>, axis: &str, out: &mut TensorMut<'_>) -> Result<()> {
+/// A collective of `inputs`, of one dtype, along an axis.
+fn run(work: Work, inputs: &[TensorRef<'_>], axis: &str, out: &mut [TensorMut<'_>]) -> Result<()> {
     let axis: Axis = axis.parse().map_err(|message: String| Failure::new("Axis", message))?;
     // Everything that must be the same on all ranks.
-    let called = format!("{work:?} along {axis} of {}{:?}", input.dtype(), input.shape());
-    if input.dtype().is_floating() {
-        run_in::<f64>(&called, work, input, &axis, out)
+    let metas = inputs.iter().map(|input| format!("{}{:?}", input.dtype(), input.shape()));
+    let called = format!("{work:?} along {axis} of {}", metas.collect::<Vec<_>>().join(", "));
+    if inputs.iter().all(|input| input.dtype().is_floating()) {
+        run_in::<f64>(&called, work, inputs, &axis, out)
     } else {
-        run_in::<i64>(&called, work, input, &axis, out)
+        run_in::<i64>(&called, work, inputs, &axis, out)
     }
 }
 
 fn run_in<N: Number>(
     called: &str,
     work: Work,
-    input: &TensorRef<'_>,
+    inputs: &[TensorRef<'_>],
     axis: &Axis,
-    out: &mut TensorMut<'_>,
+    out: &mut [TensorMut<'_>],
 ) -> Result<()> {
-    let given = ranks::exchange(axis, called, bytemuck::cast_slice(&N::read(input)))?;
-    let all: Vec<Vec<N>> = given.iter().map(|bytes| numbers(bytes)).collect();
-    let (shape, place, ranks) = (input.shape(), ranks::place(axis)?, all.len());
+    // Read before anything is written: a result may have its operand's memory.
+    let mut own: Vec<N> = scratch::room(inputs.iter().map(TensorRef::len).sum());
+    inputs.iter().for_each(|input| own.extend(N::read(input)));
+    let given = ranks::exchange(axis, called, bytemuck::cast_slice(&own))?;
+    let place = ranks::place(axis)?;
+    let mut start = 0;
+    for (input, out) in inputs.iter().zip(out) {
+        let bytes = start..start + input.len() * size_of::<N>();
+        start = bytes.end;
+        let all: Vec<Vec<N>> = given.iter().map(|given| numbers(&given[bytes.clone()])).collect();
+        N::write(out, &made(work, all, input, place));
+    }
+    Ok(())
+}
+
+/// What a collective makes of the tensors of all ranks, for the rank at `place`.
+fn made<N: Number>(work: Work, all: Vec<Vec<N>>, input: &TensorRef<'_>, place: usize) -> Vec<N> {
+    let (shape, ranks, single) = (input.shape(), all.len(), input.dtype() != fulgurite_runtime::DType::F64);
     let part = |values: &[N], dim: usize| part(values, shape, dim, place, ranks);
-    let values = match work {
-        Work::AllReduce { op } => reduced(all, op, input.dtype() != fulgurite_runtime::DType::F64),
-        Work::ReduceScatter { dim, op } => {
-            let parts = all.iter().map(|values| part(values, dim)).collect();
-            reduced(parts, op, input.dtype() != fulgurite_runtime::DType::F64)
-        }
+    match work {
+        Work::AllReduce { op } => reduced(all, op, single),
+        Work::ReduceScatter { dim, op } => reduced(all.iter().map(|values| part(values, dim)).collect(), op, single),
         Work::AllGather { dim } => joined(&all, shape, dim),
         Work::AllToAll { split, concat } => {
             let parts: Vec<Vec<N>> = all.iter().map(|values| part(values, split)).collect();
@@ -118,9 +134,7 @@ fn run_in<N: Number>(
             joined(&parts, &shape, concat)
         }
         Work::Broadcast { root } => all.into_iter().nth(root).unwrap_or_else(|| unreachable!("meta checks the root")),
-    };
-    N::write(out, &values);
-    Ok(())
+    }
 }
 
 fn numbers<N: Number>(bytes: &[u8]) -> Vec<N> {
@@ -158,14 +172,14 @@ fn joined<N: Number>(all: &[Vec<N>], shape: &[usize], dim: usize) -> Vec<N> {
     (0..rows).flat_map(|i| all.iter().flat_map(move |values| &values[i * row..(i + 1) * row])).copied().collect()
 }
 
-#[implementation(of = fulgurite_ops::collectives::all_reduce, by = cpu, strided)]
+#[implementation(of = fulgurite_ops::collectives::all_reduce, by = cpu, strided, in_place)]
 mod all_reduce_by_cpu {
     fn checker() -> Claim {
         Ok(())
     }
 
-    fn cpu(input: TensorRef, axis: &str, op: Reduce, out: &mut TensorMut) -> Result<()> {
-        run(Work::AllReduce { op }, &input, axis, out)
+    fn cpu(inputs: &[TensorRef], axis: &str, op: Reduce, out: &mut [TensorMut]) -> Result<()> {
+        run(Work::AllReduce { op }, inputs, axis, out)
     }
 }
 
@@ -175,8 +189,8 @@ mod reduce_scatter_by_cpu {
         Ok(())
     }
 
-    fn cpu(input: TensorRef, axis: &str, dim: usize, op: Reduce, out: &mut TensorMut) -> Result<()> {
-        run(Work::ReduceScatter { dim, op }, &input, axis, out)
+    fn cpu(inputs: &[TensorRef], axis: &str, dim: usize, op: Reduce, out: &mut [TensorMut]) -> Result<()> {
+        run(Work::ReduceScatter { dim, op }, inputs, axis, out)
     }
 }
 
@@ -186,8 +200,8 @@ mod all_gather_by_cpu {
         Ok(())
     }
 
-    fn cpu(input: TensorRef, axis: &str, dim: usize, out: &mut TensorMut) -> Result<()> {
-        run(Work::AllGather { dim }, &input, axis, out)
+    fn cpu(inputs: &[TensorRef], axis: &str, dim: usize, out: &mut [TensorMut]) -> Result<()> {
+        run(Work::AllGather { dim }, inputs, axis, out)
     }
 }
 
@@ -198,7 +212,7 @@ mod all_to_all_by_cpu {
     }
 
     fn cpu(input: TensorRef, axis: &str, split: usize, concat: usize, out: &mut TensorMut) -> Result<()> {
-        run(Work::AllToAll { split, concat }, &input, axis, out)
+        run(Work::AllToAll { split, concat }, &[input], axis, std::slice::from_mut(out))
     }
 }
 
@@ -209,6 +223,6 @@ mod broadcast_by_cpu {
     }
 
     fn cpu(input: TensorRef, axis: &str, root: usize, out: &mut TensorMut) -> Result<()> {
-        run(Work::Broadcast { root }, &input, axis, out)
+        run(Work::Broadcast { root }, &[input], axis, std::slice::from_mut(out))
     }
 }

@@ -36,17 +36,19 @@ impl Group<'_> {
         self.axis.extent()
     }
 
-    /// Writes down a transfer between contiguous tensors. One rank alone has what it gives; several write down that of
-    /// nothing too, which is compared with what the others have.
-    fn transfer(&mut self, transfer: Transfer, from: &DeviceTensor, to: &DeviceTensor) {
+    /// Writes down a transfer between contiguous tensors, of each pair, which NCCL carries out as one. One rank alone has
+    /// what it gives; several write down that of nothing too, which is compared with what the others have.
+    fn transfer(&mut self, transfer: Transfer, pairs: &[(DeviceTensor, DeviceTensor)]) {
         if self.ranks() == 1 {
-            if !from.meta.is_empty() {
+            for (from, to) in pairs.iter().filter(|(from, _)| !from.meta.is_empty()) {
                 self.plan.copy(from, to);
             }
             return;
         }
-        let (axis, dtype, count) = (self.axis.clone(), from.meta.dtype(), from.meta.len());
-        self.plan.push(Collective { axis, transfer, dtype, count }.command(from.address, to.address));
+        let Some((first, _)) = pairs.first() else { return };
+        let counts = pairs.iter().map(|(from, _)| from.meta.len()).collect();
+        let collective = Collective { axis: self.axis.clone(), transfer, dtype: first.meta.dtype(), counts };
+        self.plan.push(collective.command(pairs.iter().map(|(from, to)| [from.address, to.address])));
     }
 
     /// Room in the workspace for a tensor like `each` of every rank, one after another.
@@ -72,22 +74,47 @@ impl Group<'_> {
         if parts.is_contiguous() { Ok(parts) } else { contiguous_copy(self.plan, &parts) }
     }
 
-    /// A transfer whose result is the parts of `out` along dimension `dim`.
+    /// A transfer whose results are the parts of `out` along dimension `dim`.
     fn transfer_to_parts(
         &mut self,
         transfer: Transfer,
-        from: &DeviceTensor,
-        (out, dim): (&DeviceTensor, usize),
+        from: &[DeviceTensor],
+        (out, dim): (&[DeviceTensor], usize),
     ) -> Result<()> {
-        let parts = self.parts(out, dim);
-        if parts.is_contiguous() {
-            self.transfer(transfer, from, &parts);
+        let mut pairs = Vec::with_capacity(from.len());
+        let mut moved = Vec::new();
+        for (from, out) in from.iter().zip(out) {
+            let parts = self.parts(out, dim);
+            if parts.is_contiguous() {
+                pairs.push((from.clone(), parts));
+            } else {
+                let stacked = self.stacked(&parts.meta.with_shape(&parts.shape()[1..]));
+                pairs.push((from.clone(), stacked.clone()));
+                moved.push((stacked, parts));
+            }
+        }
+        self.transfer(transfer, &pairs);
+        moved.iter().try_for_each(|(stacked, parts)| copy(self.plan, stacked, parts))
+    }
+
+    /// A reduction by NCCL itself; or `moved`, which gives a tensor like that of `out` of every rank, and a kernel that
+    /// combines them.
+    fn reduce(
+        &mut self,
+        op: Reduce,
+        (by_nccl, moved): (fn(Reduction) -> Transfer, Transfer),
+        from: &[DeviceTensor],
+        out: &[DeviceTensor],
+    ) -> Result<()> {
+        let pairs = |to: &[DeviceTensor]| from.iter().cloned().zip(to.iter().cloned()).collect::<Vec<_>>();
+        let Some(by) = out.first().map(|out| reduction(&out.meta, op)) else { return Ok(()) };
+        if let Some(by) = by {
+            self.transfer(by_nccl(by), &pairs(out));
             return Ok(());
         }
-        let part = parts.meta.with_shape(&parts.shape()[1..]);
-        let stacked = self.stacked(&part);
-        self.transfer(transfer, from, &stacked);
-        copy(self.plan, &stacked, &parts)
+        let all: Vec<DeviceTensor> = out.iter().map(|out| self.stacked(&out.meta)).collect();
+        self.transfer(moved, &pairs(&all));
+        all.iter().zip(out).try_for_each(|(all, out)| self.combine(all, op, out))
     }
 
     /// Tensors of the ranks, one after another, as one.
@@ -104,6 +131,7 @@ impl Group<'_> {
             // NaN is not equal to itself.
             Reduce::Max => "((a) != (a) || (a) > (b) ? (a) : (b))",
             Reduce::Min => "((a) != (a) || (a) < (b) ? (a) : (b))",
+            Reduce::Product => "((a) * (b))",
         };
         self.plan.define("COMBINE(a, b)", combine);
         self.plan.define("FINISH(a)", if op == Reduce::Mean { "((a) / RANKS)" } else { "(a)" });
@@ -115,29 +143,23 @@ impl Group<'_> {
 fn reduction(meta: &TensorMeta, op: Reduce) -> Option<Reduction> {
     let floating = meta.dtype().is_floating();
     match op {
-        Reduce::Sum | Reduce::Mean if floating && meta.dtype().size() == 2 => None,
+        Reduce::Sum | Reduce::Mean | Reduce::Product if floating && meta.dtype().size() == 2 => None,
         Reduce::Sum => Some(Reduction::Sum),
         Reduce::Mean => Some(Reduction::Mean),
         Reduce::Max => (!floating).then_some(Reduction::Max),
         Reduce::Min => (!floating).then_some(Reduction::Min),
+        Reduce::Product => Some(Reduction::Product),
     }
 }
 
-#[implementation(of = fulgurite_ops::collectives::all_reduce, by = nccl)]
+#[implementation(of = fulgurite_ops::collectives::all_reduce, by = nccl, in_place)]
 mod all_reduce_by_nccl {
     fn checker() -> Claim {
         Ok(())
     }
 
-    fn plan(plan: &mut Plan, input: &DeviceTensor, axis: &str, op: Reduce, out: &DeviceTensor) -> Result<()> {
-        let mut group = Group::new(plan, axis)?;
-        if let Some(by) = reduction(&input.meta, op) {
-            group.transfer(Transfer::AllReduce(by), input, out);
-            return Ok(());
-        }
-        let all = group.stacked(&input.meta);
-        group.transfer(Transfer::AllGather, input, &all);
-        group.combine(&all, op, out)
+    fn plan(plan: &mut Plan, inputs: &[DeviceTensor], axis: &str, op: Reduce, out: &[DeviceTensor]) -> Result<()> {
+        Group::new(plan, axis)?.reduce(op, (Transfer::AllReduce, Transfer::AllGather), inputs, out)
     }
 }
 
@@ -149,21 +171,15 @@ mod reduce_scatter_by_nccl {
 
     fn plan(
         plan: &mut Plan,
-        input: &DeviceTensor,
+        inputs: &[DeviceTensor],
         axis: &str,
         dim: usize,
         op: Reduce,
-        out: &DeviceTensor,
+        out: &[DeviceTensor],
     ) -> Result<()> {
         let mut group = Group::new(plan, axis)?;
-        let parts = group.adjacent_parts(input, dim)?;
-        if let Some(by) = reduction(&input.meta, op) {
-            group.transfer(Transfer::ReduceScatter(by), &parts, out);
-            return Ok(());
-        }
-        let all = group.stacked(&out.meta);
-        group.transfer(Transfer::AllToAll, &parts, &all);
-        group.combine(&all, op, out)
+        let parts: Vec<_> = inputs.iter().map(|input| group.adjacent_parts(input, dim)).collect::<Result<_>>()?;
+        group.reduce(op, (Transfer::ReduceScatter, Transfer::AllToAll), &parts, out)
     }
 }
 
@@ -173,8 +189,8 @@ mod all_gather_by_nccl {
         Ok(())
     }
 
-    fn plan(plan: &mut Plan, input: &DeviceTensor, axis: &str, dim: usize, out: &DeviceTensor) -> Result<()> {
-        Group::new(plan, axis)?.transfer_to_parts(Transfer::AllGather, input, (out, dim))
+    fn plan(plan: &mut Plan, inputs: &[DeviceTensor], axis: &str, dim: usize, out: &[DeviceTensor]) -> Result<()> {
+        Group::new(plan, axis)?.transfer_to_parts(Transfer::AllGather, inputs, (out, dim))
     }
 }
 
@@ -194,7 +210,7 @@ mod all_to_all_by_nccl {
     ) -> Result<()> {
         let mut group = Group::new(plan, axis)?;
         let parts = group.adjacent_parts(input, split)?;
-        group.transfer_to_parts(Transfer::AllToAll, &parts, (out, concat))
+        group.transfer_to_parts(Transfer::AllToAll, &[parts], (std::slice::from_ref(out), concat))
     }
 }
 
@@ -205,7 +221,7 @@ mod broadcast_by_nccl {
     }
 
     fn plan(plan: &mut Plan, input: &DeviceTensor, axis: &str, root: usize, out: &DeviceTensor) -> Result<()> {
-        Group::new(plan, axis)?.transfer(Transfer::Broadcast(root), input, out);
+        Group::new(plan, axis)?.transfer(Transfer::Broadcast(root), &[(input.clone(), out.clone())]);
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ pub mod all_to_all {
 
     fn meta(input: &TensorMeta, axis: &str, split: usize, concat: usize) -> Result<TensorMeta> {
         let ranks = among::extent(axis, Code::Axis)?;
-        among::divisible(("split", split), input.shape(), ranks, [Code::SplitRange, Code::Divisible])?;
+        among::divisible(("split", split), ("input", input.shape()), ranks, [Code::SplitRange, Code::Divisible])?;
         let rank = input.rank();
         require!(
             concat < rank,
@@ -20,7 +20,7 @@ pub mod all_to_all {
         );
         let mut shape = input.shape().to_vec();
         shape[split] /= ranks;
-        shape[concat] = among::joined_extent(shape[concat], ranks, Code::Extent)?;
+        shape[concat] = among::joined_extent(("input", shape[concat]), ranks, Code::Extent)?;
         Ok(input.with_shape(shape))
     }
 

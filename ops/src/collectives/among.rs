@@ -2,7 +2,7 @@
 
 use fulgurite_runtime::attribute_enum;
 use fulgurite_runtime::mesh::Axis;
-use fulgurite_runtime::meta::LARGEST_TENSOR;
+use fulgurite_runtime::meta::{LARGEST_TENSOR, TensorMeta};
 use fulgurite_runtime::ranks;
 use fulgurite_runtime::reference::ReferenceTensor;
 use fulgurite_runtime::rules::{Failure, Precondition};
@@ -19,6 +19,8 @@ attribute_enum! {
         Max = "max",
         /// The smallest; NaN if one is NaN.
         Min = "min",
+        /// Their product.
+        Product = "product",
     }
 }
 
@@ -27,56 +29,95 @@ pub fn extent(axis: &str, code: Precondition) -> Result<usize, Failure> {
     axis.parse::<Axis>().map(|axis| axis.extent()).map_err(|message| code.unmet(format_args!("axis: {message}")))
 }
 
+/// Checks that there are tensors, all of the first one's dtype.
+pub fn one_dtype(inputs: &[TensorMeta], [none, other]: [Precondition; 2]) -> Result<(), Failure> {
+    let Some(first) = inputs.first() else {
+        return Err(none.unmet(format_args!("inputs is empty, expected at least one tensor")));
+    };
+    match inputs.iter().position(|input| input.dtype() != first.dtype()) {
+        None => Ok(()),
+        Some(i) => {
+            let (dtype, expected) = (inputs[i].dtype(), first.dtype());
+            Err(other.unmet(format_args!("inputs[{i}] is {dtype}, expected {expected}, the dtype of inputs[0]")))
+        }
+    }
+}
+
 /// The extent of a dimension of as many tensors, one after another. Fails with `code` if no number holds it.
-pub fn joined_extent(extent: usize, ranks: usize, code: Precondition) -> Result<usize, Failure> {
-    let tensors = || code.unmet(format_args!("{ranks} tensors of extent {extent} are larger than a tensor can be"));
+pub fn joined_extent((name, extent): (&str, usize), ranks: usize, code: Precondition) -> Result<usize, Failure> {
+    let tensors =
+        || code.unmet(format_args!("{name}: {ranks} tensors of extent {extent} are larger than a tensor can be"));
     extent.checked_mul(ranks).filter(|joined| *joined <= LARGEST_TENSOR).ok_or_else(tensors)
 }
 
-/// Checks that dimension `dim` of `input` can be divided among the ranks along an axis.
+/// Checks that dimension `dim` of a tensor can be divided among the ranks along an axis. Both come with their names.
 pub fn divisible(
     (name, dim): (&str, usize),
-    shape: &[usize],
+    (input, shape): (&str, &[usize]),
     ranks: usize,
     [range, divides]: [Precondition; 2],
 ) -> Result<(), Failure> {
     let Some(extent) = shape.get(dim) else {
         let rank = shape.len();
-        return Err(range.unmet(format_args!("{name} is {dim}, expected a dimension below {rank}, the rank of input")));
+        return Err(
+            range.unmet(format_args!("{name} is {dim}, expected a dimension below {rank}, the rank of {input}"))
+        );
     };
     if extent.is_multiple_of(ranks) {
         return Ok(());
     }
     Err(divides.unmet(format_args!(
-        "dimension {dim} of input, of extent {extent}, is divided among {ranks} ranks, expected a multiple of {ranks}"
+        "dimension {dim} of {input}, of extent {extent}, is divided among {ranks} ranks, expected a multiple of {ranks}"
     )))
 }
 
 /// For references: `input` of each rank along an axis, in order, and the place of this rank among them. `called` is the
 /// call with its attributes.
 pub fn all_ranks(called: &str, axis: &str, input: &ReferenceTensor) -> Result<(Vec<ReferenceTensor>, usize), Failure> {
+    let (mut all, place) = all_ranks_of_each(called, axis, std::slice::from_ref(input))?;
+    Ok((all.remove(0), place))
+}
+
+/// As [`all_ranks`], for each of several tensors.
+pub fn all_ranks_of_each(
+    called: &str,
+    axis: &str,
+    inputs: &[ReferenceTensor],
+) -> Result<(Vec<Vec<ReferenceTensor>>, usize), Failure> {
     let parsed: Axis = axis.parse().map_err(|message: String| Failure::new("Axis", message))?;
-    let called = format!("the reference of {called} of {}{:?}", input.dtype(), input.shape());
-    let floating = input.dtype().is_floating();
-    let bytes: Vec<u8> = if floating {
-        input.floats().iter().flat_map(|value| value.to_ne_bytes()).collect()
-    } else {
-        input.integers().iter().flat_map(|value| value.to_ne_bytes()).collect()
-    };
+    let metas = inputs.iter().map(|input| format!("{}{:?}", input.dtype(), input.shape()));
+    let called = format!("the reference of {called} of {}", metas.collect::<Vec<_>>().join(", "));
+    let bytes: Vec<u8> = inputs.iter().flat_map(bytes_of).collect();
     let given = ranks::exchange(&parsed, &called, &bytes)?;
-    let shaped = |bytes: &[u8]| {
-        let words = bytes.as_chunks::<8>().0.iter();
-        let shape = IxDyn(input.shape());
-        let like_own = "as many values as this rank has";
-        if floating {
-            let values = ArrayD::from_shape_vec(shape, words.map(|word| f64::from_ne_bytes(*word)).collect());
-            ReferenceTensor::from_floats(input.dtype(), values.unwrap_or_else(|_| unreachable!("{like_own}")))
-        } else {
-            let values = ArrayD::from_shape_vec(shape, words.map(|word| i64::from_ne_bytes(*word)).collect());
-            ReferenceTensor::from_integers(input.dtype(), values.unwrap_or_else(|_| unreachable!("{like_own}")))
-        }
+    let mut start = 0;
+    let of_ranks = |input: &ReferenceTensor| {
+        let own = start..start + 8 * input.shape().iter().product::<usize>();
+        start = own.end;
+        given.iter().map(|bytes| like(input, &bytes[own.clone()])).collect()
     };
-    Ok((given.iter().map(|bytes| shaped(bytes)).collect(), ranks::place(&parsed)?))
+    Ok((inputs.iter().map(of_ranks).collect(), ranks::place(&parsed)?))
+}
+
+fn bytes_of(tensor: &ReferenceTensor) -> Vec<u8> {
+    if tensor.dtype().is_floating() {
+        tensor.floats().iter().flat_map(|value| value.to_ne_bytes()).collect()
+    } else {
+        tensor.integers().iter().flat_map(|value| value.to_ne_bytes()).collect()
+    }
+}
+
+/// A tensor of these bytes, with the shape and dtype of another.
+fn like(tensor: &ReferenceTensor, bytes: &[u8]) -> ReferenceTensor {
+    let words = bytes.as_chunks::<8>().0.iter();
+    let shape = IxDyn(tensor.shape());
+    let like_own = "as many values as this rank has";
+    if tensor.dtype().is_floating() {
+        let values = ArrayD::from_shape_vec(shape, words.map(|word| f64::from_ne_bytes(*word)).collect());
+        ReferenceTensor::from_floats(tensor.dtype(), values.unwrap_or_else(|_| unreachable!("{like_own}")))
+    } else {
+        let values = ArrayD::from_shape_vec(shape, words.map(|word| i64::from_ne_bytes(*word)).collect());
+        ReferenceTensor::from_integers(tensor.dtype(), values.unwrap_or_else(|_| unreachable!("{like_own}")))
+    }
 }
 
 /// For references: the tensors of all ranks as one.
@@ -93,12 +134,14 @@ pub fn reduced(tensors: &[ReferenceTensor], op: Reduce) -> ReferenceTensor {
             Reduce::Mean => (floats(|a, b| a + b) / tensors.len() as f64).into(),
             Reduce::Max => floats(largest).into(),
             Reduce::Min => floats(|a, b| if a.is_nan() || a < b { a } else { b }).into(),
+            Reduce::Product => floats(|a, b| a * b).into(),
         };
     }
     let combine: fn(i64, i64) -> i64 = match op {
         Reduce::Sum | Reduce::Mean => i64::wrapping_add,
         Reduce::Max => i64::max,
         Reduce::Min => i64::min,
+        Reduce::Product => i64::wrapping_mul,
     };
     let mut all = tensors.iter().map(ReferenceTensor::integers);
     let first = all.next().unwrap_or_else(|| unreachable!("a group has ranks")).clone();

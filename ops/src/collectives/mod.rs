@@ -2,12 +2,17 @@
 //! its number of ranks (`data=4`). All ranks run the same program, so that each calls the same collectives in one
 //! order.
 //!
+//! Those that strategies use for many tensors take a list of them, of one dtype, and give a list: one exchange, without
+//! a copy that puts the tensors together. [`all_reduce_one`] and its like are for one tensor.
+//!
 //! The gradient of a collective is the dual one. A rank's cotangent says how the sum of all ranks' losses depends on
 //! its result.
 
 pub mod among;
+mod one;
 
 pub use among::Reduce;
+pub use one::{all_gather_one, all_reduce_one, reduce_scatter_one};
 
 fulgurite_ops_macros::operator_files! {
     all_gather,

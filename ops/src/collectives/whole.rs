@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::{operator, rewrite};
 
-use super::{all_gather, among};
+use super::{all_gather_one, among};
 use crate::prims;
 
 /// The tensor of this shape of which each rank along `axis` has a part: its elements in row-major order, divided into
@@ -25,7 +25,7 @@ pub mod whole {
     }
 
     fn decomposition(part: Tensor, axis: String, shape: Vec<usize>) -> Tensor {
-        let gathered = all_gather(part, axis, 0);
+        let gathered = all_gather_one(part, &axis, 0);
         let elements: usize = shape.iter().product();
         prims::reshape(prims::slice(gathered, [0], [elements], [1]), shape)
     }

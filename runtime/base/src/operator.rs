@@ -239,8 +239,8 @@ pub enum Role {
     Sum,
     /// `start`, `start + step`, ...: length, start, step, element type, device.
     Iota,
-    /// What the ranks along an axis of the mesh give, as one, by an operation (`"sum"`, `"mean"`); inserted by the
-    /// strategies for several ranks.
+    /// The tensors that the ranks along an axis of the mesh give, each of the list as one, by an operation (`"sum"`,
+    /// `"mean"`); gives a list. Inserted by the strategies for several ranks.
     AllReduce,
     /// The tensor of which each rank along an axis of the mesh has a part, by its shape; inserted by them too.
     Whole,
@@ -262,13 +262,18 @@ impl Role {
             Role::Reshape | Role::Permute | Role::Sum => &["tensor", "size[]"],
             Role::Matmul => &["tensor", "tensor"],
             Role::Iota => &["size", "number", "number", "dtype", "str"],
-            Role::AllReduce => &["tensor", "str", "\"sum\"|\"mean\"|\"max\"|\"min\""],
+            Role::AllReduce => &["tensor[]", "str", "\"sum\"|\"mean\"|\"max\"|\"min\"|\"product\""],
             Role::Whole => &["tensor", "str", "size[]"],
         }
     }
 
+    /// How many tensors the runtime takes from it; `None` for a list.
+    const fn gives(self) -> Option<usize> {
+        if matches!(self, Role::AllReduce) { None } else { Some(1) }
+    }
+
     /// Checks that an operator can take the role: it has these parameters first and defaults for all others, and gives
-    /// one tensor.
+    /// one tensor, or the list that the role wants.
     ///
     /// # Errors
     /// If it has others, with both.
@@ -278,14 +283,15 @@ impl Role {
         let alike = given.is_some_and(|given| given.iter().map(|param| (param.type_name)()).eq(wanted.iter().copied()));
         let others = def.params.iter().skip(wanted.len());
         let optional = others.into_iter().all(|param| param.default.is_some() || param.kind.is_optional());
-        if alike && optional && def.results.count() == Some(1) {
+        if alike && optional && def.results.count() == self.gives() {
             return Ok(());
         }
         let message = format!(
             "declares `overload = {self:?}`, and is {}; the runtime calls an operator of that role with ({}), and takes \
-             one tensor from it",
+             {} from it",
             def.signature(),
-            wanted.join(", ")
+            wanted.join(", "),
+            if self.gives().is_some() { "one tensor" } else { "a list of tensors" }
         );
         Err(Failure::new("Role", message))
     }

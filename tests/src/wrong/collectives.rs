@@ -113,3 +113,56 @@ mod first_root_by_cpu {
         Ok(())
     }
 }
+
+/// The sums of two tensors over the ranks, of which the kernel adds the other ranks' tensors in the wrong order: right
+/// on one rank.
+#[operator(prim, name = "wrong::others_swapped", effects(collective), no_grad = "its kernel is what is wrong")]
+pub mod others_swapped {
+    use fulgurite_ops::collectives::{Reduce, among};
+
+    fn others_swapped(inputs: Vec<Tensor<Floating>>, axis: String) -> Vec<Tensor>;
+
+    fn meta(inputs: &[TensorMeta], axis: &str) -> Result<Vec<TensorMeta>> {
+        among::extent(axis, Code::Axis)?;
+        Ok(inputs.to_vec())
+    }
+
+    fn reference(inputs: &[ReferenceTensor], axis: &str) -> Result<Vec<ReferenceTensor>> {
+        let (all, _) = among::all_ranks_of_each("others_swapped", axis, inputs)?;
+        Ok(all.iter().map(|tensors| among::reduced(tensors, Reduce::Sum)).collect())
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with([s.normal([4, 8]), s.normal([4, 8])], "data=1"));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Axis, with([e.normal([2])], "data"), "'data' is not an axis of a mesh");
+    }
+}
+
+#[implementation(of = others_swapped, by = cpu, strided)]
+mod others_swapped_by_cpu {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(inputs: &[TensorRef], axis: &str, out: &mut [TensorMut]) -> Result<()> {
+        use fulgurite_kernels::access::{read_f64, write_f64};
+        use fulgurite_runtime::ranks;
+        let axis = axis.parse().map_err(|message: String| Failure::new("Axis", message))?;
+        let own: Vec<Vec<f64>> = inputs.iter().map(read_f64).collect();
+        let bytes: Vec<u8> = own.iter().flatten().flat_map(|value| value.to_ne_bytes()).collect();
+        let given = ranks::exchange(&axis, "others_swapped", &bytes)?;
+        let others = (0..).zip(&given).filter(|(place, _)| ranks::place(&axis) != Ok(*place));
+        let mut sums = own;
+        for (_, bytes) in others {
+            let words = bytes.as_chunks::<8>().0;
+            for (sum, words) in sums.iter_mut().rev().zip(words.chunks(inputs[0].len())) {
+                sum.iter_mut().zip(words).for_each(|(sum, word)| *sum += f64::from_ne_bytes(*word));
+            }
+        }
+        out.iter_mut().zip(&sums).for_each(|(out, sum)| write_f64(out, sum));
+        Ok(())
+    }
+}

@@ -1,6 +1,6 @@
 //! Programs that several ranks run: what `ddp` makes of gradients inside of others, and what does not fit together.
 
-use fulgurite_ops::collectives::{Reduce, all_gather, all_reduce, broadcast};
+use fulgurite_ops::collectives::{Reduce, all_gather_one, all_reduce, all_reduce_one, broadcast};
 use fulgurite_ops::prelude::{
     adamw, checkpoint, clip_grad_norm, index_select, linear, mean, sum, tanh, value_and_grad,
 };
@@ -60,8 +60,8 @@ fn ddp_averages_gradients_inside_of_others() {
 #[test]
 fn other_attributes_on_another_rank_are_an_error() {
     let calls: [[fn(Tensor) -> Tensor; 2]; 3] = [
-        [|x| all_reduce(x, "data=2", Reduce::Sum), |x| all_reduce(x, "data=2", Reduce::Max)],
-        [|x| all_gather(x, "data=2", 0), |x| all_gather(x, "data=2", 1)],
+        [|x| all_reduce_one(x, "data=2", Reduce::Sum), |x| all_reduce_one(x, "data=2", Reduce::Max)],
+        [|x| all_gather_one(x, "data=2", 0), |x| all_gather_one(x, "data=2", 1)],
         [|x| broadcast(x, "data=2", 0), |x| broadcast(x, "data=2", 1)],
     ];
     for executors in [["default"], ["reference"]] {
@@ -78,11 +78,35 @@ fn other_attributes_on_another_rank_are_an_error() {
     }
 }
 
+/// Results of a list may have the memory of their own operands, and of no others: not where a tensor is twice in it.
+#[test]
+fn a_list_is_reduced_in_place() {
+    let outcomes = ranks::simulate(&"data=2".parse().unwrap(), |rank| {
+        let f = jit(|(x, y): (Tensor, Tensor)| {
+            let (x, y) = (x + 1.0, y * 2.0);
+            let sums = all_reduce([x, y], "data=2", Reduce::Sum);
+            let twice = all_reduce([sums[1], sums[1], sums[0] * sums[0]], "data=2", Reduce::Max);
+            (twice[0] - twice[1] * 2.0, twice[2])
+        });
+        let options = Options { verify: true, ..on("data=2") };
+        let inputs = (Array::new([2], &[rank as f32, 1.0]).unwrap(), Array::new([3], &[rank as f32; 3]).unwrap());
+        let f = f.options(options);
+        let compiled = f.compile(&inputs).unwrap();
+        let (a, b): (Array, Array) = f.call(inputs).unwrap();
+        (compiled.program().trace().to_string(), a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap())
+    });
+    for (text, a, b) in outcomes.unwrap() {
+        assert_eq!((a, b), (vec![-2.0; 3], vec![9.0, 16.0]), "{text}");
+        // The first two sums have the memory of their operands, the maxima of a tensor that is there twice do not.
+        assert!(text.contains("add at 0, mul at 64, all_reduce.2 at 128, all_reduce.3 at 192\n"), "{text}");
+    }
+}
+
 /// A rank whose run failed does not meet what the others gave for that run with what it gives for the next one.
 #[test]
 fn a_rank_that_goes_on_after_a_failed_run_is_an_error() {
     let outcomes = ranks::simulate(&"data=2".parse().unwrap(), |rank| {
-        let f = jit(|(x, at): (Tensor, Tensor)| all_reduce(index_select(x, 0, at), "data=2", Reduce::Sum));
+        let f = jit(|(x, at): (Tensor, Tensor)| all_reduce_one(index_select(x, 0, at), "data=2", Reduce::Sum));
         let f = f.options(on("data=2"));
         let run = |step: i64| {
             // In the first step the second rank has an index that is not there.
@@ -104,7 +128,7 @@ fn a_rank_that_goes_on_after_a_failed_run_is_an_error() {
 #[test]
 fn a_collective_that_nothing_reads_is_kept() {
     let f = jit(|x: Tensor| {
-        let _ = checkpoint("part", || all_reduce(x, "data=1", Reduce::Sum));
+        let _ = checkpoint("part", || all_reduce_one(x, "data=1", Reduce::Sum));
         x + 1.0
     });
     let compiled = f.compile(&Array::scalar(1.0)).unwrap();
@@ -127,7 +151,7 @@ fn what_ddp_cannot_do_is_an_error() {
     let message = without.unwrap_err().to_string();
     assert!(message.contains("no `value_and_grad`"), "{message}");
     // A collective by hand, along an axis that is not there: at the author's line.
-    let by_hand = jit(|x: Tensor| all_reduce(x, "tensor=2", Reduce::Sum));
+    let by_hand = jit(|x: Tensor| all_reduce_one(x, "tensor=2", Reduce::Sum));
     let message = by_hand.options(on("data=2")).call(Array::scalar(1.0)).unwrap_err().to_string();
     assert!(message.contains("axis is 'tensor=2', the program is for the mesh 'data=2'"), "{message}");
     assert!(message.contains("ranks.rs"), "{message}");

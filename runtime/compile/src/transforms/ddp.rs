@@ -75,7 +75,7 @@ impl Strategy {
         let text = |text: &str| Arg::Attribute(Attribute::Text(text.into()));
         BoundSymbol {
             callee: Callee::Operator(self.all_reduce),
-            arguments: vec![Arg::Tensor(value), text(&self.axis), text("mean")],
+            arguments: vec![Arg::List(vec![value]), text(&self.axis), text("mean")],
             results: [mean].into_iter().collect(),
             body: None,
             pass: of.pass,

@@ -424,7 +424,7 @@ impl<'a> Writer<'a> {
 
     fn all_reduced(&mut self, id: ValueId, name: &str, of: Option<&BoundSymbol>) -> Result<ValueId> {
         let text = |text: &str| attribute(Attribute::Text(text.into()));
-        let arguments = vec![Arg::Tensor(id), text(&self.strategy.axis.to_string()), text("sum")];
+        let arguments = vec![Arg::List(vec![id]), text(&self.strategy.axis.to_string()), text("sum")];
         self.call(self.strategy.all_reduce, arguments, name, of)
     }
 

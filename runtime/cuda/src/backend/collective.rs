@@ -8,33 +8,31 @@ use fulgurite_base::device::{Address, Command, LibraryCall};
 use fulgurite_kernels::DType;
 use fulgurite_kernels::mesh::Axis;
 
-/// The payload of a collective, whose operands are the tensor that this rank gives and the one that it gets.
+/// The payload of a collective of one or more tensors, whose operands are, of each, the one that this rank gives and the
+/// one that it gets: the same place, or places that do not overlap.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Collective {
     /// The axis of the mesh along which it goes.
     pub axis: Axis,
     /// How the ranks' tensors become one, or are distributed.
     pub transfer: Transfer,
-    /// The element type of both tensors.
+    /// The element type of all tensors.
     pub dtype: DType,
-    /// How many elements this rank gives.
-    pub count: usize,
+    /// How many elements of each this rank gives.
+    pub counts: Vec<usize>,
 }
 
-/// The number of a collective's operands.
-pub(super) const OPERANDS: usize = 2;
-
 impl Collective {
-    /// The command, from one contiguous tensor to another. Where NCCL is absent, or runs with another mesh, loading the
+    /// The command, from contiguous tensors to others. Where NCCL is absent, or runs with another mesh, loading the
     /// program is an error.
-    pub fn command(self, from: Address, to: Address) -> Command {
-        let operands = [Some(from), Some(to)].into_iter().collect();
+    pub fn command(self, pairs: impl Iterator<Item = [Address; 2]>) -> Command {
+        let operands = pairs.flatten().map(Some).collect();
         Command::Library(Box::new(LibraryCall { payload: Arc::new(self), operands, instead: Vec::new() }))
     }
 }
 
 impl fmt::Display for Collective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} along {} of {} elements of {}", self.transfer, self.axis, self.count, self.dtype)
+        write!(f, "{:?} along {} of {:?} elements of {}", self.transfer, self.axis, self.counts, self.dtype)
     }
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use crate::cublaslt::{MatmulOperands, MatmulPlan, Problem, Tuner};
 use crate::cudnn::AttentionPlan;
-use crate::nccl::Communicator;
+use crate::nccl::{Communicator, Transferred};
 use crate::{Arguments, Compilation, Context, Cubin, CudaError, Fill, Function, KernelCache, Module, Stream};
 use fulgurite_kernels::launch::{DeviceAddress, LaunchShape};
 use fulgurite_kernels::ranks;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::attention::{Attention, Operands};
-use super::collective::{self, Collective};
+use super::collective::Collective;
 use super::library::Libraries;
 use super::matmul::{Matmul, OPERANDS};
 use fulgurite_base::device::{
@@ -23,12 +23,38 @@ const TUNE_VARIABLE: &str = "FULGURITE_TUNE";
 
 /// A command with everything but its addresses.
 pub(super) enum Work {
-    Launch { function: Function, shape: LaunchShape, parameters: Vec<Parameter> },
-    Matmul { plan: Arc<MatmulPlan>, operands: [Option<Address>; OPERANDS], alpha: f64 },
-    Attention { plan: AttentionPlan, operands: Operands, scale: f32 },
-    Collective { communicator: Arc<Communicator>, collective: Collective, from: Address, to: Address },
-    Fill { fill: Option<Arc<Fill>>, to: Address, byte: u8, bytes: usize },
-    Copy { from: Address, to: Address, bytes: usize },
+    Launch {
+        function: Function,
+        shape: LaunchShape,
+        parameters: Vec<Parameter>,
+    },
+    Matmul {
+        plan: Arc<MatmulPlan>,
+        operands: [Option<Address>; OPERANDS],
+        alpha: f64,
+    },
+    Attention {
+        plan: AttentionPlan,
+        operands: Operands,
+        scale: f32,
+    },
+    /// From and to where each tensor goes.
+    Collective {
+        communicator: Arc<Communicator>,
+        collective: Collective,
+        pairs: Vec<[Address; 2]>,
+    },
+    Fill {
+        fill: Option<Arc<Fill>>,
+        to: Address,
+        byte: u8,
+        bytes: usize,
+    },
+    Copy {
+        from: Address,
+        to: Address,
+        bytes: usize,
+    },
 }
 
 /// The plan of each product; `None` where the library has no algorithm and something else is done.
@@ -201,11 +227,13 @@ fn one(
                 Work::Attention { plan, operands: call.operands.clone(), scale: attention.scale }
             }
             Called::Collective(collective) => {
-                let [Some(from), Some(to)] = call.operands[..] else {
-                    return Err(operands_of(call, "a collective", collective::OPERANDS));
-                };
+                let given: Vec<Address> = call.operands.iter().copied().flatten().collect();
+                let (pairs, rest) = given.as_chunks::<2>();
+                if pairs.len() != collective.counts.len() || !rest.is_empty() {
+                    return Err(operands_of(call, "a collective", 2 * collective.counts.len()));
+                }
                 let communicator = libraries.communicators.along(&collective.axis)?;
-                Work::Collective { communicator, collective: collective.clone(), from, to }
+                Work::Collective { communicator, collective: collective.clone(), pairs: pairs.to_vec() }
             }
         },
         Command::Fill { to, byte, bytes } => {
@@ -273,10 +301,12 @@ pub(super) unsafe fn enqueue(
                 // SAFETY: as above; the problem describes the layouts of the operands.
                 unsafe { plan.run(stream, &operands, *scale) }?;
             }
-            Work::Collective { communicator, collective, from, to } => {
-                let elements = (collective.dtype, collective.count);
+            Work::Collective { communicator, collective, pairs } => {
+                let tensors: Vec<Transferred> = (collective.counts.iter().zip(pairs))
+                    .map(|(count, [from, to])| Transferred { count: *count, from: at(from), to: at(to) })
+                    .collect();
                 // SAFETY: as above; ranks run one program, whose collectives are in one order.
-                unsafe { communicator.run(stream, collective.transfer, elements, at(from), at(to)) }?;
+                unsafe { communicator.run(stream, collective.transfer, collective.dtype, &tensors) }?;
             }
             // SAFETY: as above; the range is one tensor's.
             Work::Fill { fill, to, byte, bytes } => unsafe {
@@ -285,6 +315,8 @@ pub(super) unsafe fn enqueue(
                     None => stream.fill_u8(at(to), *byte, *bytes),
                 }
             }?,
+            // What a result has from its operand's memory is there.
+            Work::Copy { from, to, .. } if at(from) == at(to) => {}
             // SAFETY: as above; the ranges are tensors of as many bytes.
             Work::Copy { from, to, bytes } => unsafe { stream.copy_on_device(at(to), at(from), *bytes) }?,
         }

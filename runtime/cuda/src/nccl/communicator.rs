@@ -20,6 +20,8 @@ use super::sys::{Functions, ID_BYTES, RawCommunicator, Status, UniqueId, number_
 pub enum Reduction {
     /// Their sum.
     Sum = 0,
+    /// Their product.
+    Product = 1,
     /// The largest.
     Max = 2,
     /// The smallest.
@@ -41,6 +43,17 @@ pub enum Transfer {
     Broadcast(usize),
     /// Equal parts, one to each rank, one after another.
     AllToAll,
+}
+
+/// A tensor that goes through a communicator.
+#[derive(Debug, Clone, Copy)]
+pub struct Transferred {
+    /// How many elements this rank gives.
+    pub count: usize,
+    /// What it gives.
+    pub from: DeviceAddress,
+    /// What it gets.
+    pub to: DeviceAddress,
 }
 
 /// A rank's end of the group of ranks along an axis.
@@ -91,82 +104,94 @@ impl Communicator {
         if self.run == ranks::run_number() { Ok(()) } else { Err(RankError::OtherSimulation.into()) }
     }
 
-    /// Enqueues a transfer of `count` elements of this rank.
+    /// Enqueues a transfer of each tensor; NCCL carries out all of them as one.
     ///
     /// # Safety
-    /// `from` and `to` are tensors of the device, alive until the stream is done with it, of `count` elements and of as
-    /// many as the transfer gives. All ranks of the group enqueue the same transfers in the same order.
-    pub unsafe fn run(
-        &self,
-        stream: &Stream,
-        transfer: Transfer,
-        (dtype, count): (DType, usize),
-        from: DeviceAddress,
-        to: DeviceAddress,
-    ) -> Result<()> {
-        if count == 0 {
+    /// The tensors are on the device, alive until the stream is done with them, `from` of `count` elements and `to` of
+    /// as many as the transfer gives. All ranks of the group enqueue the same transfers in the same order.
+    pub unsafe fn run(&self, stream: &Stream, transfer: Transfer, dtype: DType, tensors: &[Transferred]) -> Result<()> {
+        if tensors.iter().all(|tensor| tensor.count == 0) {
             return Ok(());
         }
         let bound = stream.bound()?;
-        let (stream, raw, dtype) = (bound.raw.cast::<c_void>(), self.raw, number_of(dtype));
-        let (send, receive) = (from.0 as *const c_void, to.0 as *mut c_void);
-        let functions = self.functions;
+        let stream = bound.raw.cast::<c_void>();
+        let Communicator { functions, raw, .. } = *self;
+        // SAFETY: the communicator is alive; the rest is the caller's promise.
+        unsafe {
+            check(functions, "ncclGroupStart", (functions.ncclGroupStart)(), raw)?;
+            let some = tensors.iter().filter(|tensor| tensor.count > 0);
+            let enqueued = some.into_iter().try_for_each(|tensor| self.enqueue(stream, transfer, dtype, *tensor));
+            // A group that began is ended also after a failure: later calls of this thread would be a part of it.
+            let ended = check(functions, "ncclGroupEnd", (functions.ncclGroupEnd)(), raw);
+            enqueued.and(ended)
+        }
+    }
+
+    /// # Safety
+    /// As [`Communicator::run`], in a group.
+    unsafe fn enqueue(&self, stream: *mut c_void, transfer: Transfer, dtype: DType, of: Transferred) -> Result<()> {
+        let Communicator { functions, raw, ranks, .. } = *self;
+        let (count, number) = (of.count, number_of(dtype));
+        let (send, receive) = (of.from.0 as *const c_void, of.to.0 as *mut c_void);
         // SAFETY: the communicator and the stream are alive; the tensors are promised by the caller.
         let (call, status) = unsafe {
             match transfer {
                 Transfer::AllReduce(by) => {
-                    ("ncclAllReduce", (functions.ncclAllReduce)(send, receive, count, dtype, by as c_int, raw, stream))
+                    ("ncclAllReduce", (functions.ncclAllReduce)(send, receive, count, number, by as c_int, raw, stream))
                 }
                 Transfer::ReduceScatter(by) => (
                     "ncclReduceScatter",
-                    (functions.ncclReduceScatter)(send, receive, count / self.ranks, dtype, by as c_int, raw, stream),
+                    (functions.ncclReduceScatter)(send, receive, count / ranks, number, by as c_int, raw, stream),
                 ),
                 Transfer::AllGather => {
-                    ("ncclAllGather", (functions.ncclAllGather)(send, receive, count, dtype, raw, stream))
+                    ("ncclAllGather", (functions.ncclAllGather)(send, receive, count, number, raw, stream))
                 }
                 Transfer::Broadcast(root) => (
                     "ncclBroadcast",
-                    (functions.ncclBroadcast)(send, receive, count, dtype, root as c_int, raw, stream),
+                    (functions.ncclBroadcast)(send, receive, count, number, root as c_int, raw, stream),
                 ),
-                Transfer::AllToAll => return self.all_to_all(stream, (dtype, count), from, to),
+                Transfer::AllToAll => {
+                    let part = count / ranks;
+                    let bytes = part * dtype.size();
+                    return (0..ranks).try_for_each(|rank| {
+                        let places = [rank; 2];
+                        self.send_and_receive(
+                            stream,
+                            (dtype, part),
+                            of.from.offset(rank * bytes),
+                            of.to.offset(rank * bytes),
+                            places,
+                        )
+                    });
+                }
             }
         };
         check(functions, call, status, raw)
     }
 
+    /// To the rank at the first place, and from the one at the second.
+    ///
     /// # Safety
-    /// As [`Communicator::run`].
-    unsafe fn all_to_all(
+    /// As [`Communicator::run`], in a group; the other ranks receive and send the same.
+    unsafe fn send_and_receive(
         &self,
         stream: *mut c_void,
-        (dtype, count): (c_int, usize),
+        (dtype, count): (DType, usize),
         from: DeviceAddress,
         to: DeviceAddress,
+        [next, last]: [usize; 2],
     ) -> Result<()> {
-        let Communicator { functions, raw, ranks, .. } = *self;
-        let part = count / ranks;
-        let bytes = part * size_of_number(dtype);
-        // SAFETY: the parts are within both tensors, of which the caller's promise is; a group is one operation.
-        unsafe {
-            check(functions, "ncclGroupStart", (functions.ncclGroupStart)(), raw)?;
-            for rank in 0..ranks {
-                let (send, receive) = (from.offset(rank * bytes).0, to.offset(rank * bytes).0);
-                let sent = (functions.ncclSend)(send as *const c_void, part, dtype, rank as c_int, raw, stream);
-                check(functions, "ncclSend", sent, raw)?;
-                let received = (functions.ncclRecv)(receive as *mut c_void, part, dtype, rank as c_int, raw, stream);
-                check(functions, "ncclRecv", received, raw)?;
-            }
-            check(functions, "ncclGroupEnd", (functions.ncclGroupEnd)(), raw)
-        }
-    }
-}
-
-fn size_of_number(dtype: c_int) -> usize {
-    match dtype {
-        1 => 1,
-        6 | 9 => 2,
-        2 | 7 => 4,
-        _ => 8,
+        let Communicator { functions, raw, .. } = *self;
+        let dtype = number_of(dtype);
+        // SAFETY: promised by the caller.
+        let [sent, received] = unsafe {
+            [
+                (functions.ncclSend)(from.0 as *const c_void, count, dtype, next as c_int, raw, stream),
+                (functions.ncclRecv)(to.0 as *mut c_void, count, dtype, last as c_int, raw, stream),
+            ]
+        };
+        check(functions, "ncclSend", sent, raw)?;
+        check(functions, "ncclRecv", received, raw)
     }
 }
 

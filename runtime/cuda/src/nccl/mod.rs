@@ -5,4 +5,4 @@
 mod communicator;
 pub(super) mod sys;
 
-pub use communicator::{Communicator, Reduction, Transfer};
+pub use communicator::{Communicator, Reduction, Transfer, Transferred};

@@ -1,6 +1,8 @@
 //! A collective on several ranks, each with data of its own, gives every rank what the reference says of the data of
 //! all, and its gradients are those of the sum of all ranks' losses.
 
+use std::cell::Cell;
+
 use fulgurite_kernels::DType;
 
 use crate::argument::{Arg, Attribute, Scalar};
@@ -102,7 +104,9 @@ fn of_ranks(
     let made = |rank: usize| {
         let mut arguments: Vec<Arg<SampleTensor>> = sample.arguments.clone();
         arguments[axis] = Arg::Attribute(Attribute::Text(format!("data={ranks}").into()));
-        let seed = |tensor: &SampleTensor| tensor.clone().reseeded(7919 * (rank as u64 + 1) + index as u64);
+        // Other values of each tensor too, so that those of one shape are not taken for each other.
+        let seeds = Cell::new(7919 * (rank as u64 + 1) + index as u64);
+        let seed = |tensor: &SampleTensor| tensor.clone().reseeded(seeds.replace(seeds.get() + 104_729));
         let arguments = arguments.iter().map(|argument| argument.map(seed)).collect();
         Subject::new(def, dtype, index, Sample { arguments, ..sample.clone() })
     };
