@@ -14,7 +14,7 @@ pub mod whole {
         let ranks = among::extent(axis, Code::Axis)?;
         require!(part.rank() == 1, PartRank, "part has shape {:?}, expected one dimension", part.shape());
         let wanted = part.with_shape(shape);
-        let there = among::joined_extent(part.shape()[0], ranks, Code::Extent)?;
+        let there = among::joined_extent(("part", part.shape()[0]), ranks, Code::Extent)?;
         require!(
             wanted.addressable().is_ok() && wanted.len() <= there,
             PartLength,

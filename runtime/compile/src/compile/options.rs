@@ -14,7 +14,7 @@ use crate::mesh::Mesh;
 use crate::meta::{Device, Target};
 use crate::trace::{StageName, Trace};
 use crate::transforms::fsdp::{self, Sharding};
-use crate::transforms::{ddp, recompute};
+use crate::transforms::{bucket, ddp, recompute};
 
 /// How long a compilation measures at most by default.
 const CHOOSE_FOR: Duration = Duration::from_secs(10);
@@ -60,6 +60,9 @@ pub struct Options {
     pub fuel: Fuel,
     /// Whether small products and sums that are alike become one ([`mod@crate::transforms::batch`]).
     pub batch: bool,
+    /// Bytes up to which the tensors of collectives that are alike go through one exchange ([`mod@crate::transforms::bucket`]);
+    /// 0 keeps each to itself.
+    pub bucket: u64,
     /// Whether kernels get the larger operands that they ask for ([`mod@crate::transforms::pad`]).
     pub pad: bool,
     /// Whether symbols are fused into regions.
@@ -145,6 +148,7 @@ impl std::fmt::Debug for Options {
             .field("recompute", &self.recompute)
             .field("fuel", &self.fuel)
             .field("batch", &self.batch)
+            .field("bucket", &self.bucket)
             .field("pad", &self.pad)
             .field("fuse", &self.fuse)
             .field("verify", &self.verify)
@@ -171,6 +175,7 @@ impl Default for Options {
             recompute: Some(recompute::FROM_BYTES),
             fuel: Fuel::UNLIMITED,
             batch: true,
+            bucket: bucket::BYTES,
             pad: true,
             fuse: true,
             verify: cfg!(debug_assertions),

@@ -11,7 +11,7 @@ use crate::trace::{StageName, Trace};
 use crate::transforms::autodiff::{self, GradientRule};
 use crate::transforms::recompute::Least;
 use crate::transforms::{
-    autocast, batch, claim, cse, dce, donate, fuse, layout, nest, pad, plan, recompute, rewrite, schedule,
+    autocast, batch, bucket, claim, cse, dce, donate, fuse, layout, nest, pad, plan, recompute, rewrite, schedule,
 };
 
 /// The parts of a compilation. A program that is split into forward and backward runs the first and the third on the
@@ -81,7 +81,7 @@ const fn own(part: Part, place: Place, applies: fn(&Given<'_>, &Trace) -> bool) 
 
 /// Every compilation, from the acquired trace to the planned one.
 #[rustfmt::skip]
-pub(super) const TABLE: [Row; 19] = [
+pub(super) const TABLE: [Row; 20] = [
     pass(Part::Written,        StageName::Rewrite,        always,        early_rewrites),
     own (Part::Written,        Place::Start,              always),
     pass(Part::Written,        StageName::Autocast,       is_autocast,   to_low_precision),
@@ -94,6 +94,7 @@ pub(super) const TABLE: [Row; 19] = [
     pass(Part::Simplified,     StageName::Recompute,      is_recomputed, recomputed),
     own (Part::Placed,         Place::BeforeClaim,        is_unclaimed),
     pass(Part::Placed,         StageName::Claim,          is_unplanned,  claimed),
+    pass(Part::Placed,         StageName::Bucket,         is_bucketed,   bucketed),
     pass(Part::Placed,         StageName::Pad,            is_padded,     padded),
     pass(Part::Placed,         StageName::Fuse,           is_fused,      fused),
     pass(Part::Placed,         StageName::Layout,         is_unplanned,  laid_out),
@@ -122,7 +123,7 @@ const COUNT: usize = {
 };
 
 /// The names of the stages of a compilation, in order. `autocast` exists only if it is enabled, `batch` only if calls
-/// are batched, `recompute` only if a value is recomputed, `pad` only if a kernel gets larger operands, `fuse` only if
+/// are batched, `recompute` only if a value is recomputed, `bucket` only if collectives become one, `pad` only if a kernel gets larger operands, `fuse` only if
 /// fusion is enabled, and `schedule` only if a line is not on the compute stream.
 pub const STAGES: [&str; COUNT] = {
     let (mut names, mut row, mut count) = ([""; COUNT], 0, 0);
@@ -177,6 +178,11 @@ fn is_unplanned(_: &Given<'_>, trace: &Trace) -> bool {
     !trace.has_been_through(StageName::PlanMemory)
 }
 
+fn is_bucketed(given: &Given<'_>, trace: &Trace) -> bool {
+    let unfused = !trace.has_been_through(StageName::Bucket) && !trace.has_been_through(StageName::Fuse);
+    unfused && is_unplanned(given, trace)
+}
+
 fn is_padded(given: &Given<'_>, trace: &Trace) -> bool {
     let unfused = !trace.has_been_through(StageName::Pad) && !trace.has_been_through(StageName::Fuse);
     given.options.pad && unfused && is_unplanned(given, trace)
@@ -224,6 +230,10 @@ fn claimed(given: &Given<'_>, trace: &Trace, fuel: &mut Fuel) -> Result<Option<M
     let merged = dce::live(cse::merge(&claimed.block)).canonical();
     let trace = Trace { block: claim::without_bodies(merged), ..claimed };
     Ok(Some(Made { choices: given.ranking.told(), ..Made::from(trace) }))
+}
+
+fn bucketed(given: &Given<'_>, trace: &Trace, _: &mut Fuel) -> Result<Option<Made>> {
+    found(bucket::bucket(trace, given.options.bucket))
 }
 
 fn padded(given: &Given<'_>, trace: &Trace, fuel: &mut Fuel) -> Result<Option<Made>> {

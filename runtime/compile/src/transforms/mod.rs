@@ -3,6 +3,7 @@
 pub mod autocast;
 pub mod autodiff;
 pub mod batch;
+pub mod bucket;
 mod cheap;
 pub mod claim;
 pub mod cse;

@@ -30,6 +30,8 @@ pub enum StageName {
     Split,
     /// Each line gets its executor.
     Claim,
+    /// Collectives that are alike become one over a list of tensors.
+    Bucket,
     /// Kernels get the larger operands that they ask for.
     Pad,
     /// Lines become regions.
@@ -48,7 +50,7 @@ pub enum StageName {
 
 impl StageName {
     /// Every stage.
-    pub const ALL: [StageName; 19] = [
+    pub const ALL: [StageName; 20] = [
         StageName::Acquire,
         StageName::Rewrite,
         StageName::Autocast,
@@ -61,6 +63,7 @@ impl StageName {
         StageName::Recompute,
         StageName::Split,
         StageName::Claim,
+        StageName::Bucket,
         StageName::Pad,
         StageName::Fuse,
         StageName::Layout,
@@ -85,6 +88,7 @@ impl StageName {
             StageName::Recompute => "recompute",
             StageName::Split => "split",
             StageName::Claim => "claim",
+            StageName::Bucket => "bucket",
             StageName::Pad => "pad",
             StageName::Fuse => "fuse",
             StageName::Layout => "layout",
