@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::{operator, rewrite};
 
-use super::{all_gather_one, among};
+use super::{Reduce, all_gather_one, among, reduce_scatter_one};
 use crate::prims;
 
 /// The tensor of this shape of which each rank along `axis` has a part: its elements in row-major order, divided into
@@ -30,6 +30,18 @@ pub mod whole {
         prims::reshape(prims::slice(gathered, [0], [elements], [1]), shape)
     }
 
+    // The line stays whole, so that it can be gathered in another type, or again.
+    fn grad(part: Tensor, axis: String, shape: Vec<usize>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (whole(part, &axis, &shape), move |d_out: Tensor| {
+            let elements: usize = shape.iter().product();
+            let all = part.shape()[0] * among::extent(&axis, Code::Axis).unwrap_or(1);
+            let flat = prims::reshape(d_out, [elements]);
+            let padding = all.saturating_sub(elements);
+            let padded = if padding > 0 { prims::pad(flat, [0], [padding], 0.0) } else { flat };
+            Grads { part: reduce_scatter_one(padded, &axis, 0, Reduce::Sum) }
+        })
+    }
+
     fn reference(part: &ReferenceTensor, axis: &str, shape: &[usize]) -> Result<ReferenceTensor> {
         let (all, _) = among::all_ranks("whole", axis, part)?;
         Ok(among::shaped(&among::joined(&all, 0), shape))
@@ -47,7 +59,7 @@ pub mod whole {
         e.case(Axis, with(e.normal([2]), "data", [2]), "'data' is not an axis of a mesh");
         e.case(PartRank, with(e.normal([2, 1]), "data=1", [2]), "part has shape [2, 1]");
         e.case(PartLength, with(e.normal([2]), "data=2", [5]), "part has 2 elements, and 2 of them are fewer");
-        e.case(Extent, with(e.normal([0]), "data=65535", [1]), "are fewer than those of shape [1]");
+        e.case(Extent, with(e.normal([1 << 46]), "data=4", [1]), "part: 4 tensors of extent 70368744177664 are larger");
     }
 }
 
@@ -61,6 +73,7 @@ pub mod gather_narrow {
     fn condition(part: &TensorMeta, dtype: DType) -> Claim {
         let narrower = dtype.size() < part.dtype().size();
         refuse_unless!(narrower, "part is {}, which is not larger than {dtype}", part.dtype());
+        refuse_unless!(dtype != DType::Bool, "dtype is bool, which no part has");
         Ok(())
     }
 

@@ -146,7 +146,7 @@ type Step = Result<(), Box<Ending>>;
 /// The collectives of a trace, for the comparison with the stage before `stage`.
 fn compared<'a>(trace: &'a Trace, stage: &str) -> Vec<&'a str> {
     let mut names = ordered(trace);
-    if StageName::of(stage) == Some(StageName::Schedule) {
+    if matches!(StageName::of(stage), Some(StageName::Bucket | StageName::Schedule)) {
         names.sort_unstable();
     }
     names
@@ -289,8 +289,8 @@ impl Stages {
     }
 
     fn keep(&mut self, name: &str, trace: Trace, foreign: bool) -> Step {
-        // From when on collectives are no longer opened, they stay in the order that all processes agree on. The stage
-        // that gives them their stream moves them, as it does in all processes.
+        // From when on collectives are no longer opened, they stay in the order that all processes agree on. Two
+        // stages move them, as they do in all processes.
         let claimed = |stage: &&Stage| StageName::of(&stage.name).is_some_and(StageName::is_claimed);
         let before = self.made.last().filter(claimed).filter(|_| self.verify);
         let moved = |before: &&Stage| compared(&before.trace, name) != compared(&trace, name);

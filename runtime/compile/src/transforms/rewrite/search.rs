@@ -433,9 +433,14 @@ impl<'a> Search<'a> {
         if defined().any(|id| found.parameters.contains(&id)) {
             return false;
         }
-        let effects =
-            found.symbols.iter().all(|i| block.symbols[*i].operator().is_some_and(|def| def.effects.mergeable()));
+        let matched = || found.symbols.iter().filter_map(|i| block.symbols[*i].operator());
+        let effects = matched().count() == found.symbols.len() && !matched().any(|def| def.effects.random);
+        // A rewrite of collectives puts as many in.
+        let collectives = matched().filter(|def| def.effects.collective).count();
+        let put_in = |made: &Block| made.symbols.iter().filter(|symbol| symbol.is_ordered()).count() == collectives;
+        let put_in = collectives == 0 || self.pattern.replacement(&found.sides).is_ok_and(put_in);
         effects
+            && put_in
             && defined().all(|id| {
                 let inner = !found.results.contains(&id);
                 let outside = |i: &&u32| !found.consumed.contains(&(**i as usize));

@@ -7,7 +7,13 @@ use super::verifier::{BlockEffects, Check, Verifier};
 pub fn ordered(trace: &Trace) -> Vec<&str> {
     let block = &trace.block;
     let lines = block.symbols.iter().filter(|symbol| symbol.is_ordered());
-    lines.map(|symbol| symbol.results.first().map_or(symbol.name(), |id| &*block.value(*id).name)).collect()
+    lines
+        .flat_map(|symbol| {
+            let results = symbol.results.iter().map(|id| &*block.value(*id).name);
+            let unnamed = symbol.results.is_empty().then(|| symbol.name());
+            results.chain(unnamed)
+        })
+        .collect()
 }
 
 impl Verifier<'_> {
