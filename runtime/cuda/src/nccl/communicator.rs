@@ -43,6 +43,8 @@ pub enum Transfer {
     Broadcast(usize),
     /// Equal parts, one to each rank, one after another.
     AllToAll,
+    /// That of the rank as many places before.
+    SendRecv(usize),
 }
 
 /// A tensor that goes through a communicator.
@@ -50,9 +52,9 @@ pub enum Transfer {
 pub struct Transferred {
     /// How many elements this rank gives.
     pub count: usize,
-    /// What it gives.
+    /// The first element that this rank gives.
     pub from: DeviceAddress,
-    /// What it gets.
+    /// Where the first element that it gets is written.
     pub to: DeviceAddress,
 }
 
@@ -63,6 +65,8 @@ pub struct Communicator {
     functions: &'static Functions,
     raw: RawCommunicator,
     ranks: usize,
+    /// This rank's among them.
+    place: usize,
     /// The simulation whose ranks joined.
     run: u64,
 }
@@ -96,7 +100,14 @@ impl Communicator {
         let status = unsafe { (functions.ncclCommInitRank)(&mut raw, axis.extent() as c_int, id, place as c_int) };
         check(functions, "ncclCommInitRank", status, std::ptr::null_mut())?;
         tracing::debug!(%axis, place, "communicator of NCCL made");
-        Ok(Communicator { context: context.clone(), functions, raw, ranks: axis.extent(), run: ranks::run_number() })
+        Ok(Communicator {
+            context: context.clone(),
+            functions,
+            raw,
+            ranks: axis.extent(),
+            place,
+            run: ranks::run_number(),
+        })
     }
 
     /// Fails outside of the simulation whose ranks joined: no other rank would come.
@@ -130,7 +141,7 @@ impl Communicator {
     /// # Safety
     /// As [`Communicator::run`], in a group.
     unsafe fn enqueue(&self, stream: *mut c_void, transfer: Transfer, dtype: DType, of: Transferred) -> Result<()> {
-        let Communicator { functions, raw, ranks, .. } = *self;
+        let Communicator { functions, raw, ranks, place, .. } = *self;
         let (count, number) = (of.count, number_of(dtype));
         let (send, receive) = (of.from.0 as *const c_void, of.to.0 as *mut c_void);
         // SAFETY: the communicator and the stream are alive; the tensors are promised by the caller.
@@ -151,18 +162,15 @@ impl Communicator {
                     (functions.ncclBroadcast)(send, receive, count, number, root as c_int, raw, stream),
                 ),
                 Transfer::AllToAll => {
-                    let part = count / ranks;
-                    let bytes = part * dtype.size();
-                    return (0..ranks).try_for_each(|rank| {
-                        let places = [rank; 2];
-                        self.send_and_receive(
-                            stream,
-                            (dtype, part),
-                            of.from.offset(rank * bytes),
-                            of.to.offset(rank * bytes),
-                            places,
-                        )
-                    });
+                    let part = (dtype, count / ranks);
+                    let at = |first: DeviceAddress, rank: usize| first.offset(rank * part.1 * dtype.size());
+                    let with =
+                        |rank| self.send_and_receive(stream, part, [at(of.from, rank), at(of.to, rank)], [rank; 2]);
+                    return (0..ranks).try_for_each(with);
+                }
+                Transfer::SendRecv(shift) => {
+                    let (next, last) = ((place + shift) % ranks, (place + ranks - shift) % ranks);
+                    return self.send_and_receive(stream, (dtype, count), [of.from, of.to], [next, last]);
                 }
             }
         };
@@ -177,8 +185,7 @@ impl Communicator {
         &self,
         stream: *mut c_void,
         (dtype, count): (DType, usize),
-        from: DeviceAddress,
-        to: DeviceAddress,
+        [from, to]: [DeviceAddress; 2],
         [next, last]: [usize; 2],
     ) -> Result<()> {
         let Communicator { functions, raw, .. } = *self;
