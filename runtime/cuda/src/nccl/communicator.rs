@@ -1,6 +1,8 @@
 //! Communicators: a rank's end of a group of devices, and what goes through it.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use fulgurite_kernels::DType;
 use fulgurite_kernels::launch::DeviceAddress;
@@ -69,7 +71,12 @@ pub struct Communicator {
     place: usize,
     /// The simulation whose ranks joined.
     run: u64,
+    /// Whether it was aborted: it is used no more.
+    aborted: AtomicBool,
 }
+
+/// Held while one is ended: the last of a process frees what all ranks of that process have of it.
+static ENDING: Mutex<()> = Mutex::new(());
 
 // SAFETY: calls of one communicator come from one thread at a time: programs that share it belong to one rank, which is
 // a thread.
@@ -107,12 +114,38 @@ impl Communicator {
             ranks: axis.extent(),
             place,
             run: ranks::run_number(),
+            aborted: AtomicBool::new(false),
         })
     }
 
     /// Fails outside of the simulation whose ranks joined: no other rank would come.
     pub(crate) fn check_simulation(&self) -> Result<()> {
         if self.run == ranks::run_number() { Ok(()) } else { Err(RankError::OtherSimulation.into()) }
+    }
+
+    /// An error that occurred behind a call: a connection to another rank is lost.
+    pub(super) fn asynchronous_error(&self) -> Result<()> {
+        if self.aborted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut found = 0;
+        // SAFETY: the communicator is alive; the pointer is valid for the call.
+        let status = unsafe { (self.functions.ncclCommGetAsyncError)(self.raw, &mut found) };
+        check(self.functions, "ncclCommGetAsyncError", status, self.raw)?;
+        check(self.functions, "a transfer of NCCL", found, self.raw)
+    }
+
+    /// Has the device's work end without the other ranks. The library waits then until graphs that have transfers are
+    /// gone, so that a thread of its own calls it: the caller may be the one to drop them.
+    pub(super) fn abort(&self) {
+        if self.aborted.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (context, functions, raw) = (self.context.clone(), self.functions, self.raw as usize);
+        let end = move || context.keep(end(&context, functions, raw as RawCommunicator));
+        if let Err(error) = std::thread::Builder::new().name("abort of NCCL".into()).spawn(end) {
+            tracing::error!(%error, "no thread aborts the collectives");
+        }
     }
 
     /// Enqueues a transfer of each tensor; NCCL carries out all of them as one.
@@ -123,6 +156,10 @@ impl Communicator {
     pub unsafe fn run(&self, stream: &Stream, transfer: Transfer, dtype: DType, tensors: &[Transferred]) -> Result<()> {
         if tensors.iter().all(|tensor| tensor.count == 0) {
             return Ok(());
+        }
+        if self.aborted.load(Ordering::Acquire) {
+            let name = "the communicator was aborted".to_owned();
+            return Err(CudaError::Nccl { call: "a transfer of NCCL", name, text: String::new() });
         }
         let bound = stream.bound()?;
         let stream = bound.raw.cast::<c_void>();
@@ -202,15 +239,23 @@ impl Communicator {
     }
 }
 
+/// Ends a communicator and what the device still does of it.
+fn end(context: &Context, functions: &Functions, raw: RawCommunicator) -> Result<()> {
+    let _current = context.enter()?;
+    // SAFETY: made in `join`, and both callers have made sure that nothing uses it afterwards.
+    let status = unsafe { (functions.ncclCommAbort)(raw) };
+    check(functions, "ncclCommAbort", status, std::ptr::null_mut())
+}
+
 impl Drop for Communicator {
+    /// Its own work has ended, and its graphs are gone: programs hold it. It is aborted also in good order: to destroy
+    /// it would wait for the other ranks, which may have failed.
     fn drop(&mut self) {
-        // Its work has ended: programs hold it. Other ranks may end earlier or later, so that nothing waits for them.
-        let closed = self.context.enter().and_then(|_current| {
-            // SAFETY: made in `join` and not used afterwards.
-            let status = unsafe { (self.functions.ncclCommAbort)(self.raw) };
-            check(self.functions, "ncclCommAbort", status, std::ptr::null_mut())
-        });
-        self.context.keep(closed);
+        if self.aborted.load(Ordering::Acquire) {
+            return;
+        }
+        let _ending = ENDING.lock().unwrap_or_else(PoisonError::into_inner);
+        self.context.keep(end(&self.context, self.functions, self.raw));
     }
 }
 

@@ -27,6 +27,7 @@ functions! {
     ncclGetUniqueId(id: *mut UniqueId) -> Status;
     ncclCommInitRank(communicator: *mut RawCommunicator, ranks: c_int, id: UniqueId, rank: c_int) -> Status;
     ncclCommAbort(communicator: RawCommunicator) -> Status;
+    ncclCommGetAsyncError(communicator: RawCommunicator, status: *mut Status) -> Status;
     ncclAllReduce(
         from: *const c_void, to: *mut c_void, count: usize, dtype: c_int, operation: c_int,
         communicator: RawCommunicator, stream: *mut c_void,
