@@ -29,7 +29,8 @@ struct Inner {
     guard: RwLock<Option<Weak<dyn Guard>>>,
 }
 
-/// What a wait of the host asks from time to time while the device itself may wait, for other ranks that may never come.
+/// What a wait of the host asks from time to time while the device itself may wait: for other ranks, which may never
+/// come.
 pub(super) trait Guard: Send + Sync {
     /// Whether the device may wait for others now.
     fn is_on(&self) -> bool;
