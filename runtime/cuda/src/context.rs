@@ -203,7 +203,16 @@ impl Context {
         let Some(guard) = guard.filter(|guard| guard.is_on()) else { return wait() };
         let began = Instant::now();
         let mut checked = began;
-        while !done()? {
+        loop {
+            match done() {
+                Ok(false) => {}
+                Ok(true) => return guard.check(),
+                Err(error) => {
+                    // Other ranks need not wait for this one any more; the fault itself is what is told here.
+                    let _ = guard.check();
+                    return Err(error);
+                }
+            }
             if checked.elapsed() >= BETWEEN_CHECKS {
                 checked = Instant::now();
                 if let Err(error) = guard.check() {
@@ -215,7 +224,6 @@ impl Context {
             }
             if began.elapsed() < WITHOUT_PAUSE { std::thread::yield_now() } else { std::thread::sleep(PAUSE) }
         }
-        guard.check()
     }
 
     /// The free memory of the device, also counting memory of other processes as used.

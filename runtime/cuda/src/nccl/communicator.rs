@@ -2,7 +2,8 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use fulgurite_kernels::DType;
 use fulgurite_kernels::launch::DeviceAddress;
@@ -75,8 +76,19 @@ pub struct Communicator {
     aborted: AtomicBool,
 }
 
-/// Held while one is ended: the last of a process frees what all ranks of that process have of it.
-static ENDING: Mutex<()> = Mutex::new(());
+/// How one ends.
+enum End {
+    /// In good order.
+    Destroy,
+    /// Whatever the device still does of it.
+    Abort,
+}
+
+/// Held while one is destroyed: the last of a process frees what all ranks of that process have of it.
+static DESTROYING: Mutex<()> = Mutex::new(());
+
+/// How long one that is destroyed waits for those of the other ranks.
+const GOOD_ORDER: Duration = Duration::from_secs(5);
 
 // SAFETY: calls of one communicator come from one thread at a time: programs that share it belong to one rank, which is
 // a thread.
@@ -141,11 +153,32 @@ impl Communicator {
         if self.aborted.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.end(End::Abort, || {});
+    }
+
+    /// Has a thread end it, and call `told` then. False if there is no thread: it is left.
+    fn end(&self, how: End, told: impl FnOnce() + Send + 'static) -> bool {
         let (context, functions, raw) = (self.context.clone(), self.functions, self.raw as usize);
-        let end = move || context.keep(end(&context, functions, raw as RawCommunicator));
-        if let Err(error) = std::thread::Builder::new().name("abort of NCCL".into()).spawn(end) {
-            tracing::error!(%error, "no thread aborts the collectives");
+        let (call, end) = match how {
+            End::Destroy => ("ncclCommDestroy", functions.ncclCommDestroy),
+            End::Abort => ("ncclCommAbort", functions.ncclCommAbort),
+        };
+        let ended = move || {
+            let _destroying =
+                matches!(how, End::Destroy).then(|| DESTROYING.lock().unwrap_or_else(PoisonError::into_inner));
+            let done = context.enter().and_then(|_current| {
+                // SAFETY: made in `join`, and ended once, after which nothing uses it.
+                let status = unsafe { end(raw as RawCommunicator) };
+                check(functions, call, status, std::ptr::null_mut())
+            });
+            context.keep(done);
+            told();
+        };
+        let begun = std::thread::Builder::new().name("end of NCCL".into()).spawn(ended);
+        if let Err(error) = &begun {
+            tracing::error!(%error, "no thread ends a communicator of NCCL");
         }
+        begun.is_ok()
     }
 
     /// Enqueues a transfer of each tensor; NCCL carries out all of them as one.
@@ -239,23 +272,21 @@ impl Communicator {
     }
 }
 
-/// Ends a communicator and what the device still does of it.
-fn end(context: &Context, functions: &Functions, raw: RawCommunicator) -> Result<()> {
-    let _current = context.enter()?;
-    // SAFETY: made in `join`, and both callers have made sure that nothing uses it afterwards.
-    let status = unsafe { (functions.ncclCommAbort)(raw) };
-    check(functions, "ncclCommAbort", status, std::ptr::null_mut())
-}
-
 impl Drop for Communicator {
-    /// Its own work has ended, and its graphs are gone: programs hold it. It is aborted also in good order: to destroy
-    /// it would wait for the other ranks, which may have failed.
+    /// Its own work has ended, and its graphs are gone: programs hold it. In good order it is destroyed, which lets what
+    /// the library still sends arrive; that waits for the other ranks of the host, which may have failed, and so on a
+    /// thread of its own.
     fn drop(&mut self) {
         if self.aborted.load(Ordering::Acquire) {
             return;
         }
-        let _ending = ENDING.lock().unwrap_or_else(PoisonError::into_inner);
-        self.context.keep(end(&self.context, self.functions, self.raw));
+        let (told, ended) = mpsc::channel();
+        let begun = self.end(End::Destroy, move || {
+            let _ = told.send(());
+        });
+        if begun && ended.recv_timeout(GOOD_ORDER).is_err() {
+            tracing::warn!("the other ranks do not end their communicator of NCCL");
+        }
     }
 }
 

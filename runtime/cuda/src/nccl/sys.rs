@@ -26,6 +26,7 @@ functions! {
     ncclGetLastError(communicator: RawCommunicator) -> *const c_char;
     ncclGetUniqueId(id: *mut UniqueId) -> Status;
     ncclCommInitRank(communicator: *mut RawCommunicator, ranks: c_int, id: UniqueId, rank: c_int) -> Status;
+    ncclCommDestroy(communicator: RawCommunicator) -> Status;
     ncclCommAbort(communicator: RawCommunicator) -> Status;
     ncclCommGetAsyncError(communicator: RawCommunicator, status: *mut Status) -> Status;
     ncclAllReduce(

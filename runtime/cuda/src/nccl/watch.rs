@@ -116,7 +116,9 @@ impl Guard for Watch {
     fn check(&self) -> Result<()> {
         let mut state = self.state();
         state.known()?;
-        state.look()?;
+        if let Err(fault) = state.look() {
+            return Err(state.fail(fault.to_string()));
+        }
         let Some(first) = state.enqueued.front() else {
             self.on.store(state.failed.is_some(), Ordering::Release);
             return Ok(());
