@@ -24,6 +24,8 @@ enum Work {
     AllToAll { split: usize, concat: usize },
     /// The tensor of the rank at one place.
     Broadcast { root: usize },
+    /// The tensor of the rank as many places before.
+    SendRecv { shift: usize },
 }
 
 /// What the elements of all element types are read as, exactly.
@@ -134,6 +136,7 @@ fn made<N: Number>(work: Work, all: Vec<Vec<N>>, input: &TensorRef<'_>, place: u
             joined(&parts, &shape, concat)
         }
         Work::Broadcast { root } => all.into_iter().nth(root).unwrap_or_else(|| unreachable!("meta checks the root")),
+        Work::SendRecv { shift } => all.into_iter().nth((place + ranks - shift) % ranks).unwrap_or_default(),
     }
 }
 
@@ -224,5 +227,16 @@ mod broadcast_by_cpu {
 
     fn cpu(input: TensorRef, axis: &str, root: usize, out: &mut TensorMut) -> Result<()> {
         run(Work::Broadcast { root }, &[input], axis, std::slice::from_mut(out))
+    }
+}
+
+#[implementation(of = fulgurite_ops::collectives::send_recv, by = cpu, strided, in_place)]
+mod send_recv_by_cpu {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(input: TensorRef, axis: &str, shift: usize, out: &mut TensorMut) -> Result<()> {
+        run(Work::SendRecv { shift }, &[input], axis, std::slice::from_mut(out))
     }
 }

@@ -36,8 +36,9 @@ impl Group<'_> {
         self.axis.extent()
     }
 
-    /// Writes down a transfer between contiguous tensors, of each pair, which NCCL carries out as one. One rank alone has
-    /// what it gives; several write down that of nothing too, which is compared with what the others have.
+    /// Writes down a transfer between the contiguous tensors of each pair; NCCL carries out all of them as one. One
+    /// rank alone has what it gives; several write down that of nothing too, which is compared with what the others
+    /// have.
     fn transfer(&mut self, transfer: Transfer, pairs: &[(DeviceTensor, DeviceTensor)]) {
         if self.ranks() == 1 {
             for (from, to) in pairs.iter().filter(|(from, _)| !from.meta.is_empty()) {
@@ -222,6 +223,18 @@ mod broadcast_by_nccl {
 
     fn plan(plan: &mut Plan, input: &DeviceTensor, axis: &str, root: usize, out: &DeviceTensor) -> Result<()> {
         Group::new(plan, axis)?.transfer(Transfer::Broadcast(root), &[(input.clone(), out.clone())]);
+        Ok(())
+    }
+}
+
+#[implementation(of = fulgurite_ops::collectives::send_recv, by = nccl)]
+mod send_recv_by_nccl {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn plan(plan: &mut Plan, input: &DeviceTensor, axis: &str, shift: usize, out: &DeviceTensor) -> Result<()> {
+        Group::new(plan, axis)?.transfer(Transfer::SendRecv(shift), &[(input.clone(), out.clone())]);
         Ok(())
     }
 }

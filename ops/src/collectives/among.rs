@@ -29,6 +29,11 @@ pub fn extent(axis: &str, code: Precondition) -> Result<usize, Failure> {
     axis.parse::<Axis>().map(|axis| axis.extent()).map_err(|message| code.unmet(format_args!("axis: {message}")))
 }
 
+/// The number of ranks along an axis that `meta` has checked.
+pub fn ranks_of(axis: &str) -> usize {
+    axis.parse().map_or(1, |axis: Axis| axis.extent())
+}
+
 /// Checks that there are tensors, all of the first one's dtype.
 pub fn one_dtype(inputs: &[TensorMeta], [none, other]: [Precondition; 2]) -> Result<(), Failure> {
     let Some(first) = inputs.first() else {

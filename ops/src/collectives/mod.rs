@@ -5,6 +5,9 @@
 //! Those that strategies use for many tensors take a list of them, of one dtype, and give a list: one exchange, without
 //! a copy that puts the tensors together. [`all_reduce_one`] and its like are for one tensor.
 //!
+//! There is no barrier: what orders the lines of a trace is their data, and collectives, which keep one order on all
+//! ranks. A line without data would order nothing more, and devices wait for each other in every collective.
+//!
 //! The gradient of a collective is the dual one. A rank's cotangent says how the sum of all ranks' losses depends on
 //! its result.
 
@@ -20,5 +23,6 @@ fulgurite_ops_macros::operator_files! {
     all_to_all,
     broadcast,
     reduce_scatter,
+    send_recv,
     whole,
 }

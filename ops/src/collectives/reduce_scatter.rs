@@ -40,7 +40,7 @@ pub mod reduce_scatter {
         op: Reduce,
     ) -> (Vec<Tensor>, impl FnOnce(Vec<Tensor>) -> Grads) {
         (reduce_scatter(inputs, &axis, dim, op), move |d_out: Vec<Tensor>| {
-            let ranks = axis.parse().map_or(1, |axis: fulgurite_runtime::mesh::Axis| axis.extent());
+            let ranks = among::ranks_of(&axis);
             let gathered = all_gather(d_out, axis, dim);
             let mean = |whole: Tensor| div(whole, ranks as f64);
             Grads { inputs: if op == Reduce::Mean { gathered.into_iter().map(mean).collect() } else { gathered } }

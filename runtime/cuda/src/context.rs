@@ -8,7 +8,8 @@ use cudarc::driver::sys::{CUcontext, CUdevice, CUmemorytype_enum, CUpointer_attr
 use fulgurite_kernels::launch::DeviceAddress;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
 
 /// The primary context of a device. Clones are the same context, and so is that of another call of [`Context::new`] for
 /// the same device while one of them is alive.
@@ -25,7 +26,27 @@ struct Inner {
     allocated: AtomicUsize,
     peak: AtomicUsize,
     error: Mutex<Option<CudaError>>,
+    guard: RwLock<Option<Weak<dyn Guard>>>,
 }
+
+/// What a wait of the host asks from time to time while the device itself may wait: for other ranks, which may never
+/// come.
+pub(super) trait Guard: Send + Sync {
+    /// Whether the device may wait for others now.
+    fn is_on(&self) -> bool;
+
+    /// Fails where others are waited for in vain; then it has seen to it that the device's work ends all the same.
+    fn check(&self) -> Result<()>;
+}
+
+/// A guarded wait looks without a pause for so long, as the driver's own does: a step of training is over by then.
+const WITHOUT_PAUSE: Duration = Duration::from_millis(20);
+/// The pause between two looks after that.
+const PAUSE: Duration = Duration::from_micros(50);
+/// How often a guarded wait asks the guard.
+const BETWEEN_CHECKS: Duration = Duration::from_millis(100);
+/// How long a wait that failed lets the device come to its end: memory that it uses must not be given away.
+const TO_THE_END: Duration = Duration::from_secs(10);
 
 // SAFETY: the driver's functions may be called with a context from any thread, and the rest is atomic or locked.
 unsafe impl Send for Inner {}
@@ -92,6 +113,7 @@ impl Context {
             allocated: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
             error: Mutex::new(None),
+            guard: RwLock::new(None),
         });
         if contexts.len() <= ordinal {
             contexts.resize_with(ordinal + 1, Weak::new);
@@ -166,6 +188,41 @@ impl Context {
     pub(super) fn keep(&self, result: Result<()>) {
         if let Err(error) = result {
             self.0.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+    }
+
+    /// Has waits for the device ask `guard` from now on.
+    pub(super) fn set_guard(&self, guard: Weak<dyn Guard>) {
+        *self.0.guard.write().unwrap_or_else(PoisonError::into_inner) = Some(guard);
+    }
+
+    /// Waits on the host until something is `done`: by `wait`, or by looking again and again while the device may wait
+    /// for other ranks.
+    pub(super) fn wait_until(&self, done: impl Fn() -> Result<bool>, wait: impl FnOnce() -> Result<()>) -> Result<()> {
+        let guard = self.0.guard.read().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(Weak::upgrade);
+        let Some(guard) = guard.filter(|guard| guard.is_on()) else { return wait() };
+        let began = Instant::now();
+        let mut checked = began;
+        loop {
+            match done() {
+                Ok(false) => {}
+                Ok(true) => return guard.check(),
+                Err(error) => {
+                    // Other ranks need not wait for this one any more; the fault itself is what is told here.
+                    let _ = guard.check();
+                    return Err(error);
+                }
+            }
+            if checked.elapsed() >= BETWEEN_CHECKS {
+                checked = Instant::now();
+                if let Err(error) = guard.check() {
+                    while checked.elapsed() < TO_THE_END && !done()? {
+                        std::thread::sleep(PAUSE);
+                    }
+                    return Err(error);
+                }
+            }
+            if began.elapsed() < WITHOUT_PAUSE { std::thread::yield_now() } else { std::thread::sleep(PAUSE) }
         }
     }
 

@@ -101,6 +101,16 @@ pub enum CudaError {
         /// What the library says of its last error.
         text: String,
     },
+    /// The device waited for other ranks in vain, and its collectives were aborted.
+    #[error("rank {rank} waits in {waits}: {reason}")]
+    Waited {
+        /// This rank.
+        rank: usize,
+        /// The program, and its collectives that may be the one.
+        waits: String,
+        /// Why they will not end.
+        reason: String,
+    },
     /// The ranks of a mesh did not come together.
     #[error(transparent)]
     Ranks(#[from] fulgurite_kernels::ranks::RankError),

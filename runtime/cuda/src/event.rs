@@ -44,7 +44,7 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         let _current = self.context.enter()?;
         // SAFETY: the event is alive.
-        unsafe { driver!(cuEventSynchronize(self.raw)) }
+        self.context.wait_until(|| self.is_reached(), || unsafe { driver!(cuEventSynchronize(self.raw)) })
     }
 
     /// Whether the mark is reached, or was never recorded.

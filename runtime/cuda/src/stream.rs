@@ -77,7 +77,8 @@ impl Stream {
     /// Waits on the host until everything enqueued is done. Errors of that work come out here.
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: the stream is alive and its context is current.
-        unsafe { driver!(cuStreamSynchronize(self.bound()?.raw)) }
+        let wait = || unsafe { driver!(cuStreamSynchronize(self.bound()?.raw)) };
+        self.context.wait_until(|| self.is_idle(), wait)
     }
 
     /// Whether everything enqueued is done.

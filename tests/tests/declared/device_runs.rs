@@ -4,6 +4,7 @@
 mod contexts;
 mod faults;
 mod graphs;
+mod several;
 
 use fulgurite_models::Parameters;
 use fulgurite_models::checkpoint::OptimizerSettings;
@@ -163,12 +164,18 @@ mod same_by_buggy {
 
 /// Runs a test again in a process of its own, in which `f` is called: a fault takes the whole process' context with it.
 fn alone(name: &str, f: impl FnOnce()) {
+    alone_with(name, &[], f);
+}
+
+/// As [`alone`], with variables of the environment.
+fn alone_with(name: &str, variables: &[(&str, &str)], f: impl FnOnce()) {
     const ALONE: &str = "FULGURITE_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
         return f();
     }
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    let output = command.args([name, "--exact", "--nocapture"]).env(ALONE, "1").output().unwrap();
+    command.args([name, "--exact", "--nocapture"]).env(ALONE, "1").envs(variables.iter().copied());
+    let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("1 passed"), "{name}: {said}");
 }

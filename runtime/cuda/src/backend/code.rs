@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::nccl::{Watch, Watched};
 use crate::{CaptureMode, Context, CudaError, ExecutableGraph, Fill, Graph, Stream};
 use fulgurite_kernels::launch::DeviceAddress;
 use fulgurite_kernels::ranks;
@@ -39,8 +40,8 @@ pub(super) struct CudaCode {
     graphs: Vec<Recorded>,
     /// The work of each step, in order.
     work: Vec<Vec<Work>>,
-    /// Whether other ranks take part in it.
-    collective: bool,
+    /// If other ranks take part in it.
+    collective: Option<Collectives>,
     /// Clears the record of faults.
     fill: Option<Fill>,
     choice: Choice,
@@ -62,7 +63,7 @@ impl CudaCode {
         let work = ready(context, libraries, code, stream, room)?;
         Ok(CudaCode {
             context: context.clone(),
-            collective: work.iter().flatten().any(|work| matches!(work, Work::Collective { .. })),
+            collective: Collectives::of(code, &work, libraries),
             work,
             fill: if room.fault.is_some() { fill_of(context)? } else { None },
             code: code.clone(),
@@ -173,6 +174,42 @@ impl CudaCode {
     }
 }
 
+/// What is watched of a program with collectives.
+struct Collectives {
+    watch: Arc<Watch>,
+    whole: Arc<Watched>,
+    /// Of the steps that have some.
+    steps: Vec<Option<Arc<Watched>>>,
+}
+
+impl Collectives {
+    fn of(code: &DeviceCode, work: &[Vec<Work>], libraries: &Libraries) -> Option<Collectives> {
+        let watched = |work: &mut dyn Iterator<Item = &Work>| {
+            let all: Vec<_> = work
+                .filter_map(|work| match work {
+                    Work::Collective { communicator, collective, .. } => Some((communicator, collective)),
+                    _ => None,
+                })
+                .collect();
+            let texts: Vec<String> = all.iter().map(|(_, collective)| collective.to_string()).collect();
+            let waits = match &texts[..] {
+                [] => return None,
+                [only] => format!("'{}', in {only}", code.name),
+                [first, .., last] => {
+                    format!("'{}', in one of {} collectives from {first} to {last}", code.name, texts.len())
+                }
+            };
+            let communicators = all.iter().map(|(communicator, _)| Arc::downgrade(communicator)).collect();
+            Some(Arc::new(Watched { waits, communicators }))
+        };
+        Some(Collectives {
+            watch: libraries.communicators.watch.clone(),
+            whole: watched(&mut work.iter().flatten())?,
+            steps: work.iter().map(|work| watched(&mut work.iter())).collect(),
+        })
+    }
+}
+
 impl CudaCode {
     /// The least that the ranks of this program offer.
     fn agree(&self, own: Way) -> Result<u8, CudaError> {
@@ -181,6 +218,7 @@ impl CudaCode {
             _ => None,
         });
         communicators.into_iter().try_for_each(|communicator| communicator.check_simulation())?;
+        self.collective.as_ref().map_or(Ok(()), |collectives| collectives.watch.check_known())?;
         Ok(ranks::least(&format!("a run of '{}'", self.code.name), own as u8)?)
     }
 
@@ -220,14 +258,21 @@ impl LoadedCode for CudaCode {
         step: usize,
         addresses: &Addresses,
     ) -> Result<(), DeviceError> {
+        let stream = CudaStream::of(stream)?.raw();
         // SAFETY: promised by the caller.
-        Ok(unsafe { self.enqueue(CudaStream::of(stream)?.raw(), step, addresses) }?)
+        unsafe { self.enqueue(stream, step, addresses) }?;
+        if let Some(Collectives { watch, steps, .. }) = &self.collective
+            && let Some(watched) = &steps[step]
+        {
+            watch.mark(stream, watched)?;
+        }
+        Ok(())
     }
 
     /// Replays a graph for these addresses. False if there is none, and it is not known that the addresses come again.
     unsafe fn replay(&mut self, stream: &dyn DeviceStream, given: &Arc<[DeviceAddress]>) -> Result<bool, CodeError> {
         let stream = CudaStream::of(stream)?.raw();
-        if self.collective && !self.together(given)? {
+        if self.collective.is_some() && !self.together(given)? {
             return Ok(false);
         }
         match self.graphs.iter().rposition(|recorded| same_addresses(&recorded.key, given)) {
@@ -237,7 +282,7 @@ impl LoadedCode for CudaCode {
             }
             Some(_) => {}
             // SAFETY: promised by the caller.
-            None if self.collective => unsafe { self.record(stream, given) }?,
+            None if self.collective.is_some() => unsafe { self.record(stream, given) }?,
             None => {
                 let moved: Vec<Vec<usize>> =
                     self.graphs.iter().map(|recorded| self.code.moved_steps(&recorded.key, given)).collect();
@@ -263,12 +308,15 @@ impl LoadedCode for CudaCode {
             unsafe { recorded.executable.launch(stream) }?;
             self.counts.launching += started.elapsed();
             self.counts.replays += 1;
+            if let Some(Collectives { watch, whole, .. }) = &self.collective {
+                watch.mark(stream, whole)?;
+            }
         }
         Ok(true)
     }
 
     fn step_together(&mut self) -> Result<(), DeviceError> {
-        if self.collective {
+        if self.collective.is_some() {
             self.agree(Way::Launch)?;
         }
         Ok(())

@@ -8,8 +8,8 @@ use fulgurite_base::device::{Address, Command, LibraryCall};
 use fulgurite_kernels::DType;
 use fulgurite_kernels::mesh::Axis;
 
-/// The payload of a collective of one or more tensors, whose operands are, of each, the one that this rank gives and the
-/// one that it gets: the same place, or places that do not overlap.
+/// The payload of a collective of one or more tensors. Its operands are, of each, the one that this rank gives and the
+/// one that it gets: at the same place, or at places that do not overlap.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Collective {
     /// The axis of the mesh along which it goes.

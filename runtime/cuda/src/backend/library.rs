@@ -1,8 +1,9 @@
 //! Libraries, opened where a program first needs them.
 
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use crate::nccl::Communicator;
+use crate::nccl::{Communicator, Watch};
 use crate::{Context, CublasLt, CudaError, Cudnn};
 use fulgurite_kernels::mesh::Axis;
 use fulgurite_kernels::ranks;
@@ -23,7 +24,7 @@ impl Libraries {
         Libraries {
             cublaslt: Library::new(context, CublasLt::new),
             cudnn: Library::new(context, Cudnn::new),
-            communicators: Communicators { context: context.clone(), joined: Mutex::default() },
+            communicators: Communicators::new(context),
         }
     }
 }
@@ -54,31 +55,46 @@ impl<T> Library<T> {
     }
 }
 
-/// The communicators of the ranks whose device this is. Programs share them, and the last program that is dropped ends
-/// them, on a thread of its own rank. (A version that kept them until another simulation joined, and ended them on a
-/// thread of that one, died of a double free while several simulations ran; why is not known.)
+thread_local! {
+    /// The communicators that a rank on this thread has joined. They last as long as the thread: a program that is
+    /// dropped before the next one is loaded does not end a connection that other ranks still have, so that ranks may
+    /// drop programs in any order. A program that outlives the thread keeps its communicators.
+    static JOINED: RefCell<Vec<Arc<Communicator>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The communicators of the ranks whose device this is, which their programs share.
 #[derive(Debug)]
 pub(super) struct Communicators {
     context: Context,
-    joined: Mutex<Vec<(u64, Axis, Weak<Communicator>)>>,
+    known: Mutex<Vec<(u64, Axis, Weak<Communicator>)>>,
+    /// Looks after what waits in them.
+    pub(super) watch: Arc<Watch>,
 }
 
 impl Communicators {
+    fn new(context: &Context) -> Communicators {
+        let watch = Arc::new(Watch::new());
+        let guard: Weak<Watch> = Arc::downgrade(&watch);
+        context.set_guard(guard);
+        Communicators { context: context.clone(), known: Mutex::default(), watch }
+    }
+
     /// The communicator of the ranks along an axis of the mesh that runs. Ranks load one program, so that all of them
     /// ask for it.
     pub(super) fn along(&self, axis: &Axis) -> Result<Arc<Communicator>, CudaError> {
         let run = ranks::run_number();
-        let find = |joined: &[(u64, Axis, Weak<Communicator>)]| {
-            joined.iter().find(|(of, along, _)| (*of, along) == (run, axis)).and_then(|(.., known)| known.upgrade())
+        let find = |known: &[(u64, Axis, Weak<Communicator>)]| {
+            known.iter().find(|(of, along, _)| (*of, along) == (run, axis)).and_then(|(.., known)| known.upgrade())
         };
-        if let Some(known) = find(&self.joined.lock().unwrap_or_else(PoisonError::into_inner)) {
+        if let Some(known) = find(&self.known.lock().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(known);
         }
         // Not locked: other ranks may have the same device by mistake, and NCCL says so.
         let made = Arc::new(Communicator::join(&self.context, axis)?);
-        let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
-        joined.retain(|(.., known)| known.strong_count() > 0);
-        joined.push((run, axis.clone(), Arc::downgrade(&made)));
+        JOINED.with_borrow_mut(|joined| joined.push(made.clone()));
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(.., known)| known.strong_count() > 0);
+        known.push((run, axis.clone(), Arc::downgrade(&made)));
         Ok(made)
     }
 }

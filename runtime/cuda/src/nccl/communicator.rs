@@ -1,6 +1,9 @@
 //! Communicators: a rank's end of a group of devices, and what goes through it.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use fulgurite_kernels::DType;
 use fulgurite_kernels::launch::DeviceAddress;
@@ -43,6 +46,8 @@ pub enum Transfer {
     Broadcast(usize),
     /// Equal parts, one to each rank, one after another.
     AllToAll,
+    /// That of the rank as many places before.
+    SendRecv(usize),
 }
 
 /// A tensor that goes through a communicator.
@@ -50,9 +55,9 @@ pub enum Transfer {
 pub struct Transferred {
     /// How many elements this rank gives.
     pub count: usize,
-    /// What it gives.
+    /// The first element that this rank gives.
     pub from: DeviceAddress,
-    /// What it gets.
+    /// Where the first element that it gets is written.
     pub to: DeviceAddress,
 }
 
@@ -63,9 +68,27 @@ pub struct Communicator {
     functions: &'static Functions,
     raw: RawCommunicator,
     ranks: usize,
+    /// This rank's among them.
+    place: usize,
     /// The simulation whose ranks joined.
     run: u64,
+    /// Whether it was aborted: it is used no more.
+    aborted: AtomicBool,
 }
+
+/// How one ends.
+enum End {
+    /// In good order.
+    Destroy,
+    /// Whatever the device still does of it.
+    Abort,
+}
+
+/// Held while one is destroyed: the last of a process frees what all ranks of that process have of it.
+static DESTROYING: Mutex<()> = Mutex::new(());
+
+/// How long one that is destroyed waits for those of the other ranks.
+const GOOD_ORDER: Duration = Duration::from_secs(5);
 
 // SAFETY: calls of one communicator come from one thread at a time: programs that share it belong to one rank, which is
 // a thread.
@@ -96,12 +119,66 @@ impl Communicator {
         let status = unsafe { (functions.ncclCommInitRank)(&mut raw, axis.extent() as c_int, id, place as c_int) };
         check(functions, "ncclCommInitRank", status, std::ptr::null_mut())?;
         tracing::debug!(%axis, place, "communicator of NCCL made");
-        Ok(Communicator { context: context.clone(), functions, raw, ranks: axis.extent(), run: ranks::run_number() })
+        Ok(Communicator {
+            context: context.clone(),
+            functions,
+            raw,
+            ranks: axis.extent(),
+            place,
+            run: ranks::run_number(),
+            aborted: AtomicBool::new(false),
+        })
     }
 
     /// Fails outside of the simulation whose ranks joined: no other rank would come.
     pub(crate) fn check_simulation(&self) -> Result<()> {
         if self.run == ranks::run_number() { Ok(()) } else { Err(RankError::OtherSimulation.into()) }
+    }
+
+    /// An error that occurred behind a call: a connection to another rank is lost.
+    pub(super) fn asynchronous_error(&self) -> Result<()> {
+        if self.aborted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut found = 0;
+        // SAFETY: the communicator is alive; the pointer is valid for the call.
+        let status = unsafe { (self.functions.ncclCommGetAsyncError)(self.raw, &mut found) };
+        check(self.functions, "ncclCommGetAsyncError", status, self.raw)?;
+        check(self.functions, "a transfer of NCCL", found, self.raw)
+    }
+
+    /// Has the device's work end without the other ranks. The library waits then until graphs that have transfers are
+    /// gone, so that a thread of its own calls it: the caller may be the one to drop them.
+    pub(super) fn abort(&self) {
+        if self.aborted.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.end(End::Abort, || {});
+    }
+
+    /// Has a thread end it, and call `told` then. False if there is no thread: it is left.
+    fn end(&self, how: End, told: impl FnOnce() + Send + 'static) -> bool {
+        let (context, functions, raw) = (self.context.clone(), self.functions, self.raw as usize);
+        let (call, end) = match how {
+            End::Destroy => ("ncclCommDestroy", functions.ncclCommDestroy),
+            End::Abort => ("ncclCommAbort", functions.ncclCommAbort),
+        };
+        let ended = move || {
+            let _destroying =
+                matches!(how, End::Destroy).then(|| DESTROYING.lock().unwrap_or_else(PoisonError::into_inner));
+            let done = context.enter().and_then(|_current| {
+                // SAFETY: made in `join`, and ended once, after which nothing uses it.
+                let status = unsafe { end(raw as RawCommunicator) };
+                check(functions, call, status, std::ptr::null_mut())
+            });
+            context.keep(done);
+            told();
+        };
+        let begun = std::thread::Builder::new().name("end of NCCL".into()).spawn(ended);
+        if let Err(error) = &begun {
+            tracing::error!(%error, "no thread ends a communicator of NCCL");
+        }
+        begun.is_ok()
     }
 
     /// Enqueues a transfer of each tensor; NCCL carries out all of them as one.
@@ -112,6 +189,10 @@ impl Communicator {
     pub unsafe fn run(&self, stream: &Stream, transfer: Transfer, dtype: DType, tensors: &[Transferred]) -> Result<()> {
         if tensors.iter().all(|tensor| tensor.count == 0) {
             return Ok(());
+        }
+        if self.aborted.load(Ordering::Acquire) {
+            let name = "the communicator was aborted".to_owned();
+            return Err(CudaError::Nccl { call: "a transfer of NCCL", name, text: String::new() });
         }
         let bound = stream.bound()?;
         let stream = bound.raw.cast::<c_void>();
@@ -130,7 +211,7 @@ impl Communicator {
     /// # Safety
     /// As [`Communicator::run`], in a group.
     unsafe fn enqueue(&self, stream: *mut c_void, transfer: Transfer, dtype: DType, of: Transferred) -> Result<()> {
-        let Communicator { functions, raw, ranks, .. } = *self;
+        let Communicator { functions, raw, ranks, place, .. } = *self;
         let (count, number) = (of.count, number_of(dtype));
         let (send, receive) = (of.from.0 as *const c_void, of.to.0 as *mut c_void);
         // SAFETY: the communicator and the stream are alive; the tensors are promised by the caller.
@@ -151,18 +232,15 @@ impl Communicator {
                     (functions.ncclBroadcast)(send, receive, count, number, root as c_int, raw, stream),
                 ),
                 Transfer::AllToAll => {
-                    let part = count / ranks;
-                    let bytes = part * dtype.size();
-                    return (0..ranks).try_for_each(|rank| {
-                        let places = [rank; 2];
-                        self.send_and_receive(
-                            stream,
-                            (dtype, part),
-                            of.from.offset(rank * bytes),
-                            of.to.offset(rank * bytes),
-                            places,
-                        )
-                    });
+                    let part = (dtype, count / ranks);
+                    let at = |first: DeviceAddress, rank: usize| first.offset(rank * part.1 * dtype.size());
+                    let with =
+                        |rank| self.send_and_receive(stream, part, [at(of.from, rank), at(of.to, rank)], [rank; 2]);
+                    return (0..ranks).try_for_each(with);
+                }
+                Transfer::SendRecv(shift) => {
+                    let (next, last) = ((place + shift) % ranks, (place + ranks - shift) % ranks);
+                    return self.send_and_receive(stream, (dtype, count), [of.from, of.to], [next, last]);
                 }
             }
         };
@@ -177,8 +255,7 @@ impl Communicator {
         &self,
         stream: *mut c_void,
         (dtype, count): (DType, usize),
-        from: DeviceAddress,
-        to: DeviceAddress,
+        [from, to]: [DeviceAddress; 2],
         [next, last]: [usize; 2],
     ) -> Result<()> {
         let Communicator { functions, raw, .. } = *self;
@@ -196,14 +273,20 @@ impl Communicator {
 }
 
 impl Drop for Communicator {
+    /// Its own work has ended, and its graphs are gone: programs hold it. In good order it is destroyed, which lets what
+    /// the library still sends arrive; that waits for the other ranks of the host, which may have failed, and so on a
+    /// thread of its own.
     fn drop(&mut self) {
-        // Its work has ended: programs hold it. Other ranks may end earlier or later, so that nothing waits for them.
-        let closed = self.context.enter().and_then(|_current| {
-            // SAFETY: made in `join` and not used afterwards.
-            let status = unsafe { (self.functions.ncclCommAbort)(self.raw) };
-            check(self.functions, "ncclCommAbort", status, std::ptr::null_mut())
+        if self.aborted.load(Ordering::Acquire) {
+            return;
+        }
+        let (told, ended) = mpsc::channel();
+        let begun = self.end(End::Destroy, move || {
+            let _ = told.send(());
         });
-        self.context.keep(closed);
+        if begun && ended.recv_timeout(GOOD_ORDER).is_err() {
+            tracing::warn!("the other ranks do not end their communicator of NCCL");
+        }
     }
 }
 

@@ -4,5 +4,7 @@
 
 mod communicator;
 pub(super) mod sys;
+mod watch;
 
 pub use communicator::{Communicator, Reduction, Transfer, Transferred};
+pub(crate) use watch::{Watch, Watched};

@@ -26,7 +26,9 @@ functions! {
     ncclGetLastError(communicator: RawCommunicator) -> *const c_char;
     ncclGetUniqueId(id: *mut UniqueId) -> Status;
     ncclCommInitRank(communicator: *mut RawCommunicator, ranks: c_int, id: UniqueId, rank: c_int) -> Status;
+    ncclCommDestroy(communicator: RawCommunicator) -> Status;
     ncclCommAbort(communicator: RawCommunicator) -> Status;
+    ncclCommGetAsyncError(communicator: RawCommunicator, status: *mut Status) -> Status;
     ncclAllReduce(
         from: *const c_void, to: *mut c_void, count: usize, dtype: c_int, operation: c_int,
         communicator: RawCommunicator, stream: *mut c_void,
