@@ -6,7 +6,7 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,8 @@ struct Shared {
     ended: AtomicBool,
     /// Ranks that have joined and are still there.
     present: AtomicUsize,
+    /// The rank that ended or failed before all others.
+    first: OnceLock<usize>,
 }
 
 /// The ranks that came.
@@ -95,6 +97,7 @@ impl Rendezvous {
             greeted: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
             present: AtomicUsize::new(0),
+            first: OnceLock::new(),
         });
         let serving = shared.clone();
         thread::Builder::new().name("rendezvous".into()).spawn(move || serving.gather(&listener, patience))?;
@@ -104,6 +107,11 @@ impl Rendezvous {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The rank that ended or failed before all others, if one has.
+    pub fn first_ended(&self) -> Option<usize> {
+        self.shared.first.get().copied()
     }
 
     /// Waits until all ranks that joined have gone, but not for ever: they may still read what they were given.
@@ -184,6 +192,7 @@ impl Shared {
         let challenge = drawn()?;
         wire::send(&stream, wire::CHALLENGE, &challenge)?;
         let (kind, content) = wire::receive(&mut Until(&stream, Instant::now() + GREETING), wire::MOST_OF_GREETING)?;
+        wire::watched(&stream)?;
         let mut parts = Parts(&content);
         let (proof, own, said) = (parts.bytes()?, parts.bytes()?, parts.bytes()?);
         let expected = self.secret.proof("rank", &[&challenge, own, said]);
@@ -296,6 +305,8 @@ impl Shared {
 
     /// A rank has ended or failed: no other waits for it, and all are told.
     fn end(&self, rank: usize) {
+        // Before others can end for it.
+        self.first.get_or_init(|| rank);
         if !self.world.end(rank) {
             return;
         }

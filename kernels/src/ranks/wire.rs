@@ -66,11 +66,13 @@ impl Read for Until<'_> {
     }
 }
 
-/// Has reads and writes of a connection end where the other side is gone.
+/// Has reads and writes of a connection end where the other side is gone. Within a host the system closes the
+/// connection of a process that has ended; one that says nothing was stopped, and may go on.
 pub(super) fn watched(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(SILENCE))?;
-    stream.set_write_timeout(Some(2 * SILENCE))
+    let silence = (!stream.peer_addr()?.ip().is_loopback()).then_some(SILENCE);
+    stream.set_read_timeout(silence)?;
+    stream.set_write_timeout(silence.map(|silence| 2 * silence))
 }
 
 /// Writes a frame.
