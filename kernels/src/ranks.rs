@@ -190,7 +190,8 @@ pub fn run_number() -> u64 {
     current().map_or(0, |rank| rank.run)
 }
 
-/// A rank that has ended or failed, if that is known here: no exchange with it will come about.
+/// A rank that has ended or failed, if that is known here: no exchange with it will come about. It is this rank itself
+/// where it is cut off from all others.
 pub fn ended() -> Option<usize> {
     match current()?.transport {
         Transport::Threads(world) => world.ended(),

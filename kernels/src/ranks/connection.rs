@@ -49,14 +49,18 @@ impl Link {
         wire::send(&self.stream, kind, content)
     }
 
+    /// A rank has ended. The first one is kept.
+    fn note(&self, ended: usize) {
+        let _ = self.ended.compare_exchange(NONE, ended, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
     /// Takes what the rendezvous says, until the connection is lost.
     fn listen(&self, rank: usize, answers: &Sender<Given>) -> io::Result<()> {
         loop {
             match wire::receive(&mut Patient(&self.stream), wire::MOST)? {
                 (wire::ALIVE, _) => {}
                 (wire::ENDED, content) => {
-                    let ended = Parts(&content).number()?;
-                    let _ = self.ended.compare_exchange(NONE, ended, Ordering::SeqCst, Ordering::SeqCst);
+                    self.note(Parts(&content).number()?);
                 }
                 (kind @ (wire::GIVEN | wire::ERROR), content) => {
                     let outcome = wire::outcome(rank, kind, &content)?;
@@ -103,6 +107,7 @@ impl Connection {
             if let Err(error) = listening.listen(rank, &send) {
                 tracing::debug!("connection to the rendezvous: {error}");
             }
+            listening.note(listening.host.unwrap_or(rank));
             // Has writers end too.
             let _ = listening.stream.shutdown(Shutdown::Both);
         };
@@ -153,7 +158,7 @@ impl Connection {
         let _ = self.link.send(wire::FAILED, &[]);
     }
 
-    /// A rank that has ended or failed, if one was told.
+    /// A rank that has ended or failed, if one was told; this one where it is cut off from the launcher.
     pub(super) fn ended(&self) -> Option<usize> {
         Some(self.link.ended.load(Ordering::SeqCst)).filter(|ended| *ended != NONE)
     }

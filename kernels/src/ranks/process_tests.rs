@@ -112,7 +112,29 @@ fn a_rendezvous_that_is_gone_is_noticed() {
         drop(rendezvous);
         let error = connection.exchange(0, "step", &[]).unwrap_err().to_string();
         assert!(error.contains("rank 0") && error.contains("step") && error.contains(expected), "{error}");
+        assert_eq!(connection.ended(), Some(host.unwrap_or(0)));
     }
+}
+
+/// As where its host is lost: nothing closes the connection.
+#[test]
+fn a_side_that_says_nothing_twice_is_gone() {
+    let listener = std::net::TcpListener::bind(loopback()).unwrap();
+    let mut speaking = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let heard = listener.accept().unwrap().0;
+    let silence = Duration::from_millis(200);
+    heard.set_read_timeout(Some(silence)).unwrap();
+    // Within the second time of waiting.
+    let late = thread::spawn(move || {
+        thread::sleep(silence * 3 / 2);
+        std::io::Write::write_all(&mut speaking, &[7]).unwrap();
+        speaking
+    });
+    let read = || std::io::Read::read(&mut wire::Patient(&heard), &mut [0]);
+    assert_eq!(read().unwrap(), 1);
+    let _speaking = late.join().unwrap();
+    let (begun, error) = (Instant::now(), read().unwrap_err());
+    assert!(begun.elapsed() >= silence * 2, "{:?} {error}", begun.elapsed());
 }
 
 #[test]
