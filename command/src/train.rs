@@ -26,7 +26,7 @@ use super::output::say;
 use super::profile_page;
 
 pub use arguments::Model;
-use ranks::Place;
+use ranks::{Place, Watch};
 
 /// Trains a model; `given` is whether an option is on the command line, by its name here.
 pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
@@ -38,7 +38,7 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
         config = Some(path);
     }
     let (family, dropout, run) = model.parts_mut();
-    let _joined = match ranks::place(run)? {
+    let joined = match ranks::place(run)? {
         Place::Started(code) => return Ok(code),
         Place::Rank(joined) => joined,
     };
@@ -99,6 +99,7 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
             None => "a checkpoint",
         })?),
     };
+    let watch = Watch::start(joined.as_ref());
     if let Some(steps) = of.bench {
         return bench::run(&options, steps);
     }
@@ -108,6 +109,7 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
             broken.get_or_insert(failed);
         }
     });
+    drop(watch);
     let report = match trained {
         Ok(report) => report,
         // What the file says is wrong there.

@@ -25,6 +25,9 @@ const BY_THEMSELVES: Duration = Duration::from_secs(3);
 /// How long they have after they were asked to.
 const ASKED: Duration = Duration::from_secs(5);
 
+/// How long the output of what ranks left behind is shown.
+const LEFT_BEHIND: Duration = Duration::from_secs(1);
+
 /// What is run on each rank.
 pub struct Run {
     pub mesh: Mesh,
@@ -68,9 +71,10 @@ impl Drop for Ranks {
             signals::kill(child);
             let _ = child.wait();
         }
-        for thread in self.shown.drain(..) {
-            // It has shown what there is.
-            let _ = thread.join();
+        // They show what there is; a process that a rank has left behind may write for ever.
+        let until = Instant::now() + LEFT_BEHIND;
+        while self.shown.iter().any(|thread| !thread.is_finished()) && Instant::now() < until {
+            thread::sleep(LOOK);
         }
     }
 }

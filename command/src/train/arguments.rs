@@ -197,8 +197,8 @@ pub(super) struct Run {
     /// Where it runs: cpu, cuda, cuda:1, ..., or auto for the first device that is available.
     #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = Device::named)]
     pub(super) device: Device,
-    /// How many ranks train together: processes that this one starts, each with a device of its own (cuda:0, cuda:1, ...)
-    /// or a part of the host's processors. The steps are those of one rank with batches N times as large. Under
+    /// How many ranks train together: processes that this one starts, each with a device of its own (cuda:0, cuda:1,
+    /// ...) or a part of the host's processors. The steps are those of one rank with batches N times as large. Under
     /// `fulgurite launch`, torchrun, Slurm or MPI it is their number of ranks.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) devices: Option<u16>,

@@ -14,7 +14,8 @@ pub(super) fn folder(family: Family, run: &Run) -> PathBuf {
     run.out.clone().unwrap_or_else(|| PathBuf::from(format!("runs/{family}")))
 }
 
-/// Sets what neither the command line nor a file says of a run that is resumed on so many ranks; `given` is whether one of them says it.
+/// Sets what neither the command line nor a file says of a run that is resumed on so many ranks; `given` is whether one
+/// of them says it.
 /// A checkpoint that cannot be read is left to the run, which says why.
 /// The model and the tokenizer are the checkpoint's where these options are absent, and stay absent here.
 pub(super) fn apply(

@@ -1,14 +1,25 @@
 //! `--devices`, and the ranks that launchers start.
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
 
 use fulgurite::Device;
+use fulgurite_kernels::machine::exit_at_once;
 use fulgurite_kernels::ranks::environment::SECRET;
-use fulgurite_kernels::ranks::{Joined, PATIENCE, environment, join};
+use fulgurite_kernels::ranks::{Joined, PATIENCE, ended, environment, join, rank};
 
 use super::super::launch;
 use super::super::outcome::Failed;
+use super::super::output::complain;
 use super::arguments::Run;
+
+/// How long a rank may wait for one that has ended: a device waits without a limit.
+const FOR_ENDED: Duration = Duration::from_secs(15);
+/// How often it is looked whether one has ended.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// What this process is of a run.
 pub(super) enum Place {
@@ -38,6 +49,40 @@ pub(super) fn place(run: &mut Run) -> Result<Place, Failed> {
     run.device = device_of(run, member.local_rank)?;
     let joined = join(&member, PATIENCE).map_err(|error| Failed(error.to_string()))?;
     Ok(Place::Rank(Some(joined)))
+}
+
+/// Ends this process where it trains on although another rank has ended, as long as this is there.
+pub(super) struct Watch(Arc<AtomicBool>);
+
+impl Watch {
+    /// Begins to watch, if this process is one of several ranks.
+    pub(super) fn start(joined: Option<&Joined>) -> Watch {
+        let over = Arc::new(AtomicBool::new(joined.is_none()));
+        let trained = over.clone();
+        let watch = move || {
+            let mut since = None;
+            while !trained.load(Ordering::SeqCst) {
+                if let Some(other) = ended()
+                    && since.get_or_insert_with(Instant::now).elapsed() > FOR_ENDED
+                {
+                    complain(&format!("rank {} still waits, and rank {other} has ended or failed", rank()));
+                    exit_at_once(1);
+                }
+                sleep(LOOK);
+            }
+        };
+        if joined.is_some() {
+            // Where there is no thread, launchers end ranks that wait.
+            let _ = thread::Builder::new().name("watching ranks".into()).spawn(watch);
+        }
+        Watch(over)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// The device of a rank of this host.
