@@ -8,7 +8,7 @@
 //! }
 //! ```
 //!
-//! The feature `models`, on by default, adds what trains and runs models: `train`, `generate`, `convert`, `tokenize`,
+//! The feature `models`, on by default, adds what trains and runs models: `train`, `launch`, `generate`, `convert`, `tokenize`,
 //! `debug-state`, `plot` and `bench`, and the models' programs for `trace show` and the others.
 //!
 //! Data goes to standard output, errors go to standard error; the exit code is 1 where something went wrong, 2 where
@@ -34,6 +34,8 @@ mod git;
 mod idle_executors;
 #[cfg(feature = "models")]
 mod interruption;
+#[cfg(feature = "models")]
+mod launch;
 mod log;
 #[cfg(feature = "models")]
 mod loss_chart;
@@ -109,6 +111,7 @@ Examples:
   fulgurite review main --markdown -
   fulgurite test --changed main --list
   fulgurite train gpt2 --size nano --steps 300 --out runs/nano
+  fulgurite launch --gpus 4 -- train gpt2 --device cuda --size 124M
   fulgurite generate runs/nano/checkpoint.safetensors --prompt 'ROMEO:'
   fulgurite convert runs/nano/checkpoint.safetensors nano.bin
   fulgurite tokenize --out shards/
@@ -148,6 +151,9 @@ enum Command {
     /// Trains a model.
     #[command(subcommand)]
     Train(train::Model),
+    #[cfg(feature = "models")]
+    /// Starts a command on several ranks, one process each.
+    Launch(launch::Arguments),
     #[cfg(feature = "models")]
     /// Continues a prompt with a trained model.
     Generate(generate::Arguments),
@@ -215,7 +221,8 @@ fn with_negative_numbers(command: clap::Command) -> clap::Command {
 
 /// Without the examples of models in what `--help` says, where there are none.
 fn with_own_examples(command: clap::Command) -> clap::Command {
-    const MODELS: [&str; 7] = [" gpt2", " llama", " train ", " generate ", " convert ", " tokenize ", " bench "];
+    const MODELS: [&str; 8] =
+        [" gpt2", " llama", " train ", " launch ", " generate ", " convert ", " tokenize ", " bench "];
     if cfg!(feature = "models") {
         return command;
     }
@@ -282,6 +289,8 @@ pub fn main() -> ExitCode {
         Command::Test(arguments) => test_changed::run(&arguments),
         #[cfg(feature = "models")]
         Command::Train(model) => train::run(model, &given),
+        #[cfg(feature = "models")]
+        Command::Launch(arguments) => launch::run(&arguments),
         #[cfg(feature = "models")]
         Command::Generate(arguments) => generate::run(&arguments),
         #[cfg(feature = "models")]

@@ -5,6 +5,7 @@ mod bench;
 mod config;
 mod earlier;
 mod exit;
+mod ranks;
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fulgurite::Error;
+use fulgurite_kernels::ranks::{mesh, rank};
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::train::{OnNonFinite, RunLock, TrainError, TrainOptions, train};
 
@@ -20,11 +22,11 @@ use super::interruption::{self, INTERRUPTED};
 use super::loss_chart;
 use super::model_options;
 use super::outcome::{Failed, Outcome};
-use super::output::{complain, say};
+use super::output::say;
 use super::profile_page;
 
 pub use arguments::Model;
-use exit::DIVERGED;
+use ranks::{Place, Watch};
 
 /// Trains a model; `given` is whether an option is on the command line, by its name here.
 pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
@@ -36,11 +38,18 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
         config = Some(path);
     }
     let (family, dropout, run) = model.parts_mut();
-    earlier::apply(family, dropout, run, &|name| given(name) || of_file.contains(&name));
+    let joined = match ranks::place(run)? {
+        Place::Started(code) => return Ok(code),
+        Place::Rank(joined) => joined,
+    };
+    let ranks = mesh().ranks();
+    earlier::apply(family, dropout, run, ranks, &|name| given(name) || of_file.contains(&name));
     let (family, size, set, dropout, of) = model.parts();
     let mut compile = of.compile.options_to_run_on(of.device)?;
     compile.device = Some(of.device).filter(|device| !device.is_cpu());
-    compile.memory_limit = compile.memory_limit.into_iter().chain(of.memory_limit).min();
+    // Ranks share the host's memory.
+    let available = compile.memory_limit.map(|limit| limit / ranks as u64);
+    compile.memory_limit = available.into_iter().chain(of.memory_limit).min();
     let options = TrainOptions {
         family,
         size: size.map(str::to_owned),
@@ -82,6 +91,7 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
         profile: of.profile,
         resume: of.resume,
         overwrite: of.overwrite,
+        strategy: of.strategy,
         precision: of.precision,
         compile,
         stop: Some(stop_when_interrupted(match of.bench {
@@ -89,6 +99,7 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
             None => "a checkpoint",
         })?),
     };
+    let watch = Watch::start(joined.as_ref());
     if let Some(steps) = of.bench {
         return bench::run(&options, steps);
     }
@@ -98,6 +109,7 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
             broken.get_or_insert(failed);
         }
     });
+    drop(watch);
     let report = match trained {
         Ok(report) => report,
         // What the file says is wrong there.
@@ -108,12 +120,11 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
                 file.map_or_else(|| Failed(error.to_string()), |file| Failed(format!("'{}': {error}", file.display())))
             );
         }
-        Err(TrainError::Failed(error)) => return Err(error.into()),
-        Err(TrainError::Diverged(divergence)) => {
-            complain(&divergence.to_string());
-            return Ok(ExitCode::from(DIVERGED));
-        }
+        Err(error) => return exit::of(error),
     };
+    if rank() > 0 {
+        return Ok(if report.stopped { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS });
+    }
     if options.profile && !report.stopped {
         // The run has released its folder.
         let _lock = RunLock::take(&options.out)?;
@@ -133,7 +144,9 @@ fn stop_when_interrupted(what: &'static str) -> Result<Arc<AtomicBool>, Failed> 
         if asked.swap(true, Ordering::Relaxed) {
             std::process::exit(INTERRUPTED.into());
         }
-        let _ = writeln!(stderr(), "stopping after this step with {what}; once more stops at once");
+        if rank() == 0 {
+            let _ = writeln!(stderr(), "stopping after this step with {what}; once more stops at once");
+        }
     })?;
     Ok(stop)
 }

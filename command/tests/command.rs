@@ -44,6 +44,8 @@ mod notebook;
 mod operators;
 #[path = "command/profile.rs"]
 mod profile;
+#[path = "command/ranks.rs"]
+mod ranks;
 #[path = "command/report.rs"]
 mod report;
 #[path = "command/review.rs"]

@@ -1,36 +1,76 @@
-//! Ranks of the host: the threads that run one program, each with data of its own, and what they give each other.
+//! Ranks: the processes or threads that run one program, each with data of its own, and what they give each other.
 //!
-//! A rank is a thread that [`simulate`] begins. Kernels of collectives ask [`exchange`] for what the ranks along an
-//! axis of the mesh give. A thread that belongs to no simulation is the one rank of [`Mesh::ONE`].
+//! A rank is a thread that [`simulate`] begins, or a process that [`join`] has meet others at a rendezvous; then all its
+//! threads are that rank. Kernels of collectives ask [`exchange`] for what the ranks along an axis of the mesh give. A
+//! thread that belongs to neither is the one rank of [`Mesh::ONE`].
 //!
 //! Ranks that do not fit together get an error and do not wait for ever: where they call something else, where one has
 //! ended or failed, and where all of them wait.
 
 use std::cell::RefCell;
 use std::panic::resume_unwind;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
+use std::time::Duration;
 
 use crate::mesh::{Axis, Mesh};
 use crate::scratch::try_copy;
 
+mod connection;
+pub mod environment;
 mod error;
+mod greeting;
+#[cfg(test)]
+mod process_tests;
+mod rendezvous;
 #[cfg(test)]
 mod tests;
+mod wire;
 mod world;
 
+use connection::Connection;
+pub use environment::{Member, environment};
 pub use error::RankError;
+pub use greeting::Secret;
+pub use rendezvous::Rendezvous;
 use world::World;
+
+/// How long the ranks of a run wait for each other before it begins.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What carries that which ranks give each other.
+#[derive(Clone)]
+enum Transport {
+    Threads(Arc<World>),
+    Processes(Arc<Connection>),
+}
 
 #[derive(Clone)]
 struct Rank {
-    world: Arc<World>,
+    transport: Transport,
+    mesh: Mesh,
     number: usize,
+    /// The run's number in this process.
+    run: u64,
 }
 
-/// How many simulations were begun, and one for threads that belong to none.
+impl Rank {
+    fn fail(&self) {
+        match &self.transport {
+            Transport::Threads(world) => {
+                world.end(self.number);
+            }
+            Transport::Processes(connection) => connection.fail(),
+        }
+    }
+}
+
+/// How many runs were begun, and one for threads that belong to none.
 static RUNS: AtomicU64 = AtomicU64::new(1);
+
+/// What this process is, if it has joined others.
+static PROCESS: RwLock<Option<Rank>> = RwLock::new(None);
 
 thread_local! {
     static RANK: RefCell<Option<Rank>> = const { RefCell::new(None) };
@@ -41,7 +81,7 @@ struct Ending(Rank);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.world.end(self.0.number);
+        self.0.fail();
     }
 }
 
@@ -51,13 +91,14 @@ impl Drop for Ending {
 /// # Errors
 /// [`RankError::NoThread`] if the system has not as many threads; the ranks that were begun have ended then.
 pub fn simulate<T: Send>(mesh: &Mesh, f: impl Fn(usize) -> T + Sync) -> Result<Vec<T>, RankError> {
-    let world = Arc::new(World::new(RUNS.fetch_add(1, Ordering::Relaxed), mesh.clone()));
-    let ranks = mesh.ranks();
+    let world = Arc::new(World::new(mesh.clone()));
+    let (ranks, run) = (mesh.ranks(), RUNS.fetch_add(1, Ordering::Relaxed));
     let (outcomes, missing) = thread::scope(|scope| {
         let mut begun = Vec::new();
         let mut missing = None;
         for number in 0..ranks {
-            let (rank, f) = (Rank { world: world.clone(), number }, &f);
+            let rank = Rank { transport: Transport::Threads(world.clone()), mesh: mesh.clone(), number, run };
+            let f = &f;
             let body = move || {
                 let _ending = Ending(rank.clone());
                 RANK.set(Some(rank));
@@ -66,7 +107,9 @@ pub fn simulate<T: Send>(mesh: &Mesh, f: impl Fn(usize) -> T + Sync) -> Result<V
             match thread::Builder::new().name(format!("rank {number}")).spawn_scoped(scope, body) {
                 Ok(rank) => begun.push(rank),
                 Err(error) => {
-                    (number..ranks).for_each(|absent| world.end(absent));
+                    for absent in number..ranks {
+                        world.end(absent);
+                    }
                     missing = Some(RankError::NoThread { rank: number, ranks, reason: error.to_string() });
                     break;
                 }
@@ -78,20 +121,82 @@ pub fn simulate<T: Send>(mesh: &Mesh, f: impl Fn(usize) -> T + Sync) -> Result<V
     missing.map_or(Ok(returned), Err)
 }
 
-/// The number of this rank: 0 outside of a simulation.
+/// A process among the ranks of its run. It leaves them when it is dropped.
+#[derive(Debug)]
+#[must_use = "the process leaves the ranks when this is dropped"]
+pub struct Joined {
+    /// The rendezvous, where this process serves it.
+    rendezvous: Option<Rendezvous>,
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        // Threads that still exchange keep the connection until they are done.
+        drop(PROCESS.write().unwrap_or_else(PoisonError::into_inner).take());
+        if let Some(rendezvous) = &self.rendezvous {
+            rendezvous.wait();
+        }
+    }
+}
+
+/// Has this process meet the other ranks of its run, and waits for all of them, for `patience` at most. From then on
+/// every thread of it is that rank, but for those of [`simulate`].
+///
+/// # Errors
+/// [`RankError::Refused`] if the ranks do not have the same version, mesh and secret, or some do not come; if the
+/// process has joined before.
+pub fn join(member: &Member, patience: Duration) -> Result<Joined, RankError> {
+    let Member { rank, mesh, address, secret, .. } = member;
+    let refused = |reason: String| RankError::Refused { rank: *rank, reason };
+    if PROCESS.read().unwrap_or_else(PoisonError::into_inner).is_some() {
+        return Err(refused("this process is a rank already".into()));
+    }
+    let rendezvous = if member.served_by_rank_0 && *rank == 0 {
+        let served = Rendezvous::listen(*address, "rank 0", mesh, secret, patience);
+        Some(served.map_err(|error| {
+            let [host, port] = environment::MASTER;
+            refused(format!("nothing can be served at {address} ({host}, {port}): {error}"))
+        })?)
+    } else {
+        None
+    };
+    let host = member.served_by_rank_0.then_some(0);
+    let connection = Connection::open(*rank, mesh, (*address, host), secret, patience).map_err(refused)?;
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    let transport = Transport::Processes(Arc::new(connection));
+    let own = Rank { transport, mesh: mesh.clone(), number: *rank, run };
+    *PROCESS.write().unwrap_or_else(PoisonError::into_inner) = Some(own);
+    Ok(Joined { rendezvous })
+}
+
+/// The rank that this thread belongs to.
+fn current() -> Option<Rank> {
+    RANK.with_borrow(Clone::clone).or_else(|| PROCESS.read().unwrap_or_else(PoisonError::into_inner).clone())
+}
+
+/// The number of this rank: 0 where it is the only one.
 pub fn rank() -> usize {
-    RANK.with_borrow(|rank| rank.as_ref().map_or(0, |rank| rank.number))
+    current().map_or(0, |rank| rank.number)
 }
 
 /// The mesh that runs, to which this thread belongs.
 pub fn mesh() -> Mesh {
-    RANK.with_borrow(|rank| rank.as_ref().map_or(Mesh::ONE, |rank| rank.world.mesh.clone()))
+    current().map_or(Mesh::ONE, |rank| rank.mesh)
 }
 
-/// A number that the ranks of one simulation share and no others: 0 outside of a simulation. What ranks made together
-/// is kept by it.
+/// A number that the threads of one run share, in this process, and no others: 0 outside of a run. What ranks made
+/// together is kept by it.
 pub fn run_number() -> u64 {
-    RANK.with_borrow(|rank| rank.as_ref().map_or(0, |rank| rank.world.run))
+    current().map_or(0, |rank| rank.run)
+}
+
+/// A rank that has ended or failed, if that is known here: no exchange with it will come about. It is this rank itself
+/// where it is cut off from all others.
+pub fn ended() -> Option<usize> {
+    match current()?.transport {
+        Transport::Threads(world) => world.ended(),
+        Transport::Processes(connection) => connection.ended(),
+    }
 }
 
 /// A rank that has ended or failed, if that is known here: no exchange with it will come about.
@@ -102,7 +207,9 @@ pub fn ended() -> Option<usize> {
 /// Says that a program of this rank failed, which others may wait for: they get an error, and so does every later
 /// exchange of this rank. Which exchange of theirs its next one would meet is not known.
 pub fn fail() {
-    RANK.with_borrow(|rank| rank.iter().for_each(|rank| rank.world.end(rank.number)));
+    if let Some(rank) = current() {
+        rank.fail();
+    }
 }
 
 /// The place of this rank along an axis.
@@ -117,10 +224,10 @@ pub fn place(axis: &Axis) -> Result<usize, RankError> {
 /// This rank, the axis' place in the mesh, and the ranks along it; `None` where this rank is the only one.
 fn group(axis: &Axis) -> Result<Option<(Rank, usize, Vec<usize>)>, RankError> {
     let other_mesh = |mesh: Mesh| RankError::OtherMesh { axis: axis.to_string(), mesh };
-    let Some(rank) = RANK.with_borrow(Clone::clone) else {
+    let Some(rank) = current() else {
         return if axis.extent() == 1 { Ok(None) } else { Err(other_mesh(Mesh::ONE)) };
     };
-    let mesh = &rank.world.mesh;
+    let mesh = &rank.mesh;
     match mesh.axis(axis.name()) {
         Some((at, own)) if own == axis => {
             let ranks = mesh.group(rank.number, at);
@@ -137,10 +244,13 @@ fn group(axis: &Axis) -> Result<Option<(Rank, usize, Vec<usize>)>, RankError> {
 /// # Errors
 /// If the mesh that runs has no such axis, another rank calls something else or has ended, or no rank can go on.
 pub fn exchange(axis: &Axis, called: &str, bytes: &[u8]) -> Result<Vec<Arc<Vec<u8>>>, RankError> {
-    let own = Arc::new(try_copy(bytes)?);
+    let own = || Ok::<_, RankError>(Arc::new(try_copy(bytes)?));
     match group(axis)? {
-        None => Ok(vec![own]),
-        Some((rank, at, ranks)) => rank.world.exchange(rank.number, (at, ranks), called, own),
+        None => Ok(vec![own()?]),
+        Some((rank, at, ranks)) => match &rank.transport {
+            Transport::Threads(world) => world.exchange(rank.number, (at, ranks), called, own()?),
+            Transport::Processes(connection) => connection.exchange(at, called, bytes),
+        },
     }
 }
 

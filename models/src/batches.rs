@@ -27,8 +27,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Sequences `first..first + rows` as a batch of their own: the share of one of several processes. `None` beyond
-    /// the end.
+    /// Sequences `first..first + rows` as a batch of their own. `None` beyond the end.
     pub fn slice_rows(&self, first: usize, rows: usize) -> Option<Batch> {
         let end = first.checked_add(rows).filter(|&end| end <= self.rows)?;
         let range = first * self.context..end * self.context;
@@ -63,7 +62,7 @@ pub struct BatchPosition {
     pub epoch: u64,
     /// Batches of this epoch already handed out.
     pub batch: u64,
-    /// B, sequences a batch.
+    /// Sequences a batch, of all ranks together.
     pub rows: usize,
     /// T, tokens a sequence.
     pub context: usize,
@@ -99,6 +98,14 @@ pub enum BatchError {
         /// Tokens needed.
         needed: usize,
     },
+    /// A batch that cannot be divided.
+    #[error("a batch of {rows} sequences has no equal parts for {ranks} ranks")]
+    Ranks {
+        /// Sequences a batch.
+        rows: usize,
+        /// Ranks.
+        ranks: usize,
+    },
     /// The position belongs to another stream.
     #[error(
         "the position belongs to other data: {expected} tokens with fingerprint {expected_fingerprint:016x}, \
@@ -132,6 +139,8 @@ pub struct Batches {
     windows: usize,
     /// The permutation of the epoch it was drawn for.
     permutation: Option<(u64, Arc<[u64]>)>,
+    /// The part of each batch that is read: its first sequence, and how many.
+    part: (usize, usize),
 }
 
 impl Batches {
@@ -175,7 +184,26 @@ impl Batches {
         if position.batch >= batches {
             return Err(BatchError::BeyondEpoch { batch: position.batch, batches });
         }
-        Ok(Batches { tokens, position, windows, permutation: None })
+        Ok(Batches { tokens, position, windows, permutation: None, part: (0, rows) })
+    }
+
+    /// The part of the rank at a place among so many: of each batch, as many sequences for each rank, in the order of
+    /// ranks. All have the same position, which is that of one rank with whole batches.
+    ///
+    /// # Errors
+    /// If the sequences cannot be divided so.
+    pub fn of_rank(mut self, place: usize, ranks: usize) -> Result<Self, BatchError> {
+        let rows = self.position.rows;
+        if place >= ranks || !rows.is_multiple_of(ranks) {
+            return Err(BatchError::Ranks { rows, ranks });
+        }
+        self.part = (place * (rows / ranks), rows / ranks);
+        Ok(self)
+    }
+
+    /// Sequences of a batch that [`Batches::next_batch`] gives: all, or those of one of several ranks.
+    pub fn rows(&self) -> usize {
+        self.part.1
     }
 
     /// The loader's position: after the last batch handed out, before the next.
@@ -190,7 +218,7 @@ impl Batches {
 
     /// The next batch; epochs follow each other without end. If the stream cannot be read, the position stays.
     pub fn next_batch(&mut self) -> Result<Batch, TokensError> {
-        let BatchPosition { rows, context, .. } = self.position;
+        let (rows, context) = (self.rows(), self.position.context);
         let (mut inputs, mut targets) = (vec![0; rows * context], vec![0; rows * context]);
         self.next_into(&mut inputs, &mut targets)?;
         Ok(Batch { inputs, targets, rows, context })
@@ -202,8 +230,8 @@ impl Batches {
         if order == Order::Shuffled && self.permutation.as_ref().is_none_or(|(drawn, _)| *drawn != epoch) {
             self.permutation = Some((epoch, permutation(self.windows, seed, epoch).into()));
         }
-        let first = batch as usize * rows;
-        let starts = (first..first + rows).map(|index| match &self.permutation {
+        let first = batch as usize * rows + self.part.0;
+        let starts = (first..first + self.part.1).map(|index| match &self.permutation {
             Some((_, permutation)) if order == Order::Shuffled => permutation[index] as usize * context,
             _ => index * context,
         });
@@ -333,6 +361,24 @@ mod tests {
                 assert_eq!(batches.position(), resumed.position());
             }
         }
+    }
+
+    #[test]
+    fn ranks_read_the_parts_of_one_batch() {
+        let whole = || Batches::new(stream(1000), 6, 7, Order::Shuffled, 9).unwrap();
+        for ranks in [1, 2, 3, 6] {
+            let (mut all, of_rank) = (whole(), |place| whole().of_rank(place, ranks).unwrap());
+            let mut parts: Vec<Batches> = (0..ranks).map(of_rank).collect();
+            for _ in 0..30 {
+                let batch = all.next_batch().unwrap();
+                for (place, part) in parts.iter_mut().enumerate() {
+                    let rows = part.rows();
+                    assert_eq!(Some(part.next_batch().unwrap()), batch.slice_rows(place * rows, rows));
+                    assert_eq!(part.position(), all.position());
+                }
+            }
+        }
+        assert!(matches!(whole().of_rank(0, 4), Err(BatchError::Ranks { rows: 6, ranks: 4 })));
     }
 
     /// The loop over accumulated batches keeps a clone of where its step began.

@@ -7,6 +7,7 @@ use fulgurite::Device;
 use fulgurite_models::Family;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::precision::Precision;
+use fulgurite_models::train::Strategy;
 
 use super::super::{model_options, options};
 
@@ -44,6 +45,7 @@ pub enum Model {
   fulgurite train gpt2 --init gpt2_124M.bin --data 'shards/*_train.bin' --validation shards/tiny_shakespeare_val.bin
   fulgurite train gpt2 --size nano --steps 600 --out runs/nano --resume
   fulgurite train gpt2 --precision bf16-mixed --device cuda --size 124M --tokenizer gpt2
+  fulgurite train gpt2 --precision bf16-mixed --device cuda --devices 4 --size 124M --tokenizer gpt2
   fulgurite train gpt2 --precision bf16-mixed --device cuda --size 124M --tokenizer gpt2 --batch 16 --bench 50"))]
 pub struct Gpt2 {
     /// nano, micro, mini, small, 124M, 355M, 774M or 1558M; micro otherwise.
@@ -99,7 +101,7 @@ pub(super) struct Run {
     /// Optimizer steps in all, those of a resumed run included, which has as many as before if they are not given.
     #[arg(long, default_value_t = 1500)]
     pub(super) steps: u64,
-    /// Sequences in a batch.
+    /// Sequences in a batch of each rank: with --devices N, a batch has N times as many in all.
     #[arg(long, default_value_t = 8)]
     pub(super) batch: usize,
     /// Tokens in a sequence; the size's own otherwise.
@@ -195,6 +197,14 @@ pub(super) struct Run {
     /// Where it runs: cpu, cuda, cuda:1, ..., or auto for the first device that is available.
     #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = Device::named)]
     pub(super) device: Device,
+    /// How many ranks train together: processes that this one starts, each with a device of its own (cuda:0, cuda:1,
+    /// ...) or a part of the host's processors. The steps are those of one rank with batches N times as large. Under
+    /// `fulgurite launch`, torchrun, Slurm or MPI it is their number of ranks.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) devices: Option<u16>,
+    /// How ranks divide the work: `ddp` gives each the whole model and its part of each batch.
+    #[arg(long, default_value_t = Strategy::Ddp, value_name = "NAME")]
+    pub(super) strategy: Strategy,
     /// LitGPT's names: 32-true (everything in f32), bf16-mixed (products in bf16; weights, gradients and moments in
     /// f32), bf16-true (all of these in bf16); and tf32 on CUDA (32-true with operands of products rounded to 10 bits
     /// of fraction).

@@ -6,14 +6,15 @@ use std::sync::atomic::Ordering;
 
 use fulgurite::Error;
 use fulgurite::device::DeviceState;
+use fulgurite_kernels::ranks::{mesh, rank};
 use fulgurite_models::train::{BENCH_FILE, BENCH_FOLDER, Bench, RunLock, TrainError, TrainOptions, WARM_UP, bench};
 use serde::Serialize;
 
 use super::super::doctor::{self, Library};
 use super::super::interruption::INTERRUPTED;
 use super::super::outcome::{Failed, Outcome};
-use super::super::output::{complain, mark_debug_build, program, quoted, say, warn};
-use super::exit::DIVERGED;
+use super::super::output::{mark_debug_build, program, quoted, say, warn};
+use super::exit;
 use crate::cases::write_whole;
 
 /// The JSON of a bench.
@@ -25,6 +26,7 @@ struct Written<'a> {
     device: String,
     libraries: Vec<Library>,
     precision: &'a str,
+    ranks: usize,
     batch: usize,
     accumulate: usize,
     warm_up: u64,
@@ -62,14 +64,13 @@ pub(super) fn run(options: &TrainOptions, steps: u64) -> Outcome {
             warn(&format!("interrupted before the first of {steps} steps was timed"));
             return Ok(ExitCode::from(INTERRUPTED));
         }
-        Err(TrainError::Failed(error)) => return Err(error.into()),
-        Err(TrainError::Diverged(divergence)) => {
-            complain(&divergence.to_string());
-            return Ok(ExitCode::from(DIVERGED));
-        }
+        Err(error) => return exit::of(error),
     };
     let count = bench.milliseconds.len();
     let interrupted = (count as u64) < steps;
+    if rank() > 0 {
+        return Ok(if interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS });
+    }
     let arguments = std::env::args().skip(1).map(|word| quoted(&word));
     let written = Written {
         command: [program()].into_iter().chain(arguments).collect::<Vec<_>>().join(" "),
@@ -78,6 +79,7 @@ pub(super) fn run(options: &TrainOptions, steps: u64) -> Outcome {
         device: device(options)?,
         libraries: if options.compile.device.is_some() { doctor::libraries() } else { Vec::new() },
         precision: options.precision.name(),
+        ranks: mesh().ranks(),
         batch: options.batch,
         accumulate: options.accumulate,
         warm_up: WARM_UP,

@@ -14,10 +14,17 @@ pub(super) fn folder(family: Family, run: &Run) -> PathBuf {
     run.out.clone().unwrap_or_else(|| PathBuf::from(format!("runs/{family}")))
 }
 
-/// Sets what neither the command line nor a file says of a run that is resumed; `given` is whether one of them says it.
+/// Sets what neither the command line nor a file says of a run that is resumed on so many ranks; `given` is whether one
+/// of them says it.
 /// A checkpoint that cannot be read is left to the run, which says why.
 /// The model and the tokenizer are the checkpoint's where these options are absent, and stay absent here.
-pub(super) fn apply(family: Family, dropout: Option<&mut f64>, run: &mut Run, given: &dyn Fn(&str) -> bool) {
+pub(super) fn apply(
+    family: Family,
+    dropout: Option<&mut f64>,
+    run: &mut Run,
+    ranks: usize,
+    given: &dyn Fn(&str) -> bool,
+) {
     let Some(state) = run.resume.then(|| TrainingState::newest(&folder(family, run))).flatten() else { return };
     let TrainingState { schedule, optimizer, accumulation, .. } = state;
     if let Some(dropout) = dropout.filter(|_| !given("dropout")) {
@@ -68,7 +75,7 @@ pub(super) fn apply(family: Family, dropout: Option<&mut f64>, run: &mut Run, gi
         set!(steps = schedule.total_steps);
     }
     set! {
-        batch = state.data.rows,
+        batch = if state.data.rows.is_multiple_of(ranks) { state.data.rows / ranks } else { run.batch },
         seed = state.seed,
         lr = schedule.peak,
         warmup = Some(schedule.warmup_steps.min(run.steps)),

@@ -50,6 +50,7 @@ fn options(out: &Path, lr: f64, evaluate_every: u64) -> TrainOptions {
         profile: false,
         resume: false,
         overwrite: true,
+        strategy: Default::default(),
         precision: Default::default(),
         compile: Options { verify: false, ..Options::default() },
         stop: None,

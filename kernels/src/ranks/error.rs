@@ -43,9 +43,7 @@ pub enum RankError {
         ended: usize,
     },
     /// This rank has failed before: the others do not know how far it came.
-    #[error(
-        "rank {rank} calls {called} after a program of it failed; the ranks of a simulation end with the first failure"
-    )]
+    #[error("rank {rank} calls {called} after a program of it failed; all ranks end with the first failure")]
     Failed {
         /// This rank.
         rank: usize,
@@ -72,6 +70,24 @@ pub enum RankError {
         /// The number of ranks.
         ranks: usize,
         /// What the system says.
+        reason: String,
+    },
+    /// The connection to the other processes is lost.
+    #[error("rank {rank} calls {called}: {reason}")]
+    Lost {
+        /// This rank.
+        rank: usize,
+        /// Its call.
+        called: String,
+        /// What is lost.
+        reason: String,
+    },
+    /// A process is not one of the run's.
+    #[error("rank {rank} does not join the run: {reason}")]
+    Refused {
+        /// The rank that it would be.
+        rank: usize,
+        /// Why.
         reason: String,
     },
     /// There is no memory for what is given.

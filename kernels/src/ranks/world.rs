@@ -1,4 +1,4 @@
-//! What the ranks of one simulation share: the exchanges that are under way, and the ranks that wait or have ended.
+//! What the ranks of one run share: the exchanges that are under way, and the ranks that wait or have ended.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,13 +7,14 @@ use super::RankError;
 use crate::mesh::Mesh;
 
 /// What a rank gives: its call, and bytes.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 struct Given {
     called: Arc<str>,
     bytes: Arc<Vec<u8>>,
 }
 
 /// One exchange of a group.
+#[derive(Debug)]
 struct Round {
     given: Vec<Option<Given>>,
     /// How many ranks have not yet taken what was given.
@@ -24,7 +25,7 @@ struct Round {
 type Key = (usize, usize, u64);
 
 /// A rank that waits for others.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 struct Waiting {
     key: Key,
     called: Arc<str>,
@@ -32,7 +33,7 @@ struct Waiting {
     ranks: Vec<usize>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     rounds: HashMap<Key, Round>,
     /// By rank and axis, how many exchanges it has begun.
@@ -58,32 +59,39 @@ impl State {
             // A full round is taken, and a wait for a rank that has ended is an error.
             absent.peek().is_none() || absent.any(|rank| self.ended.contains(&rank))
         };
-        self.waiting.len() + self.ended.len() == ranks && !self.waiting.values().any(goes_on)
+        // A process may end while it waits.
+        let waiting = || self.waiting.iter().filter(|(rank, _)| !self.ended.contains(rank)).map(|(_, of)| of);
+        waiting().count() + self.ended.len() == ranks && !waiting().any(goes_on)
     }
 }
 
 /// See the module.
+#[derive(Debug)]
 pub(super) struct World {
-    /// Its number among the simulations of this process.
-    pub(super) run: u64,
     pub(super) mesh: Mesh,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl World {
-    pub(super) fn new(run: u64, mesh: Mesh) -> World {
-        World { run, mesh, state: Mutex::default(), changed: Condvar::new() }
+    pub(super) fn new(mesh: Mesh) -> World {
+        World { mesh, state: Mutex::default(), changed: Condvar::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has nobody wait for a rank any more.
-    pub(super) fn end(&self, rank: usize) {
-        self.state().ended.insert(rank);
+    /// Has nobody wait for a rank any more; whether that is new.
+    pub(super) fn end(&self, rank: usize) -> bool {
+        let new = self.state().ended.insert(rank);
         self.changed.notify_all();
+        new
+    }
+
+    /// A rank that has ended or failed, if one has.
+    pub(super) fn ended(&self) -> Option<usize> {
+        self.state().ended.first().copied()
     }
 
     /// A rank that has ended or failed, if one has.
@@ -120,6 +128,10 @@ impl World {
             // Before those that have ended: a rank that was told of it may have ended since.
             if state.stuck {
                 return Err(stuck(&state, rank, &own));
+            }
+            // A process may be lost while it waits.
+            if state.ended.contains(&rank) {
+                return Err(RankError::Failed { rank, called: called.to_string() });
             }
             let ended = state.absent(&own).find(|other| state.ended.contains(other));
             if let Some(ended) = ended {

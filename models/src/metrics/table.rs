@@ -143,7 +143,8 @@ const EVERY: Duration = Duration::from_millis(200);
 /// A table that is being written.
 pub struct MetricsFile {
     path: PathBuf,
-    file: File,
+    /// `None` for a table that nobody reads.
+    file: Option<File>,
     /// Steps whose lines are not written yet. They are put into words when they are: a step only adds its numbers.
     waiting: Vec<Metrics>,
     /// The words, kept for their memory.
@@ -170,7 +171,13 @@ impl MetricsFile {
         durable::write(&path, text.as_bytes()).map_err(failed)?;
         let file = OpenOptions::new().append(true).open(&path).map_err(failed)?;
         let (waiting, lines) = (Vec::new(), String::new());
-        Ok(MetricsFile { path, file, waiting, lines, written: Instant::now() })
+        Ok(MetricsFile { path, file: Some(file), waiting, lines, written: Instant::now() })
+    }
+
+    /// A table that goes nowhere: that of a rank beside the one which writes.
+    pub fn nowhere() -> MetricsFile {
+        let (waiting, lines) = (Vec::new(), String::new());
+        MetricsFile { path: PathBuf::new(), file: None, waiting, lines, written: Instant::now() }
     }
 
     fn failed(&self, error: io::Error) -> MetricsError {
@@ -193,7 +200,7 @@ impl MetricsFile {
             // A string takes whatever is written.
             let _ = writeln!(self.lines, "{metrics}");
         }
-        let written = self.file.write_all(self.lines.as_bytes());
+        let written = self.file.as_mut().map_or(Ok(()), |file| file.write_all(self.lines.as_bytes()));
         self.written = Instant::now();
         written.map_err(|error| self.failed(error))
     }
@@ -204,7 +211,7 @@ impl MetricsFile {
     /// The file system's.
     pub fn sync(&mut self) -> Result<(), MetricsError> {
         self.write()?;
-        self.file.sync_data().map_err(|error| self.failed(error))
+        self.file.as_ref().map_or(Ok(()), File::sync_data).map_err(|error| self.failed(error))
     }
 }
 

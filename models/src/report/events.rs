@@ -49,7 +49,8 @@ pub enum What {
 #[derive(Debug)]
 pub struct EventsFile {
     path: PathBuf,
-    file: File,
+    /// `None` for events that nobody reads.
+    file: Option<File>,
 }
 
 impl EventsFile {
@@ -78,7 +79,12 @@ impl EventsFile {
         let text: String = events.iter().map(line_of).collect();
         durable::write(&path, text.as_bytes()).map_err(failed)?;
         let file = OpenOptions::new().append(true).open(&path).map_err(failed)?;
-        Ok((EventsFile { path, file }, events))
+        Ok((EventsFile { path, file: Some(file) }, events))
+    }
+
+    /// Events that go nowhere: those of a rank beside the one which writes.
+    pub fn nowhere() -> EventsFile {
+        EventsFile { path: PathBuf::new(), file: None }
     }
 
     /// Adds a line.
@@ -86,7 +92,7 @@ impl EventsFile {
     /// # Errors
     /// The file system's.
     pub fn add(&mut self, event: &Event) -> Result<(), MetricsError> {
-        let written = self.file.write_all(line_of(event).as_bytes());
+        let written = self.file.as_mut().map_or(Ok(()), |file| file.write_all(line_of(event).as_bytes()));
         written.map_err(|error| MetricsError::Io { path: self.path.clone(), error })
     }
 
@@ -95,7 +101,10 @@ impl EventsFile {
     /// # Errors
     /// The file system's.
     pub fn sync(&self) -> Result<(), MetricsError> {
-        self.file.sync_data().map_err(|error| MetricsError::Io { path: self.path.clone(), error })
+        self.file
+            .as_ref()
+            .map_or(Ok(()), File::sync_data)
+            .map_err(|error| MetricsError::Io { path: self.path.clone(), error })
     }
 }
 

@@ -35,7 +35,8 @@ pub struct Subject {
 
 /// The page of a run. Each change is shown when the page is written next.
 pub struct RunReport {
-    folder: PathBuf,
+    /// `None` for a page that nobody reads.
+    folder: Option<PathBuf>,
     subject: Subject,
     events: EventsFile,
     curves: Curves,
@@ -55,24 +56,34 @@ impl RunReport {
     /// The file system's, and those of the table and the events that are there.
     pub fn open(folder: &Path, subject: Subject, done: Option<u64>) -> Result<RunReport, MetricsError> {
         let (events, before) = EventsFile::open(folder, done)?;
-        let mut report = RunReport {
-            folder: folder.to_owned(),
-            subject,
-            events,
-            curves: Curves::default(),
-            samples: Vec::new(),
-            omitted: 0,
-            notes: Vec::new(),
-            done: done.unwrap_or(0),
-            written: None,
-            failed: None,
-        };
+        let mut report = RunReport::of(Some(folder.to_owned()), subject, events);
+        report.done = done.unwrap_or(0);
         let table = folder.join(TABLE);
         if let Some(done) = done.filter(|_| table.exists()) {
             read(&table)?.iter().filter(|step| step.step <= done).for_each(|step| report.curves.step(step));
         }
         before.into_iter().for_each(|event| report.show(event));
         Ok(report)
+    }
+
+    /// A page that goes nowhere: that of a rank beside the one which writes.
+    pub fn nowhere(subject: Subject) -> RunReport {
+        RunReport::of(None, subject, EventsFile::nowhere())
+    }
+
+    fn of(folder: Option<PathBuf>, subject: Subject, events: EventsFile) -> RunReport {
+        RunReport {
+            folder,
+            subject,
+            events,
+            curves: Curves::default(),
+            samples: Vec::new(),
+            omitted: 0,
+            notes: Vec::new(),
+            done: 0,
+            written: None,
+            failed: None,
+        }
     }
 
     /// A step was done. Writes the page if that is due, and says how long that took.
@@ -125,7 +136,7 @@ impl RunReport {
 
     /// Where the page is.
     pub fn path(&self) -> PathBuf {
-        self.folder.join(REPORT)
+        self.folder.as_deref().unwrap_or(Path::new("")).join(REPORT)
     }
 
     fn show(&mut self, event: Event) {
@@ -151,6 +162,7 @@ impl RunReport {
     }
 
     fn write(&mut self, state: &State) {
+        let Some(folder) = &self.folder else { return };
         let files = [
             (TABLE, "each step"),
             (PLOT, "curves"),
@@ -158,7 +170,7 @@ impl RunReport {
             ("profile.html", "time of each line"),
             ("profile.json", "the same for Perfetto"),
         ];
-        let files: Vec<(&str, &str)> = files.into_iter().filter(|(name, _)| self.folder.join(name).exists()).collect();
+        let files: Vec<(&str, &str)> = files.into_iter().filter(|(name, _)| folder.join(name).exists()).collect();
         let document = Document {
             title: &self.subject.title,
             steps: (self.done, self.subject.steps),

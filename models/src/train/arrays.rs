@@ -14,7 +14,7 @@ pub fn batch_arrays(batch: &Batch) -> Result<BatchTensors<Array>> {
 
 /// The next batch as arrays, which are written where they are read.
 pub(super) fn next_arrays(batches: &mut Batches) -> Result<BatchTensors<Array>> {
-    let shape = [batches.position().rows, batches.position().context];
+    let shape = [batches.rows(), batches.position().context];
     let (mut read, mut inputs) = (Ok(()), None);
     let targets = Array::written(shape, |targets| {
         inputs = Some(Array::written(shape, |inputs| read = batches.next_into(inputs, targets)));

@@ -12,10 +12,11 @@ use super::failure::TrainError;
 use super::host::{HostParts, Turn};
 use super::log::{in_table, peak_bytes, peak_flops};
 use super::options::TrainOptions;
+use super::parallel::{self, agree, writes};
 use super::run::prepare;
 use super::run_lock::RunLock;
 use super::steps::Steps;
-use super::{checked, fit, settings};
+use super::{fit, ready, settings};
 use crate::argument_error::wrong;
 use crate::kept;
 use crate::metrics::flops;
@@ -37,7 +38,7 @@ pub struct Bench {
     pub parameters: usize,
     /// Tokens of the model's vocabulary.
     pub vocabulary: usize,
-    /// Tokens of a step.
+    /// Tokens of a step, of all ranks.
     pub tokens: usize,
     /// Each timed step in milliseconds: from the report of the step before it to its own.
     pub milliseconds: Vec<f64>,
@@ -57,10 +58,10 @@ pub struct Bench {
     pub host_parts_us: HostParts,
     /// For how long the host waits for the device in a step, the median, in microseconds.
     pub waiting_us: f64,
-    /// The model's arithmetic in the median step, as a share of what the device does at most; none where that is not
-    /// known.
+    /// The model's arithmetic in the median step, as a share of what the ranks' devices do at most; none where that is
+    /// not known.
     pub mfu: Option<f64>,
-    /// Floating-point operations that the device does at most in a second.
+    /// Floating-point operations that a device does at most in a second.
     pub peak_flops: Option<f64>,
     /// The most memory that was held, in bytes: the device's, or of arrays on the host.
     pub peak_bytes: u64,
@@ -94,9 +95,8 @@ pub fn bench(
     let started = Instant::now();
     let steps = timed.checked_add(WARM_UP).filter(|_| timed > 0);
     let steps = steps.ok_or_else(|| wrong("bench", format!("is {timed}, expected a number of steps from 1 on")))?;
-    let compile = options.precision.compile_options(&options.compile)?;
+    let line: &mut dyn FnMut(&str) = if writes() { line } else { &mut |_| {} };
     let options = TrainOptions {
-        compile,
         // Those of the schedule.
         steps: options.steps.max(steps),
         out: options.out.join(FOLDER),
@@ -109,15 +109,24 @@ pub fn bench(
         ..options.clone()
     };
     let checkpoint = options.out.join(kept::NEWEST);
-    let schedule = checked(&options)?;
-    let _lock = RunLock::take(&options.out)?;
+    let (options, schedule) = ready(options)?;
     let options = &TrainOptions { steps, ..options };
-    let _opening = DeviceState::open_ahead(options.device());
-    let mut run = prepare(options, &checkpoint, false)?;
+    let begin = || {
+        let lock = writes().then(|| RunLock::take(&options.out)).transpose()?;
+        let opening = DeviceState::open_ahead(options.device());
+        let run = prepare(options, &checkpoint, false)?;
+        let subject = settings::subject(options, &run);
+        if !writes() {
+            return Ok((lock, opening, run, RunReport::nowhere(subject)));
+        }
+        // The figures of an earlier bench are not those of the table and the report that are begun now.
+        remove_figures(&options.out.join(FILE))?;
+        let page = RunReport::open(&options.out, subject, None).map_err(in_table)?;
+        Ok((lock, opening, run, page))
+    };
+    let ((_lock, _opening, mut run, mut page), _) = agree("the beginning of a bench", false, begin())?;
+    parallel::same_run(options, &mut run)?;
     super::announce(options, &run, line);
-    // The figures of an earlier bench are not those of the table and the report that are begun now.
-    remove_figures(&options.out.join(FILE))?;
-    let mut page = RunReport::open(&options.out, settings::subject(options, &run), None).map_err(in_table)?;
     let (config, tokens, context) = (run.config.clone(), run.tokens, run.batches.position().context);
     let (programs, chunks) = fit::programs(options, &config, &mut run, false)?;
     if let Some(why) = chunks {
@@ -165,7 +174,7 @@ pub fn bench(
         host_us: microseconds(Turn::busy),
         host_parts_us: HostParts::of(microseconds),
         waiting_us: microseconds(|turn| turn.waiting),
-        mfu: peak.map(|peak| tokens_per_second * flops::of_token(&config, context) / peak),
+        mfu: peak.map(|peak| tokens_per_second * flops::of_token(&config, context) / (peak * options.ranks() as f64)),
         peak_flops: peak,
         peak_bytes: peak_bytes(options)?,
         first_step_s: (prepared + taken.laps.first().copied().unwrap_or_default()).as_secs_f64(),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use fulgurite_kernels::ranks::RankError;
 use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, Error, Result};
 
@@ -18,6 +19,19 @@ pub enum TrainError {
     /// Loss, gradients or weights that are not finite. What the checkpoint holds is from before.
     #[error(transparent)]
     Diverged(#[from] Divergence),
+    /// The ranks do not fit together, or one is gone.
+    #[error(transparent)]
+    Ranks(#[from] RankError),
+    /// Another rank failed, which says so itself.
+    #[error("rank {rank} ended the run: {message}")]
+    OtherRank {
+        /// That rank.
+        rank: usize,
+        /// Whether its numbers were not finite.
+        diverged: bool,
+        /// Its error.
+        message: String,
+    },
 }
 
 /// Numbers of a run that are not finite.

@@ -7,8 +7,10 @@ use fulgurite_runtime::{Array, Error, Result};
 use super::arrays::batch_arrays;
 use super::chunks::{Chunks, fitting};
 use super::options::TrainOptions;
+use super::parallel::fewest;
 use super::programs::Programs;
 use super::run::Run;
+use crate::argument_error::wrong;
 use crate::head::Logits;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
@@ -80,7 +82,10 @@ fn room(options: &TrainOptions, state: &TrainState<Array>) -> Result<Option<u64>
         .iter()
         .sum();
     let free = DeviceState::of(options.device())?.memory_free();
-    Ok(free.map(|free| free - free / UNPLANNED_PART + held))
+    let own = free.map(|free| free - free / UNPLANNED_PART + held);
+    // All ranks have the same programs.
+    let least = fewest("the free memory of a rank", own.unwrap_or(u64::MAX)).map_err(|error| wrong("ranks", error))?;
+    Ok(own.map(|own| own.min(least)))
 }
 
 /// The bytes of those arrays.

@@ -8,6 +8,7 @@ use fulgurite_runtime::{Array, Error, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::options::TrainOptions;
+use super::parallel::writes;
 use crate::metrics::{Metrics, MetricsError, MetricsFile, flops};
 use crate::model::Model;
 use crate::report::{RunReport, What};
@@ -86,9 +87,14 @@ impl<'a> Log<'a> {
         (line, report): (&'a mut dyn FnMut(&str), &'a mut RunReport),
     ) -> Result<Log<'a>> {
         let tokens = tokens as f64;
+        let metrics = match writes() {
+            true => MetricsFile::open(&options.out, options.resume.then_some(done)).map_err(in_table)?,
+            false => MetricsFile::nowhere(),
+        };
         let device = options.device();
         let device = (!device.is_cpu()).then(|| DeviceState::of(device)).transpose()?;
-        let seconds_at_peak = peak_flops(options)?.map(|peak| tokens * flops::of_token(model, context) / peak);
+        let peak = peak_flops(options)?.map(|peak| peak * options.ranks() as f64);
+        let seconds_at_peak = peak.map(|peak| tokens * flops::of_token(model, context) / peak);
         Ok(Log {
             options,
             schedule,
@@ -98,7 +104,7 @@ impl<'a> Log<'a> {
             line,
             report,
             tokens,
-            metrics: MetricsFile::open(&options.out, options.resume.then_some(done)).map_err(in_table)?,
+            metrics,
             seconds_at_peak,
             first: done + 1,
             losses: Vec::new(),

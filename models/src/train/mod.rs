@@ -10,6 +10,7 @@ mod host;
 mod log;
 pub mod notes;
 mod options;
+mod parallel;
 mod programs;
 mod record;
 mod resume;
@@ -30,11 +31,13 @@ pub use failure::{Cause, Divergence, TrainError};
 pub use host::HostParts;
 pub use notes::{DROPOUT_STREAMS, PRECISION};
 pub use options::{OnNonFinite, TrainOptions, TrainReport};
+pub use parallel::Strategy;
 pub use record::write_stages;
 pub use resume::precision_of;
 pub use run_lock::RunLock;
 
 use log::in_table;
+use parallel::{agree, writes, written};
 use record::{ceilings, write_profile};
 use run::{Run, evaluate, prepare, sample, save};
 use steps::Steps;
@@ -51,24 +54,33 @@ use crate::tokenizer::Tokenizer;
 ///
 /// # Errors
 /// [`TrainError::Diverged`] where loss, gradients or weights are not finite; what is in the folder then is from before.
-/// The folder of a run that is going on is refused; it says which process that is.
+/// The folder of a run that is going on is refused; it says which process that is. Of several ranks, which all call it
+/// with the same options, one writes and tells; where it fails, or another one does, all end.
 pub fn train(
     options: &TrainOptions,
     progress: bool,
     line: &mut dyn FnMut(&str),
 ) -> std::result::Result<TrainReport, TrainError> {
-    let compile = options.precision.compile_options(&options.compile)?;
-    let options = &TrainOptions { compile, ..options.clone() };
+    let (options, schedule) = &ready(options.clone())?;
+    let line: &mut dyn FnMut(&str) = if writes() { line } else { &mut |_| {} };
     let checkpoint = options.out.join(kept::NEWEST);
-    let schedule = checked(options)?;
-    // Before anything in the folder is read: another run may be about to write it.
-    let _lock = RunLock::take(&options.out)?;
-    resume::refuse_overwrite(options, &checkpoint)?;
-    let _opening = DeviceState::open_ahead(options.device());
-    let run = prepare(options, &checkpoint, true)?;
-    if let Tokenizer::File(file) = &run.tokenizer {
-        file.copy_to(&options.out, options.overwrite).map_err(|error| wrong("tokenizer", error))?;
-    }
+    let begin = || {
+        // Before anything in the folder is read: another run may be about to write it.
+        let lock = writes().then(|| RunLock::take(&options.out)).transpose()?;
+        if writes() {
+            resume::refuse_overwrite(options, &checkpoint)?;
+        }
+        let opening = DeviceState::open_ahead(options.device());
+        let run = prepare(options, &checkpoint, true)?;
+        if let Tokenizer::File(file) = &run.tokenizer
+            && writes()
+        {
+            file.copy_to(&options.out, options.overwrite).map_err(|error| wrong("tokenizer", error))?;
+        }
+        Ok((lock, opening, run))
+    };
+    let ((_lock, _opening, mut run), _) = agree("the beginning of a run", false, begin())?;
+    parallel::same_run(options, &mut run)?;
     let report = TrainReport {
         steps: run.done,
         stopped: false,
@@ -88,12 +100,20 @@ pub fn train(
     }
     announce(options, &run, line);
     let done = options.resume.then_some(run.done);
-    let mut page = RunReport::open(&options.out, settings::subject(options, &run), done).map_err(in_table)?;
-    if let Some(done) = done {
-        let changed = if run.changed.is_empty() { "as it was".to_owned() } else { run.changed.join("; ") };
-        page.add(What::Note { text: format!("resumed at step {done}: {changed}") }).map_err(in_table)?;
-    }
-    let outcome = reported(options, run, report, (&schedule, progress), &mut page, line);
+    let subject = settings::subject(options, &run);
+    let open = || {
+        let mut page = match writes() {
+            true => RunReport::open(&options.out, subject, done)?,
+            false => RunReport::nowhere(subject),
+        };
+        if let Some(done) = done {
+            let changed = if run.changed.is_empty() { "as it was".to_owned() } else { run.changed.join("; ") };
+            page.add(What::Note { text: format!("resumed at step {done}: {changed}") })?;
+        }
+        Ok(page)
+    };
+    let (mut page, _) = agree("the report", false, open().map_err(|error| in_table(error).into()))?;
+    let outcome = reported(options, run, report, (schedule, progress), &mut page, line);
     match &outcome {
         Ok(TrainReport { stopped: true, steps, .. }) => {
             page.end(Ok(&format!("stopped after step {steps} of {}; --resume goes on", options.steps)));
@@ -134,15 +154,21 @@ fn reported(
     let checkpoint = &report.checkpoint;
     let steps = Steps { options, schedule, programs: &programs, checkpoint, progress };
     let (mut run, taken) = steps.take(run, page, line)?;
+    parallel::same_weights(options, &mut run)?;
     // What was only profiled is as it was.
     if run.done > first {
         save(checkpoint, &mut run, options, &programs.validation_loss)?;
     }
-    metrics::plot(&options.out).map_err(in_table)?;
-    programs.of_batch(options, run.state.get()?, &run.batches, |_, stages| write_stages(&report.traces, stages))??;
+    let traces = programs.of_batch(options, run.state.get()?, &run.batches, |_, stages| {
+        written("the traces", || {
+            metrics::plot(&options.out).map_err(in_table)?;
+            Ok(write_stages(&report.traces, stages)?)
+        })
+    });
+    traces??;
     (report.steps, report.losses, report.skipped) = (run.done, taken.losses, taken.skipped);
     (report.tokens_per_second, report.compiles) = (taken.tokens_per_second, programs.compiles(options));
-    report.stopped = options.asked_to_stop();
+    ((), report.stopped) = agree("the end of the steps", options.asked_to_stop(), Ok(()))?;
     if !report.stopped {
         let loss = evaluate(&mut run, &programs.validation_loss)?;
         line(&format!("validation loss {loss:.4} after {} steps", run.done));
@@ -150,18 +176,21 @@ fn reported(
         if loss.is_finite() {
             page.add(What::Validation { loss }).map_err(in_table)?;
         }
-        if let Some(text) = sample(&mut run, options)? {
-            report.sample = text.clone();
-            line(&format!("sample:\n{}{text}", options.prompt));
-            page.add(What::Sample { prompt: options.prompt.clone(), text }).map_err(in_table)?;
-        }
-        report.stopped = options.asked_to_stop();
+        written("a sample", || {
+            if let Some(text) = sample(&mut run, options)? {
+                report.sample = text.clone();
+                line(&format!("sample:\n{}{text}", options.prompt));
+                page.add(What::Sample { prompt: options.prompt.clone(), text }).map_err(in_table)?;
+            }
+            Ok(())
+        })?;
+        ((), report.stopped) = agree("the end of the sample", options.asked_to_stop(), Ok(()))?;
     }
     if options.profile && !report.stopped {
         let mut profile = programs.profile(options, run.state.into_inner()?, &run.batches)?;
         profile.timeline = taken.timeline;
         profile.ceilings = ceilings(options)?;
-        write_profile(&options.out, &profile, line)?;
+        written("the profile", || Ok(write_profile(&options.out, &profile, line)?))?;
     }
     if report.stopped {
         line(&format!("stopped after step {} of {}; --resume goes on", report.steps, options.steps));
@@ -170,6 +199,20 @@ fn reported(
     line(&format!("traces: {}", report.traces.display()));
     line(&format!("metrics: {}, {}", options.out.join(metrics::TABLE).display(), metrics::PLOT));
     Ok(report)
+}
+
+/// The options of a run on the ranks that run, and its learning rates.
+///
+/// # Errors
+/// Settings that no run can have, on all ranks.
+fn ready(mut options: TrainOptions) -> std::result::Result<(TrainOptions, Schedule), TrainError> {
+    let compile = options.precision.compile_options(&options.compile);
+    let compile = compile.and_then(|compile| parallel::compile_options(&options, compile));
+    let checked = compile.and_then(|compile| Ok((compile, checked(&options)?)));
+    let ((compile, schedule), _) = agree("the options of a run", false, checked.map_err(TrainError::from))?;
+    options.compile = compile;
+    options.compile.memory_limit = parallel::memory_limit(options.compile.memory_limit)?;
+    Ok((options, schedule))
 }
 
 /// Refuses settings that no run can have; the learning rates of a run otherwise.
@@ -205,11 +248,15 @@ fn announce(options: &TrainOptions, run: &Run, line: &mut dyn FnMut(&str)) {
         line(&format!("warning: {warning}"));
     }
     line(&format!(
-        "{} {origin}: {} parameters, vocabulary {}, {} tokens a step, {} steps, {} batches an epoch",
+        "{} {origin}: {} parameters, vocabulary {}, {} tokens a step{}, {} steps, {} batches an epoch",
         run.config.family(),
         run.config.parameter_count(),
         run.config.vocabulary(),
         run.tokens,
+        match options.ranks() {
+            1 => String::new(),
+            ranks => format!(" on {ranks} ranks by {}, {} sequences a batch", options.strategy, options.whole_batch()),
+        },
         options.steps,
         run.batches.batches_per_epoch(),
     ));

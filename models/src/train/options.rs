@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::{Device, Result};
 
+use super::parallel::Strategy;
 use crate::argument_error::wrong;
 use crate::blocks::ActivationCheckpointing;
 use crate::checkpoint::OptimizerSettings;
@@ -48,7 +49,7 @@ pub struct TrainOptions {
     pub validation: Vec<PathBuf>,
     /// Optimizer steps in all, those of a resumed run included.
     pub steps: u64,
-    /// B, sequences in a batch.
+    /// B, sequences in a batch of one rank.
     pub batch: usize,
     /// T, tokens in a sequence; if absent, that of the checkpoint for a resumed run, or else the size's context. A
     /// model of random weights gets this context; with `init`, sequences may be shorter than the model's context.
@@ -105,6 +106,8 @@ pub struct TrainOptions {
     /// Start anew even though `out` holds a checkpoint, and replace it. Without this and `resume`, such a folder is
     /// refused.
     pub overwrite: bool,
+    /// How the ranks that run ([`fulgurite_kernels::ranks`]) divide the work. With one rank it means nothing.
+    pub strategy: Strategy,
     /// The element types of parameters and products.
     pub precision: Precision,
     /// How it is compiled; what `precision` says of it, `precision` sets.
@@ -149,12 +152,13 @@ impl TrainOptions {
         self.compile.device.unwrap_or(Device::CPU)
     }
 
-    /// Tokens of a step of sequences of `context`.
+    /// Tokens of a step of sequences of `context`, of all ranks.
     ///
     /// # Errors
     /// More than are countable.
     pub(crate) fn tokens_of_step(&self, context: usize) -> Result<usize> {
-        let product = self.batch.checked_mul(context).and_then(|tokens| tokens.checked_mul(self.accumulate));
+        let product = self.batch.checked_mul(self.ranks()).and_then(|rows| rows.checked_mul(context));
+        let product = product.and_then(|tokens| tokens.checked_mul(self.accumulate));
         // Ids of 8 bytes: what no memory holds is not asked for.
         product.filter(|tokens| *tokens <= isize::MAX as usize / 8).ok_or_else(|| {
             let (batch, accumulate) = (self.batch, self.accumulate);

@@ -8,6 +8,7 @@ use fulgurite_runtime::{Array, Result, jit};
 
 use super::arrays::{generator, next_arrays, step_scalars};
 use super::options::{OnNonFinite, TrainOptions};
+use super::parallel::averaged;
 use crate::batches::Batches;
 use crate::dropout::Dropout;
 use crate::head::Logits;
@@ -73,6 +74,7 @@ impl<'a> Programs<'a> {
             logits.within(|| checkpointing.within(step))
         };
         let update = move |(state, gradients, loss, scalars): UpdateArguments<Tensor>| {
+            let (gradients, loss) = averaged(gradients, loss, options.averaged_along());
             guarded_update(config, optimizer, state, gradients, loss, &scalars, Guard { measure, previous: None })
         };
         let gradients = move |(params, batch, generator): GradientArguments<Tensor>| {
@@ -90,7 +92,7 @@ impl<'a> Programs<'a> {
                 .arguments(["state", "batch", "scalars", "previous"])
                 .results(["state", "loss_and_norm"])
                 .donate("state")
-                .options(options.compile.clone()),
+                .options(options.with_averages()),
             accumulate: jit(Box::new(accumulate) as Box<dyn Fn(_) -> _>)
                 .named("accumulate_step")
                 .arguments(["params", "gradients", "loss", "batch", "generator"])
@@ -107,7 +109,7 @@ impl<'a> Programs<'a> {
             gradients: jit(Box::new(gradients) as Box<dyn Fn(_) -> _>)
                 .named("gradients")
                 .arguments(["params", "batch", "generator"])
-                .options(options.compile.clone()),
+                .options(options.with_averages()),
             validation_loss: jit(Box::new(loss) as Box<dyn Fn(_) -> _>)
                 .named("validation_loss")
                 .arguments(["params", "batch"])

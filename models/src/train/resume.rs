@@ -100,7 +100,7 @@ pub(super) fn check(
             "the checkpoint was converted from weights and has no position in data: start a run with it (init)";
         return Err(wrong("resume", message));
     }
-    let different = differences(stored, config, tokenizer, options.batch, context);
+    let different = differences(stored, config, tokenizer, (options.batch, options.ranks()), context);
     if !different.is_empty() {
         return Err(wrong(
             "resume",
@@ -171,7 +171,7 @@ fn differences(
     stored: &TrainingState,
     config: &ModelConfig,
     tokenizer: &str,
-    batch: usize,
+    (batch, ranks): (usize, usize),
     context: usize,
 ) -> Vec<String> {
     let mut found = Vec::new();
@@ -197,7 +197,11 @@ fn differences(
     if let (ModelConfig::Decoder(before), ModelConfig::Decoder(now)) = (&stored.model, config) {
         before.differences(now).into_iter().for_each(|[field, before, now]| compare(&field, before, now));
     }
-    compare("batch", stored.data.rows.to_string(), batch.to_string());
+    let whole = batch.saturating_mul(ranks);
+    let now = if ranks == 1 { batch.to_string() } else { format!("{whole} ({ranks} ranks of {batch})") };
+    if stored.data.rows != whole {
+        compare("batch", stored.data.rows.to_string(), now);
+    }
     found
 }
 

@@ -12,6 +12,7 @@ use super::chunks::{Chunks, fitting};
 use super::failure::{Cause, Divergence, TrainError};
 use super::notes::{self, DATA, DROPOUT_STREAMS, LOGITS, PRECISION, SET, VALIDATION};
 use super::options::TrainOptions;
+use super::parallel::{place, sums, written};
 use super::programs::{State, ValidationLoss};
 use super::resume;
 use crate::argument_error::wrong;
@@ -186,15 +187,22 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
     }
     let (train, validation) =
         training_data::open(&options.data, &options.validation, &tokenizer).map_err(|error| wrong("data", error))?;
-    let batches_of = || validation_batches(&validation, options.batch, context, options.evaluate_batches);
-    let validation =
-        if evaluates { batches_of().map_err(|error| wrong("validation data", error))? } else { Vec::new() };
+    // As many sequences as one rank with whole batches would take; each rank has its share of them.
+    let (place, ranks) = (place(&options.compile.mesh).map_err(|error| wrong("ranks", error))?, options.ranks());
+    let count = options.evaluate_batches.saturating_mul(ranks);
+    let batches_of = || validation_batches(&validation, options.batch, context, count);
+    let validation = match evaluates {
+        true => batches_of().map_err(|error| wrong("validation data", error))?,
+        false => Vec::new(),
+    };
+    let validation: Vec<Batch> = validation.into_iter().skip(place).step_by(ranks).collect();
     if let Some(saved) = saved {
         let resume::Continued { checkpoint, newest, passed_over } = saved;
         let Checkpoint { state: stored, tensors } = checkpoint;
         let saved = newest.then_some(stored.step);
         let changed = resume::changed(options, &stored);
-        let batches = Batches::resume(train, stored.data).map_err(|error| wrong("data", error))?;
+        let batches = Batches::resume(train, stored.data).and_then(|batches| batches.of_rank(place, ranks));
+        let batches = batches.map_err(|error| wrong("data", error))?;
         let read = |prefix: &str| parameters_from(&config, &tensors, prefix, options.precision.parameters());
         let moments = [read(FIRST_MOMENT)?, read(SECOND_MOMENT)?];
         return Ok(Run {
@@ -218,7 +226,8 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
         });
     }
     let (device, dtype) = (options.device(), options.precision.parameters());
-    let batches = Batches::new(train, options.batch, context, Order::Shuffled, options.seed)
+    let batches = Batches::new(train, options.whole_batch(), context, Order::Shuffled, options.seed)
+        .and_then(|batches| batches.of_rank(place, ranks))
         .map_err(|error| wrong("data", error))?;
     let params = match &initial {
         Some(loaded) => loaded.weights.params()?,
@@ -263,15 +272,23 @@ fn state_of(
     Ok(State::new(TrainState { params, exp_avg, exp_avg_sq, copies }))
 }
 
-/// Writes the checkpoint, and keeps those before it that are to be kept. Nothing is written if a weight or a moment is
-/// not finite, or the loss of a validation batch: a run resumed from there could not go on. Nor if the checkpoint there
-/// is not the one that the run found or saved itself.
+/// Has the rank that writes save the run, and the others wait for it.
+///
+/// # Errors
+/// Those of [`save_here`], on all ranks.
 pub(super) fn save(
     path: &Path,
     run: &mut Run,
     options: &TrainOptions,
     loss: &ValidationLoss<'_>,
 ) -> Result<(), TrainError> {
+    written("a checkpoint", || save_here(path, run, options, loss))
+}
+
+/// Writes the checkpoint, and keeps those before it that are to be kept. Nothing is written if a weight or a moment is
+/// not finite, or the loss of a validation batch: a run resumed from there could not go on. Nor if the checkpoint there
+/// is not the one that the run found or saved itself.
+fn save_here(path: &Path, run: &mut Run, options: &TrainOptions, loss: &ValidationLoss<'_>) -> Result<(), TrainError> {
     let diverged = |run: &Run, cause| run.divergence(run.done, cause);
     let mut tensors = BTreeMap::new();
     let state = run.state.get()?;
@@ -357,14 +374,15 @@ pub(super) fn save(
     Ok(())
 }
 
-/// Mean loss over the validation batches.
-pub(super) fn evaluate(run: &mut Run, loss: &ValidationLoss<'_>) -> Result<f64> {
+/// Mean loss over the validation batches of all ranks.
+pub(super) fn evaluate(run: &mut Run, loss: &ValidationLoss<'_>) -> Result<f64, TrainError> {
     let mut total = 0.0;
     for batch in &run.validation {
         let value: Array = loss.call((run.state.get()?.params.clone(), batch_arrays(batch)?))?;
         total += value.item()?;
     }
-    Ok(total / run.validation.len() as f64)
+    let [total, count] = sums("the validation loss", [total, run.validation.len() as f64])?;
+    Ok(total / count)
 }
 
 /// Text by the model as it is, with the seed of the run: what changes from sample to sample is the model. `None` where

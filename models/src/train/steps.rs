@@ -14,6 +14,7 @@ use super::feed::{Feed, Inputs};
 use super::host::{Meter, Turn};
 use super::log::{Log, Report};
 use super::options::{OnNonFinite, TrainOptions};
+use super::parallel::{agree, averages, written};
 use super::programs::{Programs, STEP, no_report};
 use super::run::{Run, evaluate, sample, save};
 use crate::parameter_list::Parameters;
@@ -146,19 +147,27 @@ impl Steps<'_> {
             };
             meter.step();
             run.done = number;
-            if let Some(before) = unread.take() {
-                self.read(&mut run, before, &mut skipped, &mut log)?;
-            }
-            if self.goes_on(number) && !options.asked_to_stop() {
-                unread = Some(step);
-                meter.report();
-                turns.push(meter.end());
-                continue;
-            }
-            self.read(&mut run, step, &mut skipped, &mut log)?;
+            let before = unread.take();
+            let read = before.map_or(Ok(()), |before| self.read(&mut run, before, &mut skipped, &mut log));
+            // Several ranks stop after the same step, and fail together where one cannot tell its report.
+            let agreed = format!("the end of step {number}");
+            let stop = if self.goes_on(number) {
+                let ((), stop) = agree(&agreed, options.asked_to_stop(), read)?;
+                if !stop {
+                    unread = Some(step);
+                    meter.report();
+                    turns.push(meter.end());
+                    continue;
+                }
+                self.read(&mut run, step, &mut skipped, &mut log)?;
+                stop
+            } else {
+                let read = read.and_then(|()| self.read(&mut run, step, &mut skipped, &mut log));
+                agree(&agreed, options.asked_to_stop(), read)?.1
+            };
             meter.report();
             turns.push(meter.end());
-            if options.asked_to_stop() {
+            if stop {
                 break;
             }
             if self.pauses_after(number) {
@@ -170,7 +179,7 @@ impl Steps<'_> {
             log.clock.pause(pause.elapsed());
         }
         log.end_bar();
-        log.sync()?;
+        written("the table", || Ok(log.sync()?))?;
         let tokens_per_second = log.tokens_per_second();
         let Log { losses, laps, .. } = log;
         let timeline = Vec::new();
@@ -262,7 +271,8 @@ impl Steps<'_> {
         let before = run.batches.clone();
         for micro in 0..options.accumulate {
             // A step of many batches is not waited for: what it has added up is left, and its batches come again.
-            if options.asked_to_stop() && micro > 0 && may_stop {
+            // Several ranks end a step together.
+            if options.asked_to_stop() && micro > 0 && may_stop && options.ranks() == 1 {
                 run.batches = before;
                 return Ok(Step::Stopped);
             }
@@ -280,7 +290,7 @@ impl Steps<'_> {
     fn cause(&self, run: &mut Run, loss: f64, gradients: Gradients) -> Result<Cause> {
         let params = &run.state.get()?.params;
         let gradients = match gradients {
-            Gradients::Sums(gradients) => gradients,
+            Gradients::Sums(gradients) => averages(self.options, gradients)?,
             Gradients::Of(batch, generator) => self.programs.gradients.call((params.clone(), batch, generator))?,
         };
         cause_of(params, loss, &gradients)
@@ -299,10 +309,10 @@ impl Steps<'_> {
             log.validation(number, evaluate(run, loss)?)?;
         }
         if self.due(number, options.sample_every) {
-            sample(run, options)?.map_or(Ok(()), |text| log.sample(number, text))?;
+            written("a sample", || Ok(sample(run, options)?.map_or(Ok(()), |text| log.sample(number, text))?))?;
         }
         if self.due(number, options.save_every) {
-            log.sync()?;
+            written("the table", || Ok(log.sync()?))?;
             save(self.checkpoint, run, options, loss)?;
         }
         Ok(())

@@ -48,6 +48,7 @@ fn limited(gigabytes: u64, accumulate: usize) -> TrainOptions {
         profile: false,
         resume: false,
         overwrite: false,
+        strategy: Default::default(),
         precision: Default::default(),
         compile: Options { memory_limit: Some(gigabytes << 30), ..Options::default() },
         stop: None,

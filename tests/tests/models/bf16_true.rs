@@ -164,6 +164,7 @@ fn options(out: &Path, steps: u64) -> TrainOptions {
         profile: false,
         resume: false,
         overwrite: false,
+        strategy: Default::default(),
         precision: Precision::Bf16True,
         compile: Default::default(),
         stop: None,

@@ -2,6 +2,7 @@
 
 mod diverging;
 mod memory;
+mod ranks;
 mod resuming;
 
 use std::path::Path;
@@ -50,6 +51,7 @@ fn options(out: &Path, steps: u64) -> TrainOptions {
         profile: false,
         resume: false,
         overwrite: false,
+        strategy: Default::default(),
         precision: Default::default(),
         compile: Default::default(),
         stop: None,

@@ -1,0 +1,194 @@
+//! Several ranks: `train --devices`, `launch`, and the processes of other launchers.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::{run_in, run_with};
+
+const SMALL: &str = "train gpt2 --size nano --context 16 --sample-tokens 2 --evaluate-batches 2 --out run";
+
+fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
+}
+
+/// The losses in the table of the run in a folder.
+fn losses(folder: &Path) -> Vec<f64> {
+    let table = std::fs::read_to_string(folder.join("run/metrics.csv")).unwrap();
+    table.lines().skip(1).map(|line| line.split(',').nth(1).unwrap().parse().unwrap()).collect()
+}
+
+fn start(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fulgurite"));
+    command.args(arguments).current_dir(folder).env_remove("FULGURITE_LOG").envs(variables.iter().copied());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Waits until there is a checkpoint of a run in a folder.
+fn saved(folder: &Path) {
+    let (path, until) = (folder.join("run/checkpoint.safetensors"), Instant::now() + Duration::from_secs(60));
+    while !path.exists() {
+        assert!(Instant::now() < until, "no checkpoint was saved");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn ranks_train_as_one_with_their_batches_together() {
+    let [one, two] = [(8, "1"), (4, "2")].map(|(batch, devices)| {
+        let folder = tempfile::tempdir().unwrap();
+        let said =
+            run_in(folder.path(), &words(&format!("{SMALL} --steps 10 --batch {batch} --devices {devices}"))).ok();
+        assert_eq!(said.contains("on 2 ranks by ddp, 8 sequences a batch"), devices == "2", "{said}");
+        assert_eq!(said.matches("step 10: loss").count(), 1, "{said}");
+        (losses(folder.path()), folder)
+    });
+    let pairs = || one.0.iter().zip(&two.0);
+    assert_eq!(two.0.len(), 10);
+    assert!(pairs().all(|(a, b)| (a / b - 1.0).abs() <= 1e-5), "{:?}", pairs().collect::<Vec<_>>());
+    // Gone on with by another number of ranks, with as many sequences.
+    let said =
+        run_in(two.1.path(), &words("train gpt2 --out run --resume --steps 12 --devices 4 --sample-tokens 2")).ok();
+    assert!(said.contains("resumed at step 10 of 12") && said.contains("on 4 ranks by ddp, 8 sequences"), "{said}");
+}
+
+#[test]
+fn an_error_of_ranks_is_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    for (more, complaint) in [
+        ("--dropout 0.1", "'dropout': is 0.1 on 2 ranks"),
+        ("--data none", "cannot read 'none'"),
+        ("--lr -1", "learning rate"),
+        ("--device cuda:1", "--device is cuda:1 on several ranks, expected cuda"),
+    ] {
+        let said = run_in(folder.path(), &words(&format!("{SMALL} --steps 2 --devices 2 {more}"))).fails(1);
+        assert_eq!(said.matches(complaint).count(), 1, "{said}");
+        assert!(!folder.path().join("run").exists());
+    }
+    let diverged = run_in(folder.path(), &words(&format!("{SMALL} --steps 9 --devices 2 --lr 1e20 --warmup 0")));
+    assert_eq!((diverged.code, diverged.err.matches("lower the learning rate").count()), (3, 1), "{}", diverged.err);
+    assert!(diverged.err.ends_with("rank 0 of 2 was the first to end: exit status: 3\n"), "{}", diverged.err);
+}
+
+/// The system closes what a killed process held; the others end at once, and what was saved is whole.
+#[cfg(unix)]
+#[test]
+fn a_rank_that_is_killed_ends_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let kill = "(while [ ! -e run/checkpoint.safetensors ]; do sleep 0.05; done; sleep 0.3; kill -9 $$) & ";
+    let train = format!("exec '{}' {SMALL} --batch 2 --steps 100000 --save-every 3", env!("CARGO_BIN_EXE_fulgurite"));
+    let script = format!("if [ $RANK = 1 ]; then {kill} fi; {train}");
+    let mut launched = start(folder.path(), &["launch", "--ranks", "3", "--", "sh", "-c", &script], &[]);
+    saved(folder.path());
+    let killed = Instant::now();
+    let status = launched.wait().unwrap();
+    assert!(killed.elapsed() < Duration::from_secs(30), "{:?}", killed.elapsed());
+    let output = launched.wait_with_output().unwrap();
+    let said = err(&output);
+    assert_eq!(status.code(), Some(128 + 9), "{said}");
+    assert!(said.ends_with("error: rank 1 of 3 was the first to end: signal: 9 (SIGKILL)\n"), "{said}");
+    assert!(said.contains("rank 0 waits in") && said.contains("and rank 1 has ended or failed"), "{said}");
+    assert!(said.contains("\n[2] error: ") || said.starts_with("[2] error: "), "{said}");
+    let names = std::fs::read_dir(folder.path().join("run")).unwrap().map(|entry| entry.unwrap().file_name());
+    let names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+    let known = ["checkpoint", "events.jsonl", "metrics.csv", "report.html"];
+    assert!(names.iter().all(|name| known.iter().any(|known| name.starts_with(known))), "{names:?}");
+    let said =
+        run_in(folder.path(), &words("train gpt2 --out run --resume --steps 2 --batch 6 --sample-tokens 2")).ok();
+    assert!(said.starts_with("nothing to do: the checkpoint is at step "), "{said}");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interruption_ends_all_ranks_with_a_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = format!("{SMALL} --steps 100000 --batch 2 --devices 2 --save-every 2");
+    let training = start(folder.path(), &words(&arguments), &[]);
+    saved(folder.path());
+    Command::new("kill").args(["-TERM", &training.id().to_string()]).status().unwrap();
+    let output = training.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", err(&output));
+    assert_eq!(err(&output), "stopping after this step with a checkpoint; once more stops at once\n");
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert!(out.contains("stopped after step ") && out.contains("checkpoint: run/checkpoint.safetensors"), "{out}");
+    let done = losses(folder.path()).len();
+    let said = run_in(folder.path(), &words(&format!("train gpt2 --out run --resume --steps {done}"))).ok();
+    assert!(said.starts_with(&format!("nothing to do: the checkpoint is at step {done}")), "{said}");
+}
+
+#[cfg(unix)]
+#[test]
+fn launch_starts_a_command_for_each_rank() {
+    let folder = tempfile::tempdir().unwrap();
+    let launch = |more: &[&str]| run_in(folder.path(), &[&["launch"], more].concat());
+    let show = "echo $RANK $WORLD_SIZE $LOCAL_RANK $FULGURITE_MESH; echo to err >&2";
+    let ran = launch(&["--mesh", "data=1 tensor=2", "--", "sh", "-c", show]);
+    let mut lines: Vec<&str> = ran.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!((ran.code, lines), (0, vec!["0 2 0 data=1 tensor=2", "[1] 1 2 1 data=1 tensor=2"]));
+    assert_eq!(ran.err.lines().collect::<std::collections::BTreeSet<_>>().len(), 2, "{}", ran.err);
+    let secrets = launch(&["--ranks", "2", "--", "sh", "-c", "echo $FULGURITE_SECRET"]).ok();
+    let mut secrets = secrets.lines().map(|line| line.trim_start_matches("[1] "));
+    assert!(secrets.next().is_some_and(|secret| secret.len() == 64 && secrets.next() == Some(secret)));
+    launch(&["--ranks", "2", "--log-folder", "logs", "--", "sh", "-c", "echo from $RANK"]).ok();
+    assert_eq!(std::fs::read_to_string(folder.path().join("logs/rank-1.log")).unwrap(), "from 1\n");
+
+    let begun = Instant::now();
+    let failing = launch(&["--ranks", "3", "--", "sh", "-c", "[ $RANK != 2 ] || exit 7; sleep 60"]);
+    assert_eq!((failing.code, &*failing.err), (7, "error: rank 2 of 3 was the first to end: exit status: 7\n"));
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(launch(&["--ranks", "2", "--mesh", "data=4", "--", "true"]).fails(1).contains("'data=4' has 4 ranks"));
+    assert!(launch(&["--ranks", "2", "--", "./none"]).fails(1).contains("rank 0: './none' cannot be started"));
+    let said = launch(&["--gpus", "9999", "--", "true"]).fails(1);
+    assert!(said.contains("9999 ranks need a device of kind cuda each") || said.contains("is not available"), "{said}");
+    launch(&["--", "true"]).fails(2);
+    launch(&["--ranks", "0", "--", "true"]).fails(2);
+
+    // The arguments of the second start.
+    let script = "[ \"$1\" = --resume ] && echo again || kill -9 $$";
+    let again = launch(&["--ranks", "1", "--restarts", "1", "--", "sh", "-c", script, "name"]);
+    assert_eq!((again.code, &*again.out), (0, "again\n"), "{}", again.err);
+    assert!(again.err.contains("rank 0 of 1 was the first to end: signal: 9 (SIGKILL)"), "{}", again.err);
+}
+
+#[test]
+fn ranks_of_other_launchers_are_understood() {
+    let folder = tempfile::tempdir().unwrap();
+    // A port that was free a moment ago.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let ranks = |names: [&str; 3], seeds: [&str; 2]| -> Vec<Output> {
+        let begin = |(rank, seed): (usize, &str)| {
+            let number = rank.to_string();
+            let place = [(names[0], &*number), (names[1], "2"), (names[2], &*number)];
+            let meet = [
+                ("MASTER_ADDR", "127.0.0.1"),
+                ("MASTER_PORT", &free),
+                ("FULGURITE_SECRET", "known to the two of them"),
+            ];
+            let arguments = format!("{SMALL} --steps 2 --batch 2 --overwrite --seed {seed}");
+            start(folder.path(), &words(&arguments), &[&place[..], &meet].concat())
+        };
+        let started: Vec<Child> = seeds.into_iter().enumerate().map(begin).collect();
+        started.into_iter().map(|rank| rank.wait_with_output().unwrap()).collect()
+    };
+    for names in [
+        ["RANK", "WORLD_SIZE", "LOCAL_RANK"],
+        ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"],
+        ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"],
+    ] {
+        let ended = ranks(names, ["1", "1"]);
+        assert!(ended.iter().all(|output| output.status.success()), "{}{}", err(&ended[0]), err(&ended[1]));
+        assert!(String::from_utf8_lossy(&ended[0].stdout).contains("on 2 ranks by ddp") && ended[1].stdout.is_empty());
+    }
+    let disagree = ranks(["RANK", "WORLD_SIZE", "LOCAL_RANK"], ["1", "2"]);
+    assert!(err(&disagree[0]).contains("rank 0 calls seed: 1, rank 1 calls seed: 2"), "{}", err(&disagree[0]));
+
+    let rank = [("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1")];
+    let alone = |variables: &[(&str, &str)]| run_with(folder.path(), &words(SMALL), variables).fails(1);
+    assert!(alone(&rank).contains("rank 1 of 2, and FULGURITE_SECRET is not set"));
+    assert!(alone(&rank[..1]).contains("RANK is set, and WORLD_SIZE is not"));
+}

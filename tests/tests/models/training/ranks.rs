@@ -1,0 +1,140 @@
+//! Several ranks, here threads, follow one rank with the same whole batches.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fulgurite_models::checkpoint::Checkpoint;
+use fulgurite_models::train::{TrainError, TrainOptions, TrainReport, train};
+use fulgurite_runtime::ranks::simulate;
+
+use super::options;
+
+/// What `train` gives on each of so many ranks.
+fn on_ranks(
+    count: usize,
+    options: impl Fn(usize) -> TrainOptions + Sync,
+    line: impl Fn(&str) + Sync,
+) -> Vec<Result<TrainReport, TrainError>> {
+    let mesh = format!("data={count}").parse().unwrap();
+    simulate(&mesh, |rank| train(&options(rank), false, &mut |text| line(text))).unwrap()
+}
+
+/// A run whose ranks together take eight sequences a batch.
+fn of_eight(count: usize, out: &Path, steps: u64) -> TrainOptions {
+    TrainOptions { batch: 8 / count, dropout: 0.0, ..options(out, steps) }
+}
+
+fn weights(report: &TrainReport) -> Vec<f64> {
+    let checkpoint = Checkpoint::load(&report.checkpoint).unwrap();
+    let floats =
+        |bytes: &[u8]| bytes.chunks_exact(4).map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap()))).collect();
+    checkpoint.tensors.values().flat_map(|tensor| -> Vec<f64> { floats(tensor.bytes()) }).collect()
+}
+
+#[test]
+fn ranks_take_the_steps_of_one_with_the_same_whole_batches() {
+    for accumulate in [1, 2] {
+        let run = |count: usize| {
+            let folder = tempfile::tempdir().unwrap();
+            let options = |_| TrainOptions { accumulate, evaluate_every: 5, ..of_eight(count, folder.path(), 10) };
+            let reports: Vec<TrainReport> = on_ranks(count, options, |_| {}).into_iter().map(Result::unwrap).collect();
+            // That the ranks have the same weights to the bit, they check themselves.
+            assert!(reports.iter().all(|report| report.losses == reports[0].losses), "the ranks tell the same losses");
+            assert!(reports.iter().all(|report| report.validation_loss == reports[0].validation_loss));
+            (reports[0].clone(), weights(&reports[0]))
+        };
+        let (one, weights_of_one) = run(1);
+        for count in [2, 4] {
+            let (several, weights_of_several) = run(count);
+            let pairs = || one.losses.iter().zip(&several.losses);
+            assert_eq!(several.losses.len(), 10);
+            assert!(
+                pairs().all(|(a, b)| (a / b - 1.0).abs() <= 1e-5),
+                "{accumulate} {count}: {:?}",
+                pairs().collect::<Vec<_>>()
+            );
+            let (a, b) = (one.validation_loss.unwrap(), several.validation_loss.unwrap());
+            assert!((a / b - 1.0).abs() <= 1e-5, "{accumulate} {count}: {a} {b}");
+            let worst = weights_of_one.iter().zip(&weights_of_several).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            // Where a gradient is next to nothing, Adam makes a step of its noise.
+            assert!(worst <= 3e-3, "{accumulate} {count}: {worst}");
+            let (again, weights_again) = run(count);
+            assert_eq!((several.losses, weights_of_several), (again.losses, weights_again), "the same bits");
+        }
+    }
+}
+
+#[test]
+fn a_run_goes_on_with_another_number_of_ranks() {
+    let (parts, whole) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let expected = train(&of_eight(1, whole.path(), 6), false, &mut |_| {}).unwrap().losses;
+    let mut losses = Vec::new();
+    for (count, until) in [(2, 2), (4, 4), (1, 6)] {
+        let options = |_| TrainOptions { resume: until > 2, warmup: 2, ..of_eight(count, parts.path(), 6) };
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped =
+            |rank: usize| TrainOptions { stop: (rank == 0).then(|| stop.clone()), log_every: 1, ..options(rank) };
+        // One rank alone is asked to stop; all do, after the same step.
+        let line = |line: &str| {
+            if until < 6 && line.starts_with(&format!("step {until}: ")) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        };
+        let reports: Vec<_> = on_ranks(count, stopped, line).into_iter().map(Result::unwrap).collect();
+        assert!(reports.iter().all(|report| (report.steps, report.stopped) == (until, until < 6)), "{reports:?}");
+        losses.extend_from_slice(&reports[0].losses);
+    }
+    assert_eq!(losses.len(), 6);
+    let pairs = || losses.iter().zip(&expected);
+    assert!(pairs().all(|(a, b)| (a / b - 1.0).abs() <= 1e-5), "{:?}", pairs().collect::<Vec<_>>());
+    let other = |_| TrainOptions { resume: true, batch: 3, ..of_eight(2, parts.path(), 9) };
+    for outcome in on_ranks(2, other, |_| {}) {
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("batch is 8 in the checkpoint, got 6 (2 ranks of 3)"), "{error}");
+    }
+}
+
+#[test]
+fn an_error_of_one_rank_ends_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |options: &(dyn Fn(usize) -> TrainOptions + Sync)| -> Vec<String> {
+        on_ranks(2, options, |_| {}).into_iter().map(|outcome| outcome.unwrap_err().to_string()).collect()
+    };
+    let own = |rank: usize| TrainOptions { seed: rank as u64, ..of_eight(2, folder.path(), 2) };
+    let said = run(&own);
+    assert!(said[0].contains("rank 0 calls seed: 0, rank 1 calls seed: 1"), "{said:?}");
+    let missing = |rank: usize| {
+        let data = if rank == 1 { vec![folder.path().join("none")] } else { Vec::new() };
+        TrainOptions { data, ..of_eight(2, folder.path(), 2) }
+    };
+    let said = run(&missing);
+    assert!(said[1].contains("none") && said[0] == format!("rank 1 ended the run: {}", said[1]), "{said:?}");
+    let dropping = |_| TrainOptions { dropout: 0.1, ..of_eight(2, folder.path(), 2) };
+    let said = run(&dropping);
+    assert!(said[0].contains("'dropout': is 0.1 on 2 ranks, expected 0"), "{said:?}");
+    // The rank that writes cannot.
+    let blocked = |_| TrainOptions { save_every: 1, ..of_eight(2, folder.path(), 2) };
+    let block = |line: &str| {
+        if line.starts_with("step 1: ") {
+            std::fs::create_dir(folder.path().join("checkpoint.safetensors")).unwrap();
+        }
+    };
+    let outcomes = on_ranks(2, blocked, block);
+    let said: Vec<String> = outcomes.into_iter().map(|outcome| outcome.unwrap_err().to_string()).collect();
+    assert!(said[0].contains("checkpoint.safetensors"), "{said:?}");
+    assert_eq!(said[1], format!("rank 0 ended the run: {}", said[0]));
+}
+
+#[test]
+fn ranks_diverge_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = |_| TrainOptions { lr: 1e30, accumulate: 2, warmup: 0, ..of_eight(2, folder.path(), 4) };
+    let outcomes = on_ranks(2, options, |_| {});
+    let [Err(TrainError::Diverged(first)), Err(TrainError::OtherRank { rank: 0, diverged: true, message })] =
+        &outcomes[..]
+    else {
+        panic!("{outcomes:?}");
+    };
+    assert_eq!(first.to_string(), *message);
+}
