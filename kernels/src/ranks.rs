@@ -199,11 +199,6 @@ pub fn ended() -> Option<usize> {
     }
 }
 
-/// A rank that has ended or failed, if that is known here: no exchange with it will come about.
-pub fn ended() -> Option<usize> {
-    RANK.with_borrow(|rank| rank.as_ref().and_then(|rank| rank.world.ended()))
-}
-
 /// Says that a program of this rank failed, which others may wait for: they get an error, and so does every later
 /// exchange of this rank. Which exchange of theirs its next one would meet is not known.
 pub fn fail() {

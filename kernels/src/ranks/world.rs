@@ -94,11 +94,6 @@ impl World {
         self.state().ended.first().copied()
     }
 
-    /// A rank that has ended or failed, if one has.
-    pub(super) fn ended(&self) -> Option<usize> {
-        self.state().ended.first().copied()
-    }
-
     /// Gives `bytes` to the ranks of a group along an axis, among which `rank` is, and waits for theirs.
     pub(super) fn exchange(
         &self,

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use fulgurite_kernels::mesh::{Axis, Mesh};
 use fulgurite_kernels::ranks::{self, RankError};
-use fulgurite_ops::collectives::{Reduce, all_reduce};
+use fulgurite_ops::collectives::{Reduce, all_reduce, all_reduce_one};
 use fulgurite_ops::prelude::{Tensor, scope};
 use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::tree::Tree;
@@ -258,16 +258,23 @@ pub(super) fn averaged(
 ) -> (Parameters<Tensor>, Tensor) {
     let Some(axis) = axis else { return (gradients, loss) };
     scope("ddp", || {
-        let mean = |value: Tensor| all_reduce(value, axis, Reduce::Mean);
-        (gradients.map(&mut |gradient: Tensor| mean(gradient)), mean(loss))
+        // The loss may be of another type.
+        let loss = all_reduce_one(loss, &String::from(axis), Reduce::Mean);
+        let mut means = all_reduce(leaves(&gradients).collect::<Vec<_>>(), axis, Reduce::Mean).into_iter();
+        (gradients.map(&mut |gradient| means.next().unwrap_or(gradient)), loss)
     })
+}
+
+fn leaves(gradients: &Parameters<Tensor>) -> impl Iterator<Item = Tensor> {
+    gradients.leaves().into_iter().map(|(_, gradient)| *gradient)
 }
 
 /// As [`averaged`], of gradients that were computed.
 pub(super) fn averages(options: &TrainOptions, gradients: Parameters<Array>) -> Result<Parameters<Array>> {
     let Some(axis) = options.averaged_along() else { return Ok(gradients) };
     let mean = |(gradients,): (Parameters<Tensor>,)| {
-        gradients.map(&mut |gradient: Tensor| all_reduce(gradient, axis, Reduce::Mean))
+        let mut means = all_reduce(leaves(&gradients).collect::<Vec<_>>(), axis, Reduce::Mean).into_iter();
+        gradients.map(&mut |gradient| means.next().unwrap_or(gradient))
     };
     fulgurite_runtime::jit(mean).named("mean_gradients").options(options.compile.clone()).call((gradients,))
 }
