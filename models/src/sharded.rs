@@ -5,27 +5,28 @@ use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::mesh::Axis;
 use fulgurite_runtime::transforms::fsdp::Sharding;
 use fulgurite_runtime::tree::Tree;
-use fulgurite_runtime::{Array, Result, Tensor, jit};
+use fulgurite_runtime::{Array, Device, Result, Tensor, jit};
 
 use crate::config::Parameter;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
 use crate::parameters::copied;
 
+/// `sharding` with the parts of these parameters, which are below `path` among the arguments of a program.
+pub fn with_parts(sharding: Sharding, path: &str, parameters: Vec<Parameter>) -> Sharding {
+    parameters.into_iter().fold(sharding, |sharding, parameter| {
+        sharding.with_part(&format!("{path}.{}", parameter.name), parameter.shape)
+    })
+}
+
 /// The parts of a [`TrainState`](crate::step::TrainState) that is argument `argument` of a program, along the axis of
 /// this name: of parameters and both moments, and of the copies, if the state has them.
 pub fn sharding(argument: &str, axis: &str, model: &dyn Model, copies: bool) -> Sharding {
-    let mut sharding = Sharding::new(axis);
-    let mut add = |tree: &str, parameter: Parameter| {
-        let path = format!("{argument}.{tree}.{}", parameter.name);
-        sharding = std::mem::take(&mut sharding).with_part(&path, parameter.shape);
-    };
-    for tree in ["params", "exp_avg", "exp_avg_sq"] {
-        model.parameters().into_iter().for_each(|parameter| add(tree, parameter));
-    }
-    let copied = if copies { copied(model) } else { Vec::new() };
-    copied.into_iter().for_each(|parameter| add("copies", parameter));
-    sharding
+    let trees = ["params", "exp_avg", "exp_avg_sq"].map(|tree| (tree, model.parameters()));
+    let copies = copies.then(|| ("copies", copied(model)));
+    trees.into_iter().chain(copies).fold(Sharding::new(axis), |sharding, (tree, parameters)| {
+        with_parts(sharding, &format!("{argument}.{tree}"), parameters)
+    })
 }
 
 /// The parts at `place` along an axis, on the host.
@@ -43,7 +44,7 @@ pub fn parts(params: Parameters<Array>, place: usize, axis: &Axis) -> Result<Par
     failed.map_or(Ok(parts), Err)
 }
 
-/// The whole tensors of parameters of which each rank along an axis has parts. All ranks call it.
+/// The whole tensors of parameters of which each rank along an axis has parts, on the host. All ranks call it.
 ///
 /// # Errors
 /// If a rank does not, or there is not as much memory.
@@ -59,6 +60,6 @@ pub fn wholes(
         let gather = jit(|(part,): (Tensor,)| whole(part, axis, shape.clone()));
         let gather = gather.named("whole").arguments(["part"]).results(["whole"]).options(options.clone());
         let part = parts.get(name).unwrap_or_else(|| unreachable!("one of their names"));
-        gather.call((part.clone(),))
+        gather.call((part.clone(),))?.to_device(Device::CPU)
     })
 }

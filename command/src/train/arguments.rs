@@ -202,7 +202,9 @@ pub(super) struct Run {
     /// `fulgurite launch`, torchrun, Slurm or MPI it is their number of ranks.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) devices: Option<u16>,
-    /// How ranks divide the work: `ddp` gives each the whole model and its part of each batch.
+    /// How ranks divide the work: `ddp` gives each the whole state and its part of each batch; `zero2` a part of the
+    /// state too, from which the parameters are gathered once a step; `zero3` gathers them again for the backward
+    /// pass.
     #[arg(long, default_value_t = Strategy::Ddp, value_name = "NAME")]
     pub(super) strategy: Strategy,
     /// LitGPT's names: 32-true (everything in f32), bf16-mixed (products in bf16; weights, gradients and moments in

@@ -37,23 +37,32 @@ fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
+/// By each strategy, also where gradients of several batches are added up; another number of ranks goes on by another
+/// strategy, with as many sequences.
 #[test]
 fn ranks_train_as_one_with_their_batches_together() {
-    let [one, two] = [(8, "1"), (4, "2")].map(|(batch, devices)| {
+    let train = |rest: &str| {
         let folder = tempfile::tempdir().unwrap();
-        let said =
-            run_in(folder.path(), &words(&format!("{SMALL} --steps 10 --batch {batch} --devices {devices}"))).ok();
-        assert_eq!(said.contains("on 2 ranks by ddp, 8 sequences a batch"), devices == "2", "{said}");
-        assert_eq!(said.matches("step 10: loss").count(), 1, "{said}");
-        (losses(folder.path()), folder)
-    });
-    let pairs = || one.0.iter().zip(&two.0);
-    assert_eq!(two.0.len(), 10);
-    assert!(pairs().all(|(a, b)| (a / b - 1.0).abs() <= 1e-5), "{:?}", pairs().collect::<Vec<_>>());
-    // Gone on with by another number of ranks, with as many sequences.
-    let said =
-        run_in(two.1.path(), &words("train gpt2 --out run --resume --steps 12 --devices 4 --sample-tokens 2")).ok();
-    assert!(said.contains("resumed at step 10 of 12") && said.contains("on 4 ranks by ddp, 8 sequences"), "{said}");
+        let said = run_in(folder.path(), &words(&format!("{SMALL} --steps 6 --evaluate-every 4 {rest}"))).ok();
+        assert_eq!(said.matches("step 6: loss").count(), 1, "{said}");
+        (losses(folder.path()), folder, said)
+    };
+    for (accumulate, strategies) in [(1, &["ddp", "zero2", "zero3"][..]), (2, &["ddp", "zero3"])] {
+        let one = train(&format!("--batch 8 --accumulate {accumulate}")).0;
+        for strategy in strategies {
+            let rest = format!("--batch 4 --accumulate {accumulate} --devices 2 --strategy {strategy}");
+            let (two, folder, said) = train(&rest);
+            assert!(said.contains(&format!("on 2 ranks by {strategy}, 8 sequences a batch")), "{said}");
+            let pairs = || one.iter().zip(&two);
+            assert_eq!(two.len(), one.len());
+            assert!(pairs().all(|(a, b)| (a / b - 1.0).abs() <= 1e-5), "{rest}: {:?}", pairs().collect::<Vec<_>>());
+            let other = if *strategy == "ddp" { "zero2" } else { "ddp" };
+            let go_on = "train gpt2 --out run --resume --steps 7 --devices 4 --sample-tokens 2 --strategy";
+            let said = run_in(folder.path(), &words(&format!("{go_on} {other}"))).ok();
+            let told = format!("on 4 ranks by {other}, 8 sequences");
+            assert!(said.contains("resumed at step 6 of 7") && said.contains(&told), "{said}");
+        }
+    }
 }
 
 #[test]

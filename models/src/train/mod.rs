@@ -176,8 +176,9 @@ fn reported(
         if loss.is_finite() {
             page.add(What::Validation { loss }).map_err(in_table)?;
         }
+        let params = options.whole(&run.config, &run.state.get()?.params)?;
         written("a sample", || {
-            if let Some(text) = sample(&mut run, options)? {
+            if let Some(text) = sample(&run, &params, options)? {
                 report.sample = text.clone();
                 line(&format!("sample:\n{}{text}", options.prompt));
                 page.add(What::Sample { prompt: options.prompt.clone(), text }).map_err(in_table)?;

@@ -8,6 +8,7 @@ use fulgurite_kernels::ranks::{self, RankError};
 use fulgurite_ops::collectives::{Reduce, all_reduce, all_reduce_one};
 use fulgurite_ops::prelude::{Tensor, scope};
 use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::transforms::fsdp::Sharding;
 use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, Result};
 
@@ -16,8 +17,10 @@ use super::options::TrainOptions;
 use super::run::Run;
 use super::settings;
 use crate::argument_error::wrong;
+use crate::model::Model;
 use crate::parameter_list::Parameters;
-use crate::parameters::to_host;
+use crate::parameters::{copied, to_host, zeros};
+use crate::sharded::{parts, wholes, with_parts};
 
 /// How the ranks of a run divide its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,16 +28,23 @@ pub enum Strategy {
     /// Data parallel: each rank has the whole state and its own part of each batch; gradients are averaged.
     #[default]
     Ddp,
+    /// Data parallel with a part of the state on each rank: gradients are scattered, parameters are gathered once a
+    /// step.
+    Zero2,
+    /// As [`Strategy::Zero2`], and parameters are gathered again for the backward pass in place of being kept.
+    Zero3,
 }
 
 impl Strategy {
     /// All of them.
-    pub const ALL: [Strategy; 1] = [Strategy::Ddp];
+    pub const ALL: [Strategy; 3] = [Strategy::Ddp, Strategy::Zero2, Strategy::Zero3];
 
     /// Its name as an option.
     pub fn name(self) -> &'static str {
         match self {
             Strategy::Ddp => "ddp",
+            Strategy::Zero2 => "zero2",
+            Strategy::Zero3 => "zero3",
         }
     }
 }
@@ -68,19 +78,96 @@ impl TrainOptions {
         self.batch.saturating_mul(self.ranks())
     }
 
-    /// The axis that gradients are averaged along; none on one rank.
-    pub(super) fn averaged_along(&self) -> Option<&Axis> {
+    /// The axis of the ranks that have parts of a batch; none on one rank.
+    fn along(&self) -> Option<&Axis> {
         self.compile.mesh.axis(DATA).map(|(_, axis)| axis)
     }
 
-    /// The options of a program whose gradients are those of all ranks.
-    pub(super) fn with_averages(&self) -> Options {
-        match self.averaged_along() {
-            Some(axis) => self.compile.clone().with_ddp(axis.name()),
-            None => self.compile.clone(),
+    /// The axis that gradients of whole parameters are averaged along.
+    pub(super) fn averaged_along(&self) -> Option<&Axis> {
+        self.along().filter(|_| self.strategy == Strategy::Ddp)
+    }
+
+    /// The axis along which each rank has a part of the state.
+    pub(super) fn sharded_along(&self) -> Option<&Axis> {
+        self.along().filter(|_| self.strategy != Strategy::Ddp)
+    }
+
+    /// The options of a program with parameters below these paths among its arguments, or with copies of them. Its
+    /// gradients, if it `differentiates`, are those of all ranks.
+    pub(super) fn of_program(&self, config: &dyn Model, trees: &[(&str, Leaves)], differentiates: bool) -> Options {
+        let compile = self.compile.clone();
+        if let Some(axis) = self.averaged_along() {
+            return if differentiates { compile.with_ddp(axis.name()) } else { compile };
+        }
+        let Some(axis) = self.sharded_along() else { return compile };
+        let mut sharding = Sharding::new(axis.name());
+        for (path, leaves) in trees {
+            let parameters = match leaves {
+                Leaves::Parameters => config.parameters(),
+                Leaves::Copies if self.precision.copies().is_some() => copied(config),
+                Leaves::Copies => Vec::new(),
+            };
+            sharding = with_parts(sharding, path, parameters);
+        }
+        sharding.gather_again = (self.strategy == Strategy::Zero3).then_some(GATHERED_AGAIN);
+        compile.with_fsdp(sharding)
+    }
+
+    /// What this rank has of parameters or moments.
+    ///
+    /// # Errors
+    /// If there is not as much memory.
+    pub(super) fn own(&self, whole: Parameters<Array>) -> Result<Parameters<Array>> {
+        match self.sharded_along() {
+            Some(axis) => parts(whole, ranks::place(axis).map_err(|error| wrong("ranks", error))?, axis),
+            None => Ok(whole),
+        }
+    }
+
+    /// What this rank has of moments, or of sums of gradients, at their start.
+    ///
+    /// # Errors
+    /// As [`TrainOptions::own`].
+    pub(super) fn own_zeros(&self, config: &dyn Model) -> Result<Parameters<Array>> {
+        let (dtype, device) = (self.precision.parameters(), self.device());
+        match self.sharded_along() {
+            Some(axis) => Parameters::build(&config.parameters(), &mut |own| {
+                Array::zeros_on(device, [axis.part_length(&own.shape)], dtype)
+            }),
+            None => zeros(config, dtype, device),
+        }
+    }
+
+    /// The whole tensors of what this rank has. All ranks call it.
+    ///
+    /// # Errors
+    /// As [`wholes`].
+    pub(super) fn whole(&self, config: &dyn Model, own: &Parameters<Array>) -> Result<Parameters<Array>> {
+        match self.sharded_along() {
+            Some(axis) => wholes(own, config, axis, &self.compile),
+            None => Ok(own.clone()),
         }
     }
 }
+
+/// What the leaves of a tree of a program's arguments are.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Leaves {
+    Parameters,
+    Copies,
+}
+
+/// The trees of a state that is the argument `state`.
+pub(super) const STATE: [(&str, Leaves); 4] = [
+    ("state.params", Leaves::Parameters),
+    ("state.exp_avg", Leaves::Parameters),
+    ("state.exp_avg_sq", Leaves::Parameters),
+    ("state.copies", Leaves::Copies),
+];
+
+/// The least bytes of a tensor that is gathered again: smaller ones take next to no room.
+const GATHERED_AGAIN: u64 = 1 << 18;
 
 /// Whether this rank writes what a run leaves: one of them does.
 pub(super) fn writes() -> bool {
@@ -223,6 +310,9 @@ pub(super) fn same_run(options: &TrainOptions, run: &mut Run) -> Result<(), Trai
     let position = run.batches.position();
     lines += &format!("steps done: {}\nplace in the data: {position:?}\n", run.done);
     let state = run.state.get()?;
+    if options.sharded_along().is_some() {
+        return Ok(ranks::same("the settings of the run", &lines)?);
+    }
     for (what, tree) in [("weights", &state.params), ("means", &state.exp_avg), ("squares", &state.exp_avg_sq)] {
         lines += &format!("{what} with the checksum {}\n", checksum(tree)?);
     }
@@ -234,7 +324,7 @@ pub(super) fn same_run(options: &TrainOptions, run: &mut Run) -> Result<(), Trai
 /// # Errors
 /// Two ranks and their checksums.
 pub(super) fn same_weights(options: &TrainOptions, run: &mut Run) -> Result<(), TrainError> {
-    if options.ranks() == 1 {
+    if options.averaged_along().is_none() {
         return Ok(());
     }
     let found = checksum(&run.state.get()?.params)?;

@@ -8,13 +8,12 @@ use fulgurite_runtime::{Array, Result, jit};
 
 use super::arrays::{generator, next_arrays, step_scalars};
 use super::options::{OnNonFinite, TrainOptions};
-use super::parallel::averaged;
+use super::parallel::{Leaves, STATE, averaged};
 use crate::batches::Batches;
 use crate::dropout::Dropout;
 use crate::head::Logits;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
-use crate::parameters::zeros;
 use crate::step::{
     BatchTensors, Guard, StepScalars, TrainState, accumulate_step, guarded_step, guarded_update, loss_and_gradients,
 };
@@ -35,6 +34,9 @@ pub(super) type State = Bound<TrainState<Tensor>, Tensor>;
 
 /// The loss of a validation batch.
 pub(super) type ValidationLoss<'a> = Function<'a, LossArguments<Array>, LossArguments<Tensor>, Tensor>;
+
+/// The parameters of a program that takes no more of the state.
+const PARAMS: [(&str, Leaves); 1] = [("params", Leaves::Parameters)];
 
 /// The name of the step on one batch.
 pub(super) const STEP: &str = "train_step";
@@ -84,6 +86,9 @@ impl<'a> Programs<'a> {
         let loss = move |(params, batch): LossArguments<Tensor>| {
             logits.within(|| config.loss(&params, batch.tokens, batch.targets, &Dropout::none()))
         };
+        let sums = ("gradients", Leaves::Parameters);
+        let of_batch = [("params.0", Leaves::Parameters), ("params.1", Leaves::Copies), sums];
+        let updated = [&STATE[..], &[sums]].concat();
         Programs {
             config,
             logits,
@@ -92,28 +97,28 @@ impl<'a> Programs<'a> {
                 .arguments(["state", "batch", "scalars", "previous"])
                 .results(["state", "loss_and_norm"])
                 .donate("state")
-                .options(options.with_averages()),
+                .options(options.of_program(config, &STATE, true)),
             accumulate: jit(Box::new(accumulate) as Box<dyn Fn(_) -> _>)
                 .named("accumulate_step")
                 .arguments(["params", "gradients", "loss", "batch", "generator"])
                 .results(["gradients", "loss"])
                 .donate("gradients")
                 .donate("loss")
-                .options(options.compile.clone()),
+                .options(options.of_program(config, &of_batch, false)),
             update: jit(Box::new(update) as Box<dyn Fn(_) -> _>)
                 .named("update_step")
                 .arguments(["state", "gradients", "loss", "scalars"])
                 .results(["state", "loss_and_norm"])
                 .donate("state")
-                .options(options.compile.clone()),
+                .options(options.of_program(config, &updated, false)),
             gradients: jit(Box::new(gradients) as Box<dyn Fn(_) -> _>)
                 .named("gradients")
                 .arguments(["params", "batch", "generator"])
-                .options(options.with_averages()),
+                .options(options.of_program(config, &PARAMS, true)),
             validation_loss: jit(Box::new(loss) as Box<dyn Fn(_) -> _>)
                 .named("validation_loss")
                 .arguments(["params", "batch"])
-                .options(options.compile.clone()),
+                .options(options.of_program(config, &PARAMS, false)),
         }
     }
 
@@ -131,7 +136,7 @@ impl<'a> Programs<'a> {
             let compiled = self.step.compile(&(state.clone(), batch, scalars, no_report(options)?))?;
             return Ok(of(compiled.program(), compiled.stages()));
         }
-        let gradients = zeros(self.config, options.precision.parameters(), options.device())?;
+        let gradients = options.own_zeros(self.config)?;
         let loss = Array::scalar(0.0);
         let params = (state.params.clone(), state.copies.clone());
         let arguments = (params, gradients, loss, batch, scalars.generator);
@@ -151,7 +156,7 @@ impl<'a> Programs<'a> {
             let scalars = step_scalars(options.lr, 1, options.seed)?;
             return Ok(self.step.profile((state, batch, scalars, no_report(options)?))?.1);
         }
-        let gradients = zeros(self.config, options.precision.parameters(), options.device())?;
+        let gradients = options.own_zeros(self.config)?;
         let loss = Array::scalar(0.0);
         let generator = generator(options.seed, 1, 0)?;
         let params = (state.params, state.copies);

@@ -12,7 +12,7 @@ use super::chunks::{Chunks, fitting};
 use super::failure::{Cause, Divergence, TrainError};
 use super::notes::{self, DATA, DROPOUT_STREAMS, LOGITS, PRECISION, SET, VALIDATION};
 use super::options::TrainOptions;
-use super::parallel::{place, sums, written};
+use super::parallel::{place, sums, writes, written};
 use super::programs::{State, ValidationLoss};
 use super::resume;
 use crate::argument_error::wrong;
@@ -21,10 +21,11 @@ use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, SECOND_MOMENT
 use crate::config::Parameter;
 use crate::generate::{Request, generate};
 use crate::head::Logits;
+use crate::host_tensor::HostTensor;
 use crate::model::Model;
 use crate::model_config::ModelConfig;
 use crate::parameter_list::Parameters;
-use crate::parameters::{copied, initial_parameters, parameters_from, placed, rounded_copies, to_host, zeros};
+use crate::parameters::{copied, initial_parameters, parameters_from, placed, rounded_copies, to_host};
 use crate::sampling::Sampling;
 use crate::step::TrainState;
 use crate::tokenizer::Tokenizer;
@@ -76,6 +77,8 @@ impl Run {
 pub(super) fn within_memory(options: &TrainOptions, config: &dyn Model, context: usize) -> Result<Option<Chunks>> {
     // A device says itself what it lacks.
     let limit = options.compile.memory_limit.filter(|_| options.device().is_cpu());
+    // How much less the parts of the state take, the compiled program says.
+    let limit = limit.filter(|_| options.sharded_along().is_none());
     let Some(limit) = limit else { return Ok(None) };
     let (dtype, rounded) = (options.precision.parameters(), options.precision.copies());
     let weights = (config.parameter_count() as u64).saturating_mul(dtype.size() as u64);
@@ -195,7 +198,13 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
         true => batches_of().map_err(|error| wrong("validation data", error))?,
         false => Vec::new(),
     };
-    let validation: Vec<Batch> = validation.into_iter().skip(place).step_by(ranks).collect();
+    // Where parameters are gathered, all ranks compute as many losses.
+    let whole = if options.sharded_along().is_some() { validation.len() / ranks * ranks } else { validation.len() };
+    if evaluates && whole == 0 {
+        let message = format!("has {} batches, expected one for each of {ranks} ranks", validation.len());
+        return Err(wrong("validation data", message));
+    }
+    let validation: Vec<Batch> = validation.into_iter().take(whole).skip(place).step_by(ranks).collect();
     if let Some(saved) = saved {
         let resume::Continued { checkpoint, newest, passed_over } = saved;
         let Checkpoint { state: stored, tensors } = checkpoint;
@@ -204,7 +213,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
         let batches = Batches::resume(train, stored.data).and_then(|batches| batches.of_rank(place, ranks));
         let batches = batches.map_err(|error| wrong("data", error))?;
         let read = |prefix: &str| parameters_from(&config, &tensors, prefix, options.precision.parameters());
-        let moments = [read(FIRST_MOMENT)?, read(SECOND_MOMENT)?];
+        let moments = [options.own(read(FIRST_MOMENT)?)?, options.own(read(SECOND_MOMENT)?)?];
         return Ok(Run {
             state: state_of(options, &config, read("")?, moments)?,
             done: stored.step,
@@ -225,7 +234,6 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
             logits_before,
         });
     }
-    let (device, dtype) = (options.device(), options.precision.parameters());
     let batches = Batches::new(train, options.whole_batch(), context, Order::Shuffled, options.seed)
         .and_then(|batches| batches.of_rank(place, ranks))
         .map_err(|error| wrong("data", error))?;
@@ -233,7 +241,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
         Some(loaded) => loaded.weights.params()?,
         None => initial_parameters(&config, options.seed)?,
     };
-    let moments = [zeros(&config, dtype, device)?, zeros(&config, dtype, device)?];
+    let moments = [options.own_zeros(&config)?, options.own_zeros(&config)?];
     Ok(Run {
         state: state_of(options, &config, params, moments)?,
         done: 0,
@@ -255,7 +263,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
     })
 }
 
-/// The state of a run with these parameters, of whatever type, and moments.
+/// The state of a run with these whole parameters, of whatever type, and this rank's moments.
 fn state_of(
     options: &TrainOptions,
     config: &dyn Model,
@@ -263,6 +271,7 @@ fn state_of(
     [exp_avg, exp_avg_sq]: [Parameters<Array>; 2],
 ) -> Result<State> {
     let (dtype, rounded) = (options.precision.parameters(), options.precision.copies());
+    let params = options.own(params)?;
     // What is not to be rounded goes to the device with the first step.
     let params = match dtype == DType::F32 && rounded.is_none() {
         true => params,
@@ -282,21 +291,30 @@ pub(super) fn save(
     options: &TrainOptions,
     loss: &ValidationLoss<'_>,
 ) -> Result<(), TrainError> {
-    written("a checkpoint", || save_here(path, run, options, loss))
+    let state = run.state.get()?;
+    let mut tensors = BTreeMap::new();
+    for (prefix, tree) in [("", &state.params), (FIRST_MOMENT, &state.exp_avg), (SECOND_MOMENT, &state.exp_avg_sq)] {
+        for (name, array) in options.whole(&run.config, tree)?.leaves().into_iter().filter(|_| writes()) {
+            tensors.insert(format!("{prefix}{name}"), to_host(array)?);
+        }
+    }
+    let validation = match run.validation.first() {
+        Some(batch) => Some(loss.call((state.params.clone(), batch_arrays(batch)?))?.item()?),
+        None => None,
+    };
+    written("a checkpoint", || save_here(path, run, options, (tensors, validation)))
 }
 
 /// Writes the checkpoint, and keeps those before it that are to be kept. Nothing is written if a weight or a moment is
 /// not finite, or the loss of a validation batch: a run resumed from there could not go on. Nor if the checkpoint there
 /// is not the one that the run found or saved itself.
-fn save_here(path: &Path, run: &mut Run, options: &TrainOptions, loss: &ValidationLoss<'_>) -> Result<(), TrainError> {
+fn save_here(
+    path: &Path,
+    run: &mut Run,
+    options: &TrainOptions,
+    (tensors, validation): (BTreeMap<String, HostTensor>, Option<f64>),
+) -> Result<(), TrainError> {
     let diverged = |run: &Run, cause| run.divergence(run.done, cause);
-    let mut tensors = BTreeMap::new();
-    let state = run.state.get()?;
-    for (prefix, tree) in [("", &state.params), (FIRST_MOMENT, &state.exp_avg), (SECOND_MOMENT, &state.exp_avg_sq)] {
-        for (name, array) in tree.leaves() {
-            tensors.insert(format!("{prefix}{name}"), to_host(array)?);
-        }
-    }
     let mut notes = BTreeMap::from([
         (PRECISION.to_owned(), options.precision.name().to_owned()),
         (DROPOUT_STREAMS.to_owned(), "by step, batch and place".to_owned()),
@@ -335,12 +353,8 @@ fn save_here(path: &Path, run: &mut Run, options: &TrainOptions, loss: &Validati
         Err(CheckpointError::NonFinite(found)) => return Err(diverged(run, Cause::State(found)).into()),
         other => other.map_err(|error| resume::in_file(path, error))?,
     }
-    if let Some(batch) = run.validation.first() {
-        let value: Array = loss.call((run.state.get()?.params.clone(), batch_arrays(batch)?))?;
-        let value = value.item()?;
-        if !value.is_finite() {
-            return Err(diverged(run, Cause::ValidationLoss(value)).into());
-        }
+    if let Some(value) = validation.filter(|value| !value.is_finite()) {
+        return Err(diverged(run, Cause::ValidationLoss(value)).into());
     }
     let failed = |error: std::io::Error| Error::File {
         path: path.display().to_string(),
@@ -386,14 +400,14 @@ pub(super) fn evaluate(run: &mut Run, loss: &ValidationLoss<'_>) -> Result<f64, 
 }
 
 /// Text by the model as it is, with the seed of the run: what changes from sample to sample is the model. `None` where
-/// the prompt has no tokens, which the tokenizer of a file may make of white space.
-pub(super) fn sample(run: &mut Run, options: &TrainOptions) -> Result<Option<String>> {
+/// the prompt has no tokens, which the tokenizer of a file may make of white space. `params` are whole.
+pub(super) fn sample(run: &Run, params: &Parameters<Array>, options: &TrainOptions) -> Result<Option<String>> {
     if !run.has_samples {
         return Ok(None);
     }
     let sampling = Sampling { seed: options.seed, ..Sampling::default() };
     let request = Request::new(&options.prompt, options.sample_tokens, sampling);
-    let (params, compile) = (&run.state.get()?.params, Options::default());
+    let compile = Options::default();
     let texts = generate(&run.config, &run.tokenizer, params, &request, &compile, &mut |_, _| {})?;
     Ok(Some(texts.into_iter().map(|of| of.text).collect()))
 }

@@ -18,7 +18,6 @@ use super::parallel::{agree, averages, written};
 use super::programs::{Programs, STEP, no_report};
 use super::run::{Run, evaluate, sample, save};
 use crate::parameter_list::Parameters;
-use crate::parameters::zeros;
 use crate::report::RunReport;
 use crate::schedule::Schedule;
 use crate::step::{BatchTensors, TrainState};
@@ -266,8 +265,7 @@ impl Steps<'_> {
             return Ok(Step::Taken(Enqueued { number, report, gradients: made_of }));
         }
         let scalars = step_scalars(self.schedule.learning_rate(number - 1), number, options.seed)?;
-        let zeros = zeros(programs.config, options.precision.parameters(), options.device())?;
-        let (mut gradients, mut loss) = (zeros, Array::scalar(0.0));
+        let (mut gradients, mut loss) = (options.own_zeros(programs.config)?, Array::scalar(0.0));
         let before = run.batches.clone();
         for micro in 0..options.accumulate {
             // A step of many batches is not waited for: what it has added up is left, and its batches come again.
@@ -288,12 +286,14 @@ impl Steps<'_> {
 
     /// What was not finite in a step. The state is the one before it.
     fn cause(&self, run: &mut Run, loss: f64, gradients: Gradients) -> Result<Cause> {
-        let params = &run.state.get()?.params;
+        let (options, config) = (self.options, self.programs.config);
+        let own = run.state.get()?.params.clone();
+        let params = options.whole(config, &own)?;
         let gradients = match gradients {
-            Gradients::Sums(gradients) => averages(self.options, gradients)?,
-            Gradients::Of(batch, generator) => self.programs.gradients.call((params.clone(), batch, generator))?,
+            Gradients::Sums(gradients) => options.whole(config, &averages(options, gradients)?)?,
+            Gradients::Of(batch, generator) => self.programs.gradients.call((own, batch, generator))?,
         };
-        cause_of(params, loss, &gradients)
+        cause_of(&params, loss, &gradients)
     }
 
     /// Whether what is done every so many steps, but not after the last, is due after step `number`.
@@ -309,7 +309,9 @@ impl Steps<'_> {
             log.validation(number, evaluate(run, loss)?)?;
         }
         if self.due(number, options.sample_every) {
-            written("a sample", || Ok(sample(run, options)?.map_or(Ok(()), |text| log.sample(number, text))?))?;
+            let params = options.whole(self.programs.config, &run.state.get()?.params)?;
+            let told = |text| log.sample(number, text);
+            written("a sample", || Ok(sample(run, &params, options)?.map_or(Ok(()), told)?))?;
         }
         if self.due(number, options.save_every) {
             written("the table", || Ok(log.sync()?))?;
