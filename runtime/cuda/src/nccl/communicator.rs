@@ -78,9 +78,9 @@ pub struct Communicator {
 
 /// How one ends.
 enum End {
-    /// In good order.
+    /// After everything that the library sends has arrived.
     Destroy,
-    /// Whatever the device still does of it.
+    /// At once: kernels that wait for other ranks return.
     Abort,
 }
 
@@ -273,9 +273,8 @@ impl Communicator {
 }
 
 impl Drop for Communicator {
-    /// Its own work has ended, and its graphs are gone: programs hold it. In good order it is destroyed, which lets what
-    /// the library still sends arrive; that waits for the other ranks of the host, which may have failed, and so on a
-    /// thread of its own.
+    /// Its own work has ended, and its graphs are gone: programs hold it. What the library still sends arrives before it
+    /// is destroyed; that waits for the other ranks of the host, which may have failed, and so on a thread of its own.
     fn drop(&mut self) {
         if self.aborted.load(Ordering::Acquire) {
             return;
