@@ -76,11 +76,9 @@ pub struct Communicator {
     aborted: AtomicBool,
 }
 
-/// How one ends.
+/// How one ends: with all data sent, or at once, with kernels that return without the other ranks.
 enum End {
-    /// In good order.
     Destroy,
-    /// Whatever the device still does of it.
     Abort,
 }
 
@@ -273,9 +271,8 @@ impl Communicator {
 }
 
 impl Drop for Communicator {
-    /// Its own work has ended, and its graphs are gone: programs hold it. In good order it is destroyed, which lets what
-    /// the library still sends arrive; that waits for the other ranks of the host, which may have failed, and so on a
-    /// thread of its own.
+    /// Its own work has ended, and its graphs are gone: programs hold it. `ncclCommDestroy` waits for the other ranks
+    /// of the host, which may have failed: a thread of its own calls it.
     fn drop(&mut self) {
         if self.aborted.load(Ordering::Acquire) {
             return;
