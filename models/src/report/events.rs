@@ -132,7 +132,7 @@ mod tests {
         all().iter().for_each(|event| file.add(event).unwrap());
         file.sync().unwrap();
         // Killed while a line was written, inside a character.
-        file.file.write_all(b"{\"step\":6,\"kind\":\"note\",\"text\":\"\xC3").unwrap();
+        file.file.as_mut().unwrap().write_all(b"{\"step\":6,\"kind\":\"note\",\"text\":\"\xC3").unwrap();
         for (done, kept) in [(9, 3), (4, 2), (3, 1)] {
             assert_eq!(EventsFile::open(folder.path(), Some(done)).unwrap().1, all()[..kept], "{done}");
         }
