@@ -8,8 +8,8 @@
 //! }
 //! ```
 //!
-//! The feature `models`, on by default, adds what trains and runs models: `train`, `launch`, `generate`, `convert`, `tokenize`,
-//! `debug-state`, `plot` and `bench`, and the models' programs for `trace show` and the others.
+//! The feature `models`, on by default, adds what trains and runs models: `train`, `launch`, `generate`, `convert`,
+//! `tokenize`, `debug-state`, `plot` and `bench`, and the models' programs for `trace show` and the others.
 //!
 //! Data goes to standard output, errors go to standard error; the exit code is 1 where something went wrong, 2 where
 //! the command was not understood, and 3 where the numbers of a training run were no longer finite.

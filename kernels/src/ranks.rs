@@ -1,8 +1,8 @@
 //! Ranks: the processes or threads that run one program, each with data of its own, and what they give each other.
 //!
-//! A rank is a thread that [`simulate`] begins, or a process that [`join`] has meet others at a rendezvous; then all its
-//! threads are that rank. Kernels of collectives ask [`exchange`] for what the ranks along an axis of the mesh give. A
-//! thread that belongs to neither is the one rank of [`Mesh::ONE`].
+//! A rank is a thread that [`simulate`] begins, or a process that [`join`] has meet others at a rendezvous; then all
+//! its threads are that rank. Kernels of collectives ask [`exchange`] for what the ranks along an axis of the mesh
+//! give. A thread that belongs to neither is the one rank of [`Mesh::ONE`].
 //!
 //! Ranks that do not fit together get an error and do not wait for ever: where they call something else, where one has
 //! ended or failed, and where all of them wait.

@@ -20,6 +20,8 @@ use super::{output, signals};
 
 /// How often the processes are looked at.
 const LOOK: Duration = Duration::from_millis(10);
+/// How long the end of a process may take after it has closed its connection.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
 /// How long ranks have to end by themselves after one has died, which they notice where they wait for it.
 const BY_THEMSELVES: Duration = Duration::from_secs(3);
 /// How long they have after they were asked to.
@@ -93,7 +95,6 @@ pub fn run(run: &Run, interrupted: &AtomicUsize) -> Result<Ended, Failed> {
     let (mut first, mut told, mut since): (Option<(usize, ExitStatus)>, usize, Option<Instant>) = (None, 0, None);
     let mut asked = false;
     loop {
-        let before = ranks.children.iter().filter(|(_, status)| status.is_some()).count();
         for (child, status) in ranks.children.iter_mut().filter(|(_, status)| status.is_none()) {
             *status = child.try_wait().map_err(failed)?;
         }
@@ -102,13 +103,14 @@ pub fn run(run: &Run, interrupted: &AtomicUsize) -> Result<Ended, Failed> {
             let stopped = told > 0 && status.code() == Some(INTERRUPTED.into());
             !status.success() && !stopped
         };
-        if first.is_none() && ended().count() > before {
-            // Those that end within one look: the rendezvous knows whose connection was lost first, and a signal is
-            // no consequence of another's death.
-            let by_signal = |(_, status): &(usize, ExitStatus)| status.code().is_none();
+        if first.is_none() && ended().any(|found| died(&found)) {
+            // The rendezvous knows whose connection was lost first; the system may take a moment to end that process.
+            let passed = since.get_or_insert_with(Instant::now).elapsed();
             let known = rendezvous.first_ended();
-            first = ended().filter(died).min_by_key(|found| (!by_signal(found), known != Some(found.0), found.0));
-            since = first.map(|_| Instant::now());
+            let is_awaited = known.is_some_and(|rank| ranks.children[rank].1.is_none()) && passed < LAST_MOMENT;
+            let by_signal = |(_, status): &(usize, ExitStatus)| status.code().is_none();
+            let found = || ended().filter(died).min_by_key(|of| (known != Some(of.0), !by_signal(of), of.0));
+            first = if is_awaited { None } else { found() };
         }
         if ended().count() == ranks.children.len() {
             break;

@@ -79,7 +79,7 @@ fn place(names: Names, get: &dyn Fn(&str) -> Option<String>) -> Result<Option<Pl
     Ok(Some(Place { names, rank: own, ranks: count, local_rank }))
 }
 
-/// Who this process is by its environment; `None` if no launcher has started it as one of several ranks.
+/// Which rank this process is by its environment; `None` if no launcher has started it as one of several ranks.
 ///
 /// # Errors
 /// Variables that contradict each other, or of which some are missing, by their names.
@@ -133,6 +133,8 @@ pub fn member(get: &dyn Fn(&str) -> Option<String>) -> Result<Option<Member>, St
             let missing = |name: &str| format!("the variable {name} is not set: where do the {ranks} ranks meet?");
             let host = get(host_name).ok_or_else(|| missing(host_name))?;
             let port = get(port_name).ok_or_else(|| missing(port_name))?;
+            // An address of IPv6 has colons itself.
+            let host = if host.contains(':') { format!("[{host}]") } else { host };
             (resolved(&MASTER.join(" and "), &format!("{host}:{port}"))?, true)
         }
     };
@@ -167,6 +169,11 @@ mod tests {
             assert_eq!((member.rank, member.local_rank, member.served_by_rank_0), (3, 1, true));
             assert_eq!((member.mesh.to_string(), member.address.port()), ("data=4".to_owned(), 29500));
         }
+        let own = [("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("MASTER_PORT", "1"), (SECRET, FEW)];
+        let address =
+            |host: &'static str| of(&[&own[..], &[("MASTER_ADDR", host)]].concat()).map(|of| of.unwrap().address);
+        assert_eq!(address("::1").unwrap().to_string(), "[::1]:1");
+        assert!(address("no host").unwrap_err().contains("MASTER_ADDR and MASTER_PORT: 'no host:1' is no address"));
         let ours = [("RANK", "1"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "1"), (MESH, "data=2 tensor=2")];
         let place = [(SECRET, FEW), (RENDEZVOUS, "127.0.0.1:1234"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "9")];
         let member = of(&[&ours[..], &place].concat()).unwrap().unwrap();

@@ -79,7 +79,7 @@ pub enum RankError {
         rank: usize,
         /// Its call.
         called: String,
-        /// What is lost.
+        /// The connection that is lost.
         reason: String,
     },
     /// A process is not one of the run's.
@@ -87,7 +87,7 @@ pub enum RankError {
     Refused {
         /// The rank that it would be.
         rank: usize,
-        /// Why.
+        /// The difference from the other ranks, or the fault of the connection.
         reason: String,
     },
     /// There is no memory for what is given.

@@ -67,7 +67,7 @@ pub(super) fn drawn() -> io::Result<[u8; DRAWN]> {
     Ok(bytes)
 }
 
-/// Who a rank says that it is.
+/// What a rank says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) rank: usize,

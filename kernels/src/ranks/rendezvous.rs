@@ -33,7 +33,7 @@ pub struct Rendezvous {
 
 #[derive(Debug)]
 struct Shared {
-    /// Who serves: `rank 0` or `the launcher`.
+    /// The side that serves: `rank 0` or `the launcher`.
     host: String,
     mesh: Mesh,
     secret: Secret,
@@ -73,8 +73,8 @@ impl Member {
 }
 
 impl Rendezvous {
-    /// Listens at `address` for the ranks of a mesh, for so long at most. `host` is who serves, in the words of an
-    /// error.
+    /// Listens at `address` for the ranks of a mesh, for so long at most. `host` is the side that serves, in the words
+    /// of an error.
     ///
     /// # Errors
     /// If nothing can listen there.
@@ -104,7 +104,7 @@ impl Rendezvous {
         Ok(Rendezvous { address, shared })
     }
 
-    /// Where it listens.
+    /// The address that it listens at.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -185,7 +185,7 @@ impl Shared {
         }
     }
 
-    /// Finds out who a connection is.
+    /// Finds out which rank a connection is.
     fn greet(&self, stream: TcpStream) -> io::Result<()> {
         stream.set_nonblocking(false)?;
         wire::watched(&stream)?;
@@ -196,7 +196,7 @@ impl Shared {
         let mut parts = Parts(&content);
         let (proof, own, said) = (parts.bytes()?, parts.bytes()?, parts.bytes()?);
         let expected = self.secret.proof("rank", &[&challenge, own, said]);
-        // In constant time.
+        // Hashes are compared in constant time.
         let known = <[u8; 32]>::try_from(proof).is_ok_and(|proof| expected == proof);
         if kind != wire::HELLO || !known {
             return wire::send(&stream, wire::REFUSED, b"its secret is not that of the run (FULGURITE_SECRET)");

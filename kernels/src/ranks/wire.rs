@@ -22,7 +22,7 @@ pub(super) const FAILED: u8 = 5;
 pub(super) const ENDED: u8 = 6;
 /// The rendezvous' first words: a number drawn for this connection.
 pub(super) const CHALLENGE: u8 = 7;
-/// The rank's answer: a proof of the secret, a number that it drew, and who it is.
+/// The rank's answer: a proof of the secret, a number that it drew, and which rank it is.
 pub(super) const HELLO: u8 = 8;
 /// All ranks are there; the rendezvous' proof of the secret.
 pub(super) const WELCOME: u8 = 9;

@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use fulgurite_runtime::device::DeviceState;
 use serde::Serialize;
 
+use super::agreement::{agree, writes};
 use super::failure::TrainError;
 use super::host::{HostParts, Turn};
 use super::log::{in_table, peak_bytes, peak_flops};
 use super::options::TrainOptions;
-use super::parallel::{self, agree, writes};
 use super::run::prepare;
 use super::run_lock::RunLock;
 use super::steps::Steps;
-use super::{fit, ready, settings};
+use super::{fit, ready, sameness, settings};
 use crate::argument_error::wrong;
 use crate::kept;
 use crate::metrics::flops;
@@ -125,7 +125,7 @@ pub fn bench(
         Ok((lock, opening, run, page))
     };
     let ((_lock, _opening, mut run, mut page), _) = agree("the beginning of a bench", false, begin())?;
-    parallel::same_run(options, &mut run)?;
+    sameness::same_run(options, &mut run)?;
     super::announce(options, &run, line);
     let (config, tokens, context) = (run.config.clone(), run.tokens, run.batches.position().context);
     let (programs, chunks) = fit::programs(options, &config, &mut run, false)?;

@@ -4,10 +4,10 @@ use fulgurite_runtime::device::DeviceState;
 use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, Error, Result};
 
+use super::agreement::fewest;
 use super::arrays::batch_arrays;
 use super::chunks::{Chunks, fitting};
 use super::options::TrainOptions;
-use super::parallel::fewest;
 use super::programs::Programs;
 use super::run::Run;
 use crate::argument_error::wrong;

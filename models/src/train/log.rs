@@ -7,8 +7,9 @@ use fulgurite_runtime::device::DeviceState;
 use fulgurite_runtime::{Array, Error, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::agreement::writes;
 use super::options::TrainOptions;
-use super::parallel::writes;
+
 use crate::metrics::{Metrics, MetricsError, MetricsFile, flops};
 use crate::model::Model;
 use crate::report::{RunReport, What};

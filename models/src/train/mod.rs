@@ -1,5 +1,6 @@
 //! Training a model: from options to a report.
 
+mod agreement;
 mod arrays;
 mod bench;
 mod chunks;
@@ -16,8 +17,10 @@ mod record;
 mod resume;
 mod run;
 mod run_lock;
+mod sameness;
 mod settings;
 mod steps;
+mod strategy;
 #[cfg(test)]
 mod tests;
 
@@ -31,13 +34,13 @@ pub use failure::{Cause, Divergence, TrainError};
 pub use host::HostParts;
 pub use notes::{DROPOUT_STREAMS, PRECISION};
 pub use options::{OnNonFinite, TrainOptions, TrainReport};
-pub use parallel::Strategy;
 pub use record::write_stages;
 pub use resume::precision_of;
 pub use run_lock::RunLock;
+pub use strategy::Strategy;
 
+use agreement::{agree, writes, written};
 use log::in_table;
-use parallel::{agree, writes, written};
 use record::{ceilings, write_profile};
 use run::{Run, evaluate, prepare, sample, save};
 use steps::Steps;
@@ -80,7 +83,7 @@ pub fn train(
         Ok((lock, opening, run))
     };
     let ((_lock, _opening, mut run), _) = agree("the beginning of a run", false, begin())?;
-    parallel::same_run(options, &mut run)?;
+    sameness::same_run(options, &mut run)?;
     let report = TrainReport {
         steps: run.done,
         stopped: false,
@@ -154,7 +157,7 @@ fn reported(
     let checkpoint = &report.checkpoint;
     let steps = Steps { options, schedule, programs: &programs, checkpoint, progress };
     let (mut run, taken) = steps.take(run, page, line)?;
-    parallel::same_weights(options, &mut run)?;
+    sameness::same_weights(options, &mut run)?;
     // What was only profiled is as it was.
     if run.done > first {
         save(checkpoint, &mut run, options, &programs.validation_loss)?;
@@ -212,7 +215,7 @@ fn ready(mut options: TrainOptions) -> std::result::Result<(TrainOptions, Schedu
     let checked = compile.and_then(|compile| Ok((compile, checked(&options)?)));
     let ((compile, schedule), _) = agree("the options of a run", false, checked.map_err(TrainError::from))?;
     options.compile = compile;
-    options.compile.memory_limit = parallel::memory_limit(options.compile.memory_limit)?;
+    options.compile.memory_limit = agreement::memory_limit(options.compile.memory_limit)?;
     Ok((options, schedule))
 }
 

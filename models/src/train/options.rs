@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::{Device, Result};
 
-use super::parallel::Strategy;
+use super::strategy::Strategy;
 use crate::argument_error::wrong;
 use crate::blocks::ActivationCheckpointing;
 use crate::checkpoint::OptimizerSettings;

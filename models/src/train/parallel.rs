@@ -1,7 +1,4 @@
-//! Training on several ranks: which part of a step each of them takes, and what they must agree on.
-
-use std::fmt;
-use std::str::FromStr;
+//! Training on several ranks: which part of a step, and of the state, each of them has.
 
 use fulgurite_kernels::mesh::{Axis, Mesh};
 use fulgurite_kernels::ranks::{self, RankError};
@@ -12,60 +9,13 @@ use fulgurite_runtime::transforms::fsdp::Sharding;
 use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, Result};
 
-use super::failure::TrainError;
 use super::options::TrainOptions;
-use super::run::Run;
-use super::settings;
+use super::strategy::{DATA, Strategy};
 use crate::argument_error::wrong;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
-use crate::parameters::{copied, to_host, zeros};
+use crate::parameters::{copied, zeros};
 use crate::sharded::{parts, wholes, with_parts};
-
-/// How the ranks of a run divide its work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Strategy {
-    /// Data parallel: each rank has the whole state and its own part of each batch; gradients are averaged.
-    #[default]
-    Ddp,
-    /// Data parallel with a part of the state on each rank: gradients are scattered, parameters are gathered once a
-    /// step.
-    Zero2,
-    /// As [`Strategy::Zero2`], and parameters are gathered again for the backward pass in place of being kept.
-    Zero3,
-}
-
-impl Strategy {
-    /// All of them.
-    pub const ALL: [Strategy; 3] = [Strategy::Ddp, Strategy::Zero2, Strategy::Zero3];
-
-    /// Its name as an option.
-    pub fn name(self) -> &'static str {
-        match self {
-            Strategy::Ddp => "ddp",
-            Strategy::Zero2 => "zero2",
-            Strategy::Zero3 => "zero3",
-        }
-    }
-}
-
-impl fmt::Display for Strategy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Strategy {
-    type Err = String;
-    fn from_str(text: &str) -> std::result::Result<Strategy, String> {
-        let names = Strategy::ALL.map(Strategy::name).join(", ");
-        let found = Strategy::ALL.into_iter().find(|strategy| strategy.name() == text);
-        found.ok_or_else(|| format!("'{text}' is no strategy, expected one of: {names}"))
-    }
-}
-
-/// The axis of the ranks that have parts of a batch.
-const DATA: &str = "data";
 
 impl TrainOptions {
     /// The ranks that a batch is divided among.
@@ -169,11 +119,6 @@ pub(super) const STATE: [(&str, Leaves); 4] = [
 /// The least bytes of a tensor that is gathered again: smaller ones take next to no room.
 const GATHERED_AGAIN: u64 = 1 << 18;
 
-/// Whether this rank writes what a run leaves: one of them does.
-pub(super) fn writes() -> bool {
-    ranks::rank() == 0
-}
-
 /// The options of this rank's programs: on the mesh that runs.
 ///
 /// # Errors
@@ -194,150 +139,6 @@ pub(super) fn compile_options(options: &TrainOptions, compile: Options) -> Resul
         return Err(wrong("dropout", message));
     }
     Ok(Options { mesh, ..compile })
-}
-
-/// The least memory that a rank may use: all of them have the same programs.
-///
-/// # Errors
-/// Those of the ranks.
-pub(super) fn memory_limit(own: Option<u64>) -> Result<Option<u64>, RankError> {
-    let least = fewest("the memory of a rank", own.unwrap_or(u64::MAX))?;
-    Ok(Some(least).filter(|least| *least < u64::MAX))
-}
-
-/// The least of the numbers of all ranks.
-pub(super) fn fewest(called: &str, own: u64) -> Result<u64, RankError> {
-    let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
-    ranks::mesh().axes().iter().try_fold(own, |least, axis| {
-        let given = ranks::exchange(axis, called, &least.to_le_bytes())?;
-        Ok(given.iter().map(|bytes| number(bytes)).fold(least, u64::min))
-    })
-}
-
-/// The sums of some numbers over all ranks, the same on each.
-pub(super) fn sums<const N: usize>(called: &str, own: [f64; N]) -> Result<[f64; N], RankError> {
-    let bytes = |numbers: [f64; N]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
-    ranks::mesh().axes().iter().try_fold(own, |own, axis| {
-        let mut sums = [0.0; N];
-        for given in ranks::exchange(axis, called, &bytes(own))? {
-            for (sum, number) in sums.iter_mut().zip(given.chunks_exact(8)) {
-                *sum += number.try_into().map_or(f64::NAN, f64::from_le_bytes);
-            }
-        }
-        Ok(sums)
-    })
-}
-
-/// What a rank says where all of them agree on how to go on.
-#[derive(Clone)]
-struct Said {
-    stop: bool,
-    /// The first rank that failed, whether the run's numbers were not finite, and why it failed.
-    failed: Option<(usize, bool, String)>,
-}
-
-impl Said {
-    fn bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![u8::from(self.stop)];
-        if let Some((rank, diverged, message)) = &self.failed {
-            bytes.push(u8::from(*diverged));
-            bytes.extend_from_slice(&(*rank as u64).to_le_bytes());
-            bytes.extend_from_slice(message.as_bytes());
-        }
-        bytes
-    }
-
-    fn of(bytes: &[u8]) -> Said {
-        let failed = bytes.get(1).and_then(|diverged| {
-            let (rank, message) = bytes[2..].split_first_chunk()?;
-            let message = String::from_utf8_lossy(message).into_owned();
-            Some((u64::from_le_bytes(*rank) as usize, *diverged == 1, message))
-        });
-        Said { stop: bytes.first() == Some(&1), failed }
-    }
-}
-
-/// All ranks come here with what they have, and go on together: the result is this rank's, and whether one of them is
-/// to stop.
-///
-/// # Errors
-/// This rank's own; [`TrainError::OtherRank`] where another one has failed, also where that is a rank of a lower number
-/// with the same error.
-pub(super) fn agree<T>(called: &str, stop: bool, own: Result<T, TrainError>) -> Result<(T, bool), TrainError> {
-    let rank = ranks::rank();
-    let failed = own.as_ref().err().map(|error| (rank, matches!(error, TrainError::Diverged(_)), error.to_string()));
-    let mut said = Said { stop, failed };
-    for axis in ranks::mesh().axes() {
-        let given = match ranks::exchange(axis, called, &said.bytes()) {
-            Ok(given) => given,
-            // Its own error says more than that others have ended.
-            Err(error) => return Err(own.err().unwrap_or_else(|| error.into())),
-        };
-        let all: Vec<Said> = given.iter().map(|bytes| Said::of(bytes)).collect();
-        said.stop |= all.iter().any(|said| said.stop);
-        said.failed = all.into_iter().filter_map(|said| said.failed).min_by_key(|(rank, ..)| *rank);
-    }
-    match (own, said.failed) {
-        (Ok(own), None) => Ok((own, said.stop)),
-        (Err(error), Some((other, _, message))) if other == rank || message != error.to_string() => Err(error),
-        (Err(error), None) => Err(error),
-        (_, Some((rank, diverged, message))) => Err(TrainError::OtherRank { rank, diverged, message }),
-    }
-}
-
-/// What the rank that writes does, and all wait for.
-///
-/// # Errors
-/// As [`agree`].
-pub(super) fn written(called: &str, write: impl FnOnce() -> Result<(), TrainError>) -> Result<(), TrainError> {
-    let own = if writes() { write() } else { Ok(()) };
-    agree(called, false, own).map(|_| ())
-}
-
-/// Compares what the ranks begin with: settings, the place in the data, weights.
-///
-/// # Errors
-/// The first line that another rank has otherwise.
-pub(super) fn same_run(options: &TrainOptions, run: &mut Run) -> Result<(), TrainError> {
-    if options.ranks() == 1 {
-        return Ok(());
-    }
-    let mut lines = String::new();
-    let settings = settings::subject(options, run).settings;
-    for (name, value) in settings.iter().filter(|(name, _)| name != "device") {
-        lines += &format!("{name}: {}\n", value.replace('\n', " "));
-    }
-    let position = run.batches.position();
-    lines += &format!("steps done: {}\nplace in the data: {position:?}\n", run.done);
-    let state = run.state.get()?;
-    if options.sharded_along().is_some() {
-        return Ok(ranks::same("the settings of the run", &lines)?);
-    }
-    for (what, tree) in [("weights", &state.params), ("means", &state.exp_avg), ("squares", &state.exp_avg_sq)] {
-        lines += &format!("{what} with the checksum {}\n", checksum(tree)?);
-    }
-    Ok(ranks::same("the settings of the run", &lines)?)
-}
-
-/// Checks that the ranks end with the same weights, to the bit: what went wrong on one of them is not to go unnoticed.
-///
-/// # Errors
-/// Two ranks and their checksums.
-pub(super) fn same_weights(options: &TrainOptions, run: &mut Run) -> Result<(), TrainError> {
-    if options.averaged_along().is_none() {
-        return Ok(());
-    }
-    let found = checksum(&run.state.get()?.params)?;
-    let line = format!("weights after step {} with the checksum {found}", run.done);
-    Ok(ranks::same("the weights of the run", &line)?)
-}
-
-fn checksum(tree: &Parameters<Array>) -> Result<String> {
-    let mut hasher = crc32fast::Hasher::new();
-    for (_, array) in tree.leaves() {
-        hasher.update(to_host(array)?.bytes());
-    }
-    Ok(format!("{:08x}", hasher.finalize()))
 }
 
 /// The gradients of a step over several batches and its loss, averaged over the ranks along `axis`.

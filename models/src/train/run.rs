@@ -7,12 +7,13 @@ use fulgurite_runtime::compile::{Options, compile};
 use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, DType, Error, Result};
 
+use super::agreement::{sums, writes, written};
 use super::arrays::batch_arrays;
 use super::chunks::{Chunks, fitting};
 use super::failure::{Cause, Divergence, TrainError};
 use super::notes::{self, DATA, DROPOUT_STREAMS, LOGITS, PRECISION, SET, VALIDATION};
 use super::options::TrainOptions;
-use super::parallel::{place, sums, writes, written};
+use super::parallel::place;
 use super::programs::{State, ValidationLoss};
 use super::resume;
 use crate::argument_error::wrong;

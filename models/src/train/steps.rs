@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use fulgurite_runtime::device::{Activity, DeviceState};
 use fulgurite_runtime::{Array, Error, Result};
 
+use super::agreement::{agree, written};
 use super::arrays::{generator, next_arrays, step_scalars};
 use super::failure::{Cause, Divergence, TrainError, cause_of};
 use super::feed::{Feed, Inputs};
 use super::host::{Meter, Turn};
 use super::log::{Log, Report};
 use super::options::{OnNonFinite, TrainOptions};
-use super::parallel::{agree, averages, written};
+use super::parallel::averages;
 use super::programs::{Programs, STEP, no_report};
 use super::run::{Run, evaluate, sample, save};
 use crate::parameter_list::Parameters;

@@ -1,0 +1,49 @@
+//! Strategies of training on several ranks.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How the ranks of a run divide its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Strategy {
+    /// Data parallel: each rank has the whole state and its own part of each batch; gradients are averaged.
+    #[default]
+    Ddp,
+    /// Data parallel with a part of the state on each rank: gradients are scattered, parameters are gathered once a
+    /// step.
+    Zero2,
+    /// As [`Strategy::Zero2`], and parameters are gathered again for the backward pass in place of being kept.
+    Zero3,
+}
+
+impl Strategy {
+    /// All of them.
+    pub const ALL: [Strategy; 3] = [Strategy::Ddp, Strategy::Zero2, Strategy::Zero3];
+
+    /// Its name as an option.
+    pub fn name(self) -> &'static str {
+        match self {
+            Strategy::Ddp => "ddp",
+            Strategy::Zero2 => "zero2",
+            Strategy::Zero3 => "zero3",
+        }
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Strategy {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<Strategy, String> {
+        let names = Strategy::ALL.map(Strategy::name).join(", ");
+        let found = Strategy::ALL.into_iter().find(|strategy| strategy.name() == text);
+        found.ok_or_else(|| format!("'{text}' is no strategy, expected one of: {names}"))
+    }
+}
+
+/// The axis of the ranks that have parts of a batch.
+pub(super) const DATA: &str = "data";
