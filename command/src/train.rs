@@ -49,6 +49,7 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
     compile.device = Some(of.device).filter(|device| !device.is_cpu());
     // Ranks share the host's memory.
     let available = compile.memory_limit.map(|limit| limit / ranks as u64);
+    compile.bucket = u64::from(of.bucket_mib) << 20;
     compile.memory_limit = available.into_iter().chain(of.memory_limit).min();
     let options = TrainOptions {
         family,
