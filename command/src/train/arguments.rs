@@ -207,8 +207,9 @@ pub(super) struct Run {
     /// pass.
     #[arg(long, default_value_t = Strategy::Ddp, value_name = "NAME")]
     pub(super) strategy: Strategy,
-    /// Up to how many MiB of tensors go through one exchange of the ranks; 0 gives each tensor one of its own.
-    #[arg(long, default_value_t = 32, value_name = "MIB", value_parser = clap::value_parser!(u32))]
+    /// Up to how many MiB of gradients go through one exchange of the ranks, and a quarter of parameters that are
+    /// gathered; 0 gives each tensor an exchange of its own.
+    #[arg(long, default_value_t = 128, value_name = "MIB", value_parser = clap::value_parser!(u32))]
     pub(super) bucket_mib: u32,
     /// LitGPT's names: 32-true (everything in f32), bf16-mixed (products in bf16; weights, gradients and moments in
     /// f32), bf16-true (all of these in bf16); and tf32 on CUDA (32-true with operands of products rounded to 10 bits

@@ -2,7 +2,7 @@
 //! where they are; a transfer of several takes less time than several transfers.
 //!
 //! What reduces is put together in the order in which it is there, so that a bucket is under way while the next one is
-//! computed; what gathers in the order in which it is read.
+//! computed; what gathers in the order in which it is read, in buckets of a quarter: two of them are there at a time.
 
 use rustc_hash::FxHashMap;
 
@@ -10,8 +10,12 @@ use crate::argument::Arg;
 use crate::operator::{OperatorDef, ResultsDef};
 use crate::trace::{Block, BoundSymbol, Pass, StageName, Trace, ValueId};
 
-/// Bytes up to which tensors go through one exchange by default.
-pub const BYTES: u64 = 32 << 20;
+/// Bytes up to which tensors go through one exchange by default. Steps of GPT-2 124M on two and four H200 took less time
+/// than with 8, 32 or 1,024 MiB.
+pub const BYTES: u64 = 128 << 20;
+
+/// How much smaller the buckets of what gathers are.
+const GATHERED: u64 = 4;
 
 /// `trace` with buckets of at most so many bytes each, or of one larger tensor. `None` if there is nothing to put
 /// together.
@@ -25,7 +29,8 @@ pub fn bucket(trace: &Trace, bytes: u64) -> Option<Trace> {
     let mut open: FxHashMap<Key, usize> = FxHashMap::default();
     for line in lines {
         let key = key(block, &line);
-        let fits = |at: &&usize| buckets[**at].bytes + line.bytes <= bytes && buckets[**at].takes(&line);
+        let most = if line.gathers { bytes / GATHERED } else { bytes };
+        let fits = |at: &&usize| buckets[**at].bytes + line.bytes <= most && buckets[**at].takes(&line);
         match open.get(&key).filter(fits) {
             Some(at) => buckets[*at].add(&line),
             None => {
