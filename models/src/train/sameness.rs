@@ -36,7 +36,8 @@ pub(super) fn same_run(options: &TrainOptions, run: &mut Run) -> Result<(), Trai
     Ok(ranks::same("the settings of the run", &lines)?)
 }
 
-/// Checks that ranks that have all weights end with the same ones, to the bit: what went wrong on one of them is not to go unnoticed.
+/// Checks that ranks that have all weights end with the same ones, to the bit: what went wrong on one of them is not to
+/// go unnoticed.
 ///
 /// # Errors
 /// Two ranks and their checksums.

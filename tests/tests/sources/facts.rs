@@ -41,6 +41,7 @@ const OTHER_MEANINGS: [(&str, &str, &str); 15] = [
     ("runtime/compile/src/transforms/batch/write.rs", "stack", "what operands that stand side by side are called"),
     ("runtime/run/src/program/profile.rs", "cat", "the category of an event in Chrome's traces"),
     ("runtime/compile/src/transforms/ddp.rs", "mean", "how `Role::AllReduce` makes one tensor of the ranks'"),
+    ("runtime/compile/src/transforms/fsdp.rs", "sum", "how `Role::AllReduce` makes one tensor of the ranks'"),
 ];
 
 /// Rust files, without those of tests.

@@ -60,8 +60,8 @@ pub struct Options {
     pub fuel: Fuel,
     /// Whether small products and sums that are alike become one ([`mod@crate::transforms::batch`]).
     pub batch: bool,
-    /// Bytes up to which the tensors of collectives that are alike go through one exchange ([`mod@crate::transforms::bucket`]);
-    /// 0 keeps each to itself.
+    /// Bytes up to which the tensors of collectives that are alike go through one exchange
+    /// ([`mod@crate::transforms::bucket`]); 0 keeps each to itself.
     pub bucket: u64,
     /// Whether kernels get the larger operands that they ask for ([`mod@crate::transforms::pad`]).
     pub pad: bool,

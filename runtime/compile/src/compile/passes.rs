@@ -123,8 +123,9 @@ const COUNT: usize = {
 };
 
 /// The names of the stages of a compilation, in order. `autocast` exists only if it is enabled, `batch` only if calls
-/// are batched, `recompute` only if a value is recomputed, `bucket` only if collectives become one, `pad` only if a kernel gets larger operands, `fuse` only if
-/// fusion is enabled, and `schedule` only if a line is not on the compute stream.
+/// are batched, `recompute` only if a value is recomputed, `bucket` only if collectives become one, `pad` only if a
+/// kernel gets larger operands, `fuse` only if fusion is enabled, and `schedule` only if a line is not on the compute
+/// stream.
 pub const STAGES: [&str; COUNT] = {
     let (mut names, mut row, mut count) = ([""; COUNT], 0, 0);
     while row < TABLE.len() {

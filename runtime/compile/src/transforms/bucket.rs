@@ -1,5 +1,5 @@
-//! Buckets: collectives that are alike become one line over a list of tensors, up to a number of bytes. The tensors stay
-//! where they are; a transfer of several takes less time than several transfers.
+//! Buckets: collectives that are alike become one line over a list of tensors, up to a number of bytes. The tensors
+//! stay where they are; a transfer of several takes less time than several transfers.
 //!
 //! What reduces is put together in the order in which it is there, so that a bucket is under way while the next one is
 //! computed; what gathers in the order in which it is read, in buckets of a quarter: two of them are there at a time.
@@ -10,8 +10,8 @@ use crate::argument::Arg;
 use crate::operator::{OperatorDef, ResultsDef};
 use crate::trace::{Block, BoundSymbol, Pass, StageName, Trace, ValueId};
 
-/// Bytes up to which tensors go through one exchange by default. Steps of GPT-2 124M on two and four H200 took less time
-/// than with 8, 32 or 1,024 MiB.
+/// Bytes up to which tensors go through one exchange by default. Steps of GPT-2 124M on two and four H200 took less
+/// time than with 8, 32 or 1,024 MiB.
 pub const BYTES: u64 = 128 << 20;
 
 /// How much smaller the buckets of what gathers are.
