@@ -2,12 +2,14 @@
 
 use fulgurite_ops::collectives::{Reduce, all_gather_one, all_reduce, all_reduce_one, broadcast};
 use fulgurite_ops::prelude::{
-    adamw, checkpoint, clip_grad_norm, index_select, linear, mean, sum, tanh, value_and_grad,
+    adamw, checkpoint, clip_grad_norm, full, index_select, linear, mean, sum, tanh, value_and_grad,
 };
-use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::compile::{Options, stages};
+use fulgurite_runtime::jit::{Names, trace};
 use fulgurite_runtime::mesh::Mesh;
 use fulgurite_runtime::transforms::fsdp::Sharding;
-use fulgurite_runtime::{Array, Tensor, jit, ranks};
+use fulgurite_runtime::transforms::retarget::retarget;
+use fulgurite_runtime::{Array, DType, Device, Target, Tensor, TensorMeta, jit, ranks};
 
 /// The whole batch, of which each rank takes its part.
 const BATCH: [f64; 4] = [1.0, -2.0, 0.5, 3.0];
@@ -239,4 +241,80 @@ fn fsdp_trains_as_one_rank_does() {
             }
         }
     }
+}
+
+/// The collectives of three layers' step for two GPUs, by the line of the last stage that they are in, with the number
+/// of tensors; and how many lines there are.
+fn collectives_on_gpus(options: Options) -> (Vec<(usize, &'static str, usize)>, usize) {
+    let meta = |shape: &[usize]| TensorMeta::new(shape, DType::F32, Device::CPU);
+    let names = Names { arguments: vec!["w".into(), "x".into()], results: vec!["w".into(), "loss".into()] };
+    let weights: Vec<TensorMeta> = (0..3).map(|_| meta(&[256, 256])).collect();
+    let step = |(w, x): (Vec<Tensor>, Tensor)| {
+        let (loss, gradients) = value_and_grad(w.clone(), |w| {
+            let hidden = w.iter().fold(x, |hidden, w| tanh(linear(hidden, *w)));
+            mean(hidden * hidden)
+        });
+        (w.into_iter().zip(gradients).map(|(w, gradient)| w - gradient * 0.1).collect::<Vec<_>>(), loss)
+    };
+    let (traced, _) = trace("step", Target::cpu(), &names, (weights, meta(&[512, 256])), step).unwrap();
+    let traced = retarget(&traced, &"cuda:sm_90a x data=2".parse().unwrap());
+    let options = Options { mesh: "data=2".parse().unwrap(), device: Some(Device::new("cuda", 0)), ..options };
+    let stages = stages(traced, &Options { verify: true, ..options }).unwrap();
+    let block = &stages.last().unwrap().trace.block;
+    let lines = block.symbols.iter().enumerate();
+    let found = lines.filter_map(|(at, symbol)| {
+        let def = symbol.operator().filter(|def| def.effects.collective)?;
+        Some((at, def.name, symbol.results.len()))
+    });
+    (found.collect(), block.symbols.len())
+}
+
+/// What reduces is in buckets, and under way before the last gradient is computed; what gathers comes one ahead.
+#[test]
+fn collectives_are_put_together_and_hidden() {
+    let of = |found: &[(usize, &'static str, usize)]| -> Vec<(&'static str, usize)> {
+        found.iter().map(|(_, name, tensors)| (*name, *tensors)).collect()
+    };
+    let options = |bucket| Options { bucket, ..Options::default() };
+    let (alone, lines) = collectives_on_gpus(options(0).with_ddp("data"));
+    assert_eq!(of(&alone), [("prims::all_reduce", 1); 4]);
+    // The loss, then a layer after the other.
+    assert!(alone.windows(2).all(|pair| pair[1].0 > pair[0].0 + 1) && alone[3].0 + 1 < lines, "{alone:?} of {lines}");
+    let (pairs, _) = collectives_on_gpus(options(2 * 256 * 256 * 4).with_ddp("data"));
+    assert_eq!(of(&pairs), [("prims::all_reduce", 2), ("prims::all_reduce", 2)]);
+    let (one, _) = collectives_on_gpus(options(1 << 30).with_ddp("data"));
+    assert_eq!(of(&one), [("prims::all_reduce", 4)]);
+    let sharding = || (0..3).fold(Sharding::new("data"), |all, i| all.with_part(&format!("w.{i}"), [256, 256]));
+    let (sharded, _) = collectives_on_gpus(options(0).with_fsdp(sharding()));
+    let [gather, scatter, reduce] = ["prims::all_gather", "prims::reduce_scatter", "prims::all_reduce"];
+    let names: Vec<&str> = sharded.iter().map(|(_, name, _)| *name).collect();
+    assert_eq!(names, [gather, gather, gather, reduce, scatter, scatter, scatter]);
+    // The third one does not begin before the second one is read.
+    assert!(sharded[1].0 > sharded[0].0 && sharded[2].0 > sharded[1].0 + 1, "{sharded:?}");
+    let mut again = sharding();
+    again.gather_again = Some(1);
+    let (again, _) = collectives_on_gpus(options(0).with_fsdp(again));
+    assert_eq!(again.iter().filter(|(_, name, _)| *name == gather).count(), 5, "the first weight has no later reader");
+}
+
+#[test]
+fn what_fsdp_cannot_do_is_an_error() {
+    let sharding = || Sharding::new("data").with_part("w", [4]);
+    let part = || Array::new([2], &[1.0f32, 2.0]).unwrap();
+    let failure = |f: fn(Tensor) -> Tensor, options: Options, w: Array| {
+        jit(f).arguments(["w"]).results(["w"]).options(options).call(w).unwrap_err().to_string()
+    };
+    let same: fn(Tensor) -> Tensor = |w| w * 2.0;
+    let message = failure(same, on("data=2").with_fsdp(sharding()), Array::zeros([3], DType::F32).unwrap());
+    assert!(message.contains("argument 'w': has shape [3], expected [2], the part of shape [4]"), "{message}");
+    let message = failure(same, on("shard=2").with_fsdp(sharding()), part());
+    assert!(message.contains("is 'data', the mesh of the program is 'shard=2'"), "{message}");
+    let message = failure(same, on("data=2").with_fsdp(sharding().with_part("v", [4])), part());
+    assert!(message.contains("argument 'v': is to be a part of a tensor, but no argument has that path"), "{message}");
+    let turned: fn(Tensor) -> Tensor = |w| index_select(w, 0, full([4], 0i64));
+    let message = failure(turned, on("data=2").with_fsdp(sharding()), part());
+    assert!(message.contains("the result 'w'") && message.contains("not made of parts"), "{message}");
+    let nested: fn(Tensor) -> Tensor = |w| value_and_grad(w, |w| sum(value_and_grad(*w, |w| sum(*w * *w)).1)).1;
+    let message = failure(nested, on("data=2").with_fsdp(sharding()), part());
+    assert!(message.contains("a gradient inside of another one"), "{message}");
 }

@@ -304,6 +304,10 @@ impl<'a> Writer<'a> {
         let metas = map_arguments(&arguments, |id| self.flattener.block().meta(*id).clone());
         // An operator may ask for more dimensions than a part has.
         let Ok((metas, body)) = infer(def, &metas) else { return Ok(false) };
+        let length = self.strategy.axis.part_length(shape);
+        if metas.iter().any(|meta| meta.shape() != [length]) {
+            return Ok(false);
+        }
         let results = self.define(source, symbol, metas, substitution);
         results.iter().for_each(|id| _ = self.parts.insert(*id, shape.to_vec()));
         self.flattener.push(BoundSymbol { arguments, results, body, ..symbol.clone() });
