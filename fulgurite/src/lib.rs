@@ -88,6 +88,8 @@ mod book {
     struct Dlpack;
     #[doc = include_str!("../../docs/src/autocast.md")]
     struct MixedPrecision;
+    #[doc = include_str!("../../docs/src/ranks.md")]
+    struct Ranks;
     #[doc = include_str!("../../docs/src/reading-traces.md")]
     struct ReadingTraces;
     #[doc = include_str!("../../docs/src/cuda.md")]
@@ -96,6 +98,8 @@ mod book {
     struct Experiment;
     #[doc = include_str!("../../docs/src/liger.md")]
     struct LigerInALlama;
+    #[doc = include_str!("../../docs/src/llama.md")]
+    struct Llama;
     #[doc = include_str!("../../docs/src/tinyllama.md")]
     struct TinyLlama;
     #[doc = include_str!("../../docs/src/files.md")]

@@ -341,6 +341,22 @@ fn pages_name_files_that_exist() {
     assert!(missing.is_empty(), "files that do not exist:\n{missing}");
 }
 
+/// Programs of a page that no test runs are not noticed when they no longer compile.
+#[test]
+fn pages_with_programs_are_run() {
+    let root = root();
+    let mut pages = Vec::new();
+    files(&root.join("docs/src"), &mut pages);
+    let run = std::fs::read_to_string(root.join("fulgurite/src/lib.rs")).unwrap();
+    let name = |page: &PathBuf| page.file_name().unwrap().to_str().unwrap().to_owned();
+    let programs = |page: &&PathBuf| std::fs::read_to_string(page).unwrap().lines().any(|line| line == "```rust");
+    let pages: Vec<String> =
+        pages.iter().filter(|page| page.extension().is_some_and(|of| of == "md")).filter(programs).map(name).collect();
+    assert!(pages.len() > 10, "{pages:?}");
+    let missing: Vec<&String> = pages.iter().filter(|page| !run.contains(&format!("docs/src/{page}\""))).collect();
+    assert!(missing.is_empty(), "fulgurite/src/lib.rs does not run the programs of {missing:?}");
+}
+
 /// The suites of `tests/tests` whose names no table of CONTRIBUTING.md has in its first column.
 fn without_a_reason(page: &str, suites: &[String]) -> Vec<String> {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
