@@ -119,8 +119,10 @@ fn brought_forward(block: &Block) -> Block {
     let mut lines = Lines { block, writers: &writers, order: Vec::new(), written: vec![false; block.symbols.len()] };
     let mut waiting: Vec<usize> = (0..block.symbols.len()).filter(|at| collective(*at) && !gathers(*at)).collect();
     let mut next = 0;
-    for at in 0..block.symbols.len() {
-        if lines.written[at] || collective(at) && ahead.iter().any(|(gathering, _)| *gathering == at) {
+    for (at, gathered) in of.iter().enumerate() {
+        // What is gathered is written with its first reader, and its views with theirs.
+        let is_ahead = |line: usize| ahead.iter().any(|(gathering, _)| *gathering == line);
+        if lines.written[at] || gathered.is_some_and(|line| !lines.written[line] && is_ahead(line)) {
             continue;
         }
         // The first reader of one has the next one begin.
