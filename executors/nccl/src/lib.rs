@@ -1,20 +1,18 @@
-//! `nccl`: collectives among NVIDIA GPUs, by NVIDIA's library. Each rank of the mesh has a GPU of its own.
+//! `nccl`: collectives among NVIDIA GPUs, each of which is a rank of the mesh.
 //!
-//! NCCL adds f32, f64 and integers in the order of its rings, which is the same in every run on the same GPUs: results
-//! have the same bits from run to run, and sums of another number of ranks may differ in the last bit. How it rounds a
-//! mean is not documented. NCCL would round each sum of two ranks to 16 bits, and its documentation does not mention
-//! NaN in extrema: there it moves the tensors, and a kernel combines them, in the order of ranks.
+//! Between GPUs of one host that reach each other's memory tensors go by their copy engines, and kernels combine them
+//! in the order of ranks: results have the bits that ranks on the host have. Otherwise NVIDIA's library NCCL moves them,
+//! and adds f32, f64 and integers in the order of its rings, which is the same in every run on the same GPUs. Which of
+//! the two it is, ranks find out when they load a program (`runtime/cuda/src/collectives`).
 
 use fulgurite_executor_cuda::elementwise::{contiguous_copy, copy};
-use fulgurite_executor_cuda::support::{one_thread_each, type_of};
 use fulgurite_ops::collectives::Reduce;
 use fulgurite_ops_macros::{executor, implementation};
 use fulgurite_runtime::backends::cuda::Collective;
-use fulgurite_runtime::kernels::cuda::nccl::{Reduction, Transfer};
+use fulgurite_runtime::kernels::cuda::collectives::{Reduction, Transfer};
 use fulgurite_runtime::kernels::view::contiguous_strides;
 use fulgurite_runtime::mesh::Axis;
 use fulgurite_runtime::rules::{DeviceTensor, Failure, Plan, Result, TensorMeta};
-use fulgurite_runtime::{binds, source_files};
 
 /// Collectives by NCCL, in the precision of their operands.
 #[executor(device = "cuda", priority = 10)]
@@ -49,7 +47,9 @@ impl Group<'_> {
         let Some((first, _)) = pairs.first() else { return };
         let counts = pairs.iter().map(|(from, _)| from.meta.len()).collect();
         let collective = Collective { axis: self.axis.clone(), transfer, dtype: first.meta.dtype(), counts };
-        self.plan.push(collective.command(pairs.iter().map(|(from, to)| [from.address, to.address])));
+        let workspace = Some(collective.workspace()).filter(|bytes| *bytes > 0).map(|bytes| self.plan.workspace(bytes));
+        let pairs = pairs.iter().map(|(from, to)| [from.address, to.address]);
+        self.plan.push(collective.command(pairs, workspace));
     }
 
     /// Room in the workspace for a tensor like `each` of every rank, one after another.
@@ -98,58 +98,20 @@ impl Group<'_> {
         moved.iter().try_for_each(|(stacked, parts)| copy(self.plan, stacked, parts))
     }
 
-    /// A reduction by NCCL itself; or `moved`, which gives a tensor like that of `out` of every rank, and a kernel that
-    /// combines them.
-    fn reduce(
-        &mut self,
-        op: Reduce,
-        (by_nccl, moved): (fn(Reduction) -> Transfer, Transfer),
-        from: &[DeviceTensor],
-        out: &[DeviceTensor],
-    ) -> Result<()> {
-        let pairs = |to: &[DeviceTensor]| from.iter().cloned().zip(to.iter().cloned()).collect::<Vec<_>>();
-        let Some(by) = out.first().map(|out| reduction(&out.meta, op)) else { return Ok(()) };
-        if let Some(by) = by {
-            self.transfer(by_nccl(by), &pairs(out));
-            return Ok(());
-        }
-        let all: Vec<DeviceTensor> = out.iter().map(|out| self.stacked(&out.meta)).collect();
-        self.transfer(moved, &pairs(&all));
-        all.iter().zip(out).try_for_each(|(all, out)| self.combine(all, op, out))
-    }
-
-    /// Tensors of the ranks, one after another, as one.
-    fn combine(&mut self, all: &DeviceTensor, op: Reduce, out: &DeviceTensor) -> Result<()> {
-        let count = out.meta.len();
-        if count == 0 {
-            return Ok(());
-        }
-        self.plan.source(source_files!["combine.cu"]);
-        self.plan.define("ELEMENT", type_of(out.meta.dtype()));
-        self.plan.define("RANKS", self.ranks());
-        let combine = match op {
-            Reduce::Sum | Reduce::Mean => "((a) + (b))",
-            // NaN is not equal to itself.
-            Reduce::Max => "((a) != (a) || (a) > (b) ? (a) : (b))",
-            Reduce::Min => "((a) != (a) || (a) < (b) ? (a) : (b))",
-            Reduce::Product => "((a) * (b))",
-        };
-        self.plan.define("COMBINE(a, b)", combine);
-        self.plan.define("FINISH(a)", if op == Reduce::Mean { "((a) / RANKS)" } else { "(a)" });
-        self.plan.launch("combine", one_thread_each(count), binds![all, out, count])
+    /// A transfer from each tensor to the one at its place.
+    fn between(&mut self, transfer: Transfer, from: &[DeviceTensor], to: &[DeviceTensor]) {
+        let pairs: Vec<_> = from.iter().cloned().zip(to.iter().cloned()).collect();
+        self.transfer(transfer, &pairs);
     }
 }
 
-/// What NCCL itself makes of the ranks' elements as the operators say.
-fn reduction(meta: &TensorMeta, op: Reduce) -> Option<Reduction> {
-    let floating = meta.dtype().is_floating();
+fn reduction(op: Reduce) -> Reduction {
     match op {
-        Reduce::Sum | Reduce::Mean | Reduce::Product if floating && meta.dtype().size() == 2 => None,
-        Reduce::Sum => Some(Reduction::Sum),
-        Reduce::Mean => Some(Reduction::Mean),
-        Reduce::Max => (!floating).then_some(Reduction::Max),
-        Reduce::Min => (!floating).then_some(Reduction::Min),
-        Reduce::Product => Some(Reduction::Product),
+        Reduce::Sum => Reduction::Sum,
+        Reduce::Mean => Reduction::Mean,
+        Reduce::Max => Reduction::Max,
+        Reduce::Min => Reduction::Min,
+        Reduce::Product => Reduction::Product,
     }
 }
 
@@ -160,7 +122,8 @@ mod all_reduce_by_nccl {
     }
 
     fn plan(plan: &mut Plan, inputs: &[DeviceTensor], axis: &str, op: Reduce, out: &[DeviceTensor]) -> Result<()> {
-        Group::new(plan, axis)?.reduce(op, (Transfer::AllReduce, Transfer::AllGather), inputs, out)
+        Group::new(plan, axis)?.between(Transfer::AllReduce(reduction(op)), inputs, out);
+        Ok(())
     }
 }
 
@@ -180,7 +143,8 @@ mod reduce_scatter_by_nccl {
     ) -> Result<()> {
         let mut group = Group::new(plan, axis)?;
         let parts: Vec<_> = inputs.iter().map(|input| group.adjacent_parts(input, dim)).collect::<Result<_>>()?;
-        group.reduce(op, (Transfer::ReduceScatter, Transfer::AllToAll), &parts, out)
+        group.between(Transfer::ReduceScatter(reduction(op)), &parts, out);
+        Ok(())
     }
 }
 

@@ -127,6 +127,11 @@ impl Context {
         &self.0.device
     }
 
+    /// The driver's number of the device.
+    pub(super) fn handle(&self) -> CUdevice {
+        self.0.handle
+    }
+
     /// The driver's handle.
     pub(super) fn raw(&self) -> CUcontext {
         self.0.raw

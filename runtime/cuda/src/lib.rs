@@ -13,6 +13,7 @@
 pub mod backend;
 mod cache;
 mod call;
+pub mod collectives;
 mod context;
 mod copy;
 mod cubin;
@@ -33,7 +34,6 @@ mod library;
 mod library_files;
 mod memory;
 mod module;
-pub mod nccl;
 pub mod nvrtc;
 mod own_kernels;
 mod probe;

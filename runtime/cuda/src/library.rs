@@ -4,10 +4,10 @@
 //! functions here have said that it is there and has what this crate uses.
 
 use super::call::{check_nvrtc, driver};
+use super::collectives::sys::Functions as NcclFunctions;
 use super::cudnn::Functions;
 use super::error::{CudaError, Result};
 use super::library_files::{self, LIBRARIES_VARIABLE};
-use super::nccl::sys::Functions as NcclFunctions;
 use super::symbols;
 use cudarc::{cublaslt, driver as cuda, nvrtc};
 use std::ffi::{c_int, c_void};

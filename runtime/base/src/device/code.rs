@@ -135,6 +135,22 @@ impl DeviceCode {
         }
     }
 
+    /// Where in the program's own memory an address of a step is; `None` for what a run is given, and for the record of
+    /// faults.
+    pub fn own(&self, step: &CodeStep, address: &Address) -> Option<u64> {
+        let of_value = |value: usize| match self.values[value] {
+            Location { root: Root::Own, offset } => u64::try_from(offset).ok(),
+            Location { root: Root::Given(_), .. } => None,
+        };
+        let start = match address.place {
+            Place::Operand(n) => of_value(step.operands[n as usize]),
+            Place::Result(n) => of_value(step.results[n as usize]),
+            Place::Workspace => Some(self.workspaces[step.stream.index()]),
+            Place::Fault => None,
+        };
+        start.map(|start| start + address.offset)
+    }
+
     /// The commands of each step that run on the present device. A library call for which `runs` returns false is
     /// replaced by its [`LibraryCall::instead`], and so are the calls in there.
     ///

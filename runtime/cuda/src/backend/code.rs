@@ -4,16 +4,16 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::nccl::{Watch, Watched};
+use crate::collectives::{Watch, Watched};
 use crate::{CaptureMode, Context, CudaError, ExecutableGraph, Fill, Graph, Stream};
 use fulgurite_kernels::launch::DeviceAddress;
-use fulgurite_kernels::ranks;
+use fulgurite_kernels::ranks::{self, RankError};
 
 use super::choice::{Choice, Miss};
 use super::library::Libraries;
 use super::recorders::Recorders;
 use super::stream::CudaStream;
-use super::work::{Work, enqueue, fill_of, ready};
+use super::work::{Link, Work, enqueue, fill_of, ready};
 use fulgurite_base::device::{
     Addresses, CodeError, DeviceCode, DeviceError, DeviceStream, LoadedCode, RECORD_BYTES, ReplayCounts, Room,
     StreamKind, same_addresses,
@@ -174,9 +174,19 @@ impl CudaCode {
     }
 }
 
+/// The links of a program's collectives.
+fn links(work: &[Vec<Work>]) -> impl Iterator<Item = &Link> {
+    work.iter().flatten().filter_map(|work| match work {
+        Work::Collective { link, .. } => Some(link),
+        _ => None,
+    })
+}
+
 /// What is watched of a program with collectives.
 struct Collectives {
     watch: Arc<Watch>,
+    /// Whether all ranks must record and launch graphs together.
+    together: bool,
     whole: Arc<Watched>,
     /// Of the steps that have some.
     steps: Vec<Option<Arc<Watched>>>,
@@ -187,7 +197,7 @@ impl Collectives {
         let watched = |work: &mut dyn Iterator<Item = &Work>| {
             let all: Vec<_> = work
                 .filter_map(|work| match work {
-                    Work::Collective { communicator, collective, .. } => Some((communicator, collective)),
+                    Work::Collective { link, collective, .. } => Some((link, collective)),
                     _ => None,
                 })
                 .collect();
@@ -199,11 +209,12 @@ impl Collectives {
                     format!("'{}', in one of {} collectives from {first} to {last}", code.name, texts.len())
                 }
             };
-            let communicators = all.iter().map(|(communicator, _)| Arc::downgrade(communicator)).collect();
-            Some(Arc::new(Watched { waits, communicators }))
+            let groups = all.iter().map(|(link, _)| link.waiting()).collect();
+            Some(Arc::new(Watched { waits, groups }))
         };
         Some(Collectives {
-            watch: libraries.communicators.watch.clone(),
+            watch: libraries.groups.watch.clone(),
+            together: links(work).any(|link| matches!(link, Link::Nccl(_))),
             whole: watched(&mut work.iter().flatten())?,
             steps: work.iter().map(|work| watched(&mut work.iter())).collect(),
         })
@@ -211,14 +222,25 @@ impl Collectives {
 }
 
 impl CudaCode {
+    /// Fails where this program's collectives would wait in vain.
+    fn check_ranks(&self) -> Result<(), CudaError> {
+        let Some(collectives) = &self.collective else { return Ok(()) };
+        let run = ranks::run_number();
+        if links(&self.work).any(|link| link.run_number() != run) {
+            return Err(RankError::OtherSimulation.into());
+        }
+        collectives.watch.check_known()?;
+        match ranks::ended() {
+            Some(ended) => {
+                let called = format!("a run of '{}'", self.code.name);
+                Err(RankError::Ended { rank: ranks::rank(), called, ended }.into())
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The least that the ranks of this program offer.
     fn agree(&self, own: Way) -> Result<u8, CudaError> {
-        let communicators = self.work.iter().flatten().filter_map(|work| match work {
-            Work::Collective { communicator, .. } => Some(communicator),
-            _ => None,
-        });
-        communicators.into_iter().try_for_each(|communicator| communicator.check_simulation())?;
-        self.collective.as_ref().map_or(Ok(()), |collectives| collectives.watch.check_known())?;
         Ok(ranks::least(&format!("a run of '{}'", self.code.name), own as u8)?)
     }
 
@@ -272,7 +294,9 @@ impl LoadedCode for CudaCode {
     /// Replays a graph for these addresses. False if there is none, and it is not known that the addresses come again.
     unsafe fn replay(&mut self, stream: &dyn DeviceStream, given: &Arc<[DeviceAddress]>) -> Result<bool, CodeError> {
         let stream = CudaStream::of(stream)?.raw();
-        if self.collective.is_some() && !self.together(given)? {
+        self.check_ranks()?;
+        let together = self.collective.as_ref().is_some_and(|collectives| collectives.together);
+        if together && !self.together(given)? {
             return Ok(false);
         }
         match self.graphs.iter().rposition(|recorded| same_addresses(&recorded.key, given)) {
@@ -282,7 +306,15 @@ impl LoadedCode for CudaCode {
             }
             Some(_) => {}
             // SAFETY: promised by the caller.
-            None if self.collective.is_some() => unsafe { self.record(stream, given) }?,
+            None if together => unsafe { self.record(stream, given) }?,
+            // A graph with flags of other ranks is not updated.
+            None if self.collective.is_some() => {
+                if !self.graphs.is_empty() && !self.choice.came_before(given) {
+                    return Ok(false);
+                }
+                // SAFETY: promised by the caller.
+                unsafe { self.record(stream, given) }?;
+            }
             None => {
                 let moved: Vec<Vec<usize>> =
                     self.graphs.iter().map(|recorded| self.code.moved_steps(&recorded.key, given)).collect();
@@ -316,7 +348,8 @@ impl LoadedCode for CudaCode {
     }
 
     fn step_together(&mut self) -> Result<(), DeviceError> {
-        if self.collective.is_some() {
+        self.check_ranks()?;
+        if self.collective.as_ref().is_some_and(|collectives| collectives.together) {
             self.agree(Way::Launch)?;
         }
         Ok(())

@@ -1,15 +1,15 @@
-//! Collectives by NCCL, as plans write them down.
+//! Collectives, as plans write them down.
 
 use std::fmt;
 use std::sync::Arc;
 
-use crate::nccl::Transfer;
+use crate::collectives::Transfer;
 use fulgurite_base::device::{Address, Command, LibraryCall};
 use fulgurite_kernels::DType;
 use fulgurite_kernels::mesh::Axis;
 
 /// The payload of a collective of one or more tensors. Its operands are, of each, the one that this rank gives and the
-/// one that it gets: at the same place, or at places that do not overlap.
+/// one that it gets, at the same place or at places that do not overlap; and the workspace, if there is any.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Collective {
     /// The axis of the mesh along which it goes.
@@ -23,10 +23,15 @@ pub struct Collective {
 }
 
 impl Collective {
-    /// The command, from contiguous tensors to others. Where NCCL is absent, or runs with another mesh, loading the
-    /// program is an error.
-    pub fn command(self, pairs: impl Iterator<Item = [Address; 2]>) -> Command {
-        let operands = pairs.flatten().map(Some).collect();
+    /// Bytes of the workspace; 0 for none.
+    pub fn workspace(&self) -> u64 {
+        self.transfer.workspace(self.dtype, &self.counts, self.axis.extent())
+    }
+
+    /// The command, from contiguous tensors to others. Where ranks run with another mesh, or have devices of several
+    /// hosts and no NCCL, loading the program is an error.
+    pub fn command(self, pairs: impl Iterator<Item = [Address; 2]>, workspace: Option<Address>) -> Command {
+        let operands = pairs.flatten().chain(workspace).map(Some).collect();
         Command::Library(Box::new(LibraryCall { payload: Arc::new(self), operands, instead: Vec::new() }))
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use crate::nccl::{Communicator, Watch};
+use crate::collectives::{Communicator, Peers, Waiting, Watch};
 use crate::{Context, CublasLt, CudaError, Cudnn};
 use fulgurite_kernels::mesh::Axis;
 use fulgurite_kernels::ranks;
@@ -16,7 +16,7 @@ pub(super) struct Libraries {
     /// Attention.
     pub(super) cudnn: Library<Cudnn>,
     /// Collectives.
-    pub(super) communicators: Communicators,
+    pub(super) groups: Groups,
 }
 
 impl Libraries {
@@ -24,7 +24,7 @@ impl Libraries {
         Libraries {
             cublaslt: Library::new(context, CublasLt::new),
             cudnn: Library::new(context, Cudnn::new),
-            communicators: Communicators::new(context),
+            groups: Groups::new(context),
         }
     }
 }
@@ -56,45 +56,71 @@ impl<T> Library<T> {
 }
 
 thread_local! {
-    /// The communicators that a rank on this thread has joined. They last as long as the thread: a program that is
-    /// dropped before the next one is loaded does not end a connection that other ranks still have, so that ranks may
-    /// drop programs in any order. A program that outlives the thread keeps its communicators.
-    static JOINED: RefCell<Vec<Arc<Communicator>>> = const { RefCell::new(Vec::new()) };
+    /// The groups that a rank on this thread has joined. They last as long as the thread: a program that is dropped
+    /// before the next one is loaded does not end a connection that other ranks still have, so that ranks may drop
+    /// programs in any order. A program that outlives the thread keeps its groups.
+    static JOINED: RefCell<Vec<Arc<dyn Waiting>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The communicators of the ranks whose device this is, which their programs share.
+/// The groups along the axes of the meshes that run, each with the number of its run.
+type Known<T> = Mutex<Vec<(u64, Axis, T)>>;
+
+/// The groups of the ranks whose device this is, which their programs share.
 #[derive(Debug)]
-pub(super) struct Communicators {
+pub(super) struct Groups {
     context: Context,
-    known: Mutex<Vec<(u64, Axis, Weak<Communicator>)>>,
+    communicators: Known<Weak<Communicator>>,
+    /// None where devices do not write to each other's memory.
+    peers: Known<Option<Weak<Peers>>>,
     /// Looks after what waits in them.
     pub(super) watch: Arc<Watch>,
 }
 
-impl Communicators {
-    fn new(context: &Context) -> Communicators {
+fn known<T: Clone>(all: &Known<T>, axis: &Axis) -> Option<T> {
+    let run = ranks::run_number();
+    let all = all.lock().unwrap_or_else(PoisonError::into_inner);
+    all.iter().find(|(of, along, _)| (*of, along) == (run, axis)).map(|(.., known)| known.clone())
+}
+
+impl Groups {
+    fn new(context: &Context) -> Groups {
         let watch = Arc::new(Watch::new());
         let guard: Weak<Watch> = Arc::downgrade(&watch);
         context.set_guard(guard);
-        Communicators { context: context.clone(), known: Mutex::default(), watch }
+        Groups { context: context.clone(), communicators: Mutex::default(), peers: Mutex::default(), watch }
     }
 
     /// The communicator of the ranks along an axis of the mesh that runs. Ranks load one program, so that all of them
     /// ask for it.
-    pub(super) fn along(&self, axis: &Axis) -> Result<Arc<Communicator>, CudaError> {
-        let run = ranks::run_number();
-        let find = |known: &[(u64, Axis, Weak<Communicator>)]| {
-            known.iter().find(|(of, along, _)| (*of, along) == (run, axis)).and_then(|(.., known)| known.upgrade())
-        };
-        if let Some(known) = find(&self.known.lock().unwrap_or_else(PoisonError::into_inner)) {
+    pub(super) fn communicator(&self, axis: &Axis) -> Result<Arc<Communicator>, CudaError> {
+        if let Some(known) = known(&self.communicators, axis).and_then(|known| known.upgrade()) {
             return Ok(known);
         }
         // Not locked: other ranks may have the same device by mistake, and NCCL says so.
         let made = Arc::new(Communicator::join(&self.context, axis)?);
         JOINED.with_borrow_mut(|joined| joined.push(made.clone()));
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.communicators.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|(.., known)| known.strong_count() > 0);
-        known.push((run, axis.clone(), Arc::downgrade(&made)));
+        known.push((ranks::run_number(), axis.clone(), Arc::downgrade(&made)));
+        Ok(made)
+    }
+
+    /// The devices of the ranks along an axis, if they write to each other's memory. All ranks ask for them.
+    pub(super) fn peers(&self, axis: &Axis) -> Result<Option<Arc<Peers>>, CudaError> {
+        match known(&self.peers, axis) {
+            Some(None) => return Ok(None),
+            Some(Some(known)) if known.strong_count() > 0 => return Ok(known.upgrade()),
+            _ => {}
+        }
+        let made = Peers::join(&self.context, axis)?.map(Arc::new);
+        if let Some(made) = &made {
+            JOINED.with_borrow_mut(|joined| joined.push(made.clone()));
+        }
+        let run = ranks::run_number();
+        let mut known = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(of, _, known)| *of == run || known.as_ref().is_some_and(|known| known.strong_count() > 0));
+        known.retain(|(of, along, _)| (*of, along) != (run, axis));
+        known.push((run, axis.clone(), made.as_ref().map(Arc::downgrade)));
         Ok(made)
     }
 }

@@ -1,12 +1,16 @@
 //! Commands made ready: sources compiled, modules loaded, products planned; and how they are enqueued.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use crate::collectives::{
+    Combine, Communicator, Peers, PeersMemory, Reduction, Tensors, Transfer, Transferred, Waiting,
+};
 use crate::cublaslt::{MatmulOperands, MatmulPlan, Problem, Tuner};
 use crate::cudnn::AttentionPlan;
-use crate::nccl::{Communicator, Transferred};
 use crate::{Arguments, Compilation, Context, Cubin, CudaError, Fill, Function, KernelCache, Module, Stream};
+use fulgurite_kernels::DType;
 use fulgurite_kernels::launch::{DeviceAddress, LaunchShape};
+use fulgurite_kernels::mesh::Axis;
 use fulgurite_kernels::ranks;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -15,7 +19,7 @@ use super::collective::Collective;
 use super::library::Libraries;
 use super::matmul::{Matmul, OPERANDS};
 use fulgurite_base::device::{
-    Address, Category, CodeError, Command, DeviceCode, DeviceError, LibraryCall, Parameter, Room, Source,
+    Address, Category, CodeError, CodeStep, Command, DeviceCode, DeviceError, LibraryCall, Parameter, Room, Source,
 };
 
 /// Set to 0, products are computed by what the library's heuristics rate best, and nothing is measured or recorded.
@@ -40,9 +44,11 @@ pub(super) enum Work {
     },
     /// From and to where each tensor goes.
     Collective {
-        communicator: Arc<Communicator>,
+        link: Link,
+        combine: Option<Arc<Combine>>,
         collective: Collective,
         pairs: Vec<[Address; 2]>,
+        workspace: Option<Address>,
     },
     Fill {
         fill: Option<Arc<Fill>>,
@@ -55,6 +61,43 @@ pub(super) enum Work {
         to: Address,
         bytes: usize,
     },
+}
+
+/// How a collective goes from device to device.
+pub(super) enum Link {
+    /// The devices write to each other's memory, where this one is the collective of a number. Its results are in the
+    /// program's own memory, or go there by slots of the workspace.
+    Peers {
+        peers: Arc<Peers>,
+        memory: Arc<PeersMemory>,
+        number: u32,
+        by_slots: bool,
+    },
+    Nccl(Arc<Communicator>),
+}
+
+impl Link {
+    /// What a device waits in.
+    pub(super) fn waiting(&self) -> Weak<dyn Waiting> {
+        match self {
+            Link::Peers { peers, .. } => {
+                let weak: Weak<Peers> = Arc::downgrade(peers);
+                weak
+            }
+            Link::Nccl(communicator) => {
+                let weak: Weak<Communicator> = Arc::downgrade(communicator);
+                weak
+            }
+        }
+    }
+
+    /// The simulation whose ranks joined.
+    pub(super) fn run_number(&self) -> u64 {
+        match self {
+            Link::Peers { peers, .. } => peers.run_number(),
+            Link::Nccl(communicator) => communicator.run_number(),
+        }
+    }
 }
 
 /// The plan of each product; `None` where the library has no algorithm and something else is done.
@@ -107,22 +150,29 @@ pub(super) fn ready(
     }
     let fills = resolved.iter().flatten().any(|command| matches!(command, Command::Fill { .. }));
     let fill = if fills { fill_of(context)?.map(Arc::new) } else { None };
+    let mut links = Links { context, libraries, code, room, memories: Vec::new(), kernels: FxHashMap::default() };
     let mut work = Vec::with_capacity(resolved.len());
     for (i, commands) in resolved.iter().enumerate() {
-        let ready = commands.iter().map(|command| one(command, &modules, fill.as_ref(), &plans, libraries));
+        let step = &code.steps[i];
+        let ready =
+            commands.iter().map(|command| one(command, &modules, fill.as_ref(), &plans, (libraries, step, &mut links)));
         work.push(ready.collect::<Result<Vec<Work>, _>>().map_err(|error| CodeError::at(i, error))?);
     }
     tracing::debug!(function = %code.name, "modules loaded");
     Ok(work)
 }
 
-/// Compares the program's collectives with those of all ranks, before one of them waits in NCCL for what will not come.
+/// Compares the program's collectives with those of all ranks, before one of them waits for what will not come: what
+/// they are, and where in a program's own memory others write to.
 fn same_on_all_ranks(code: &DeviceCode) -> Result<(), DeviceError> {
     let mut lines = String::new();
-    for command in code.steps.iter().flat_map(|step| &step.commands) {
-        let Command::Library(call) = command else { continue };
-        if let Called::Collective(collective) = Called::of(call)? {
-            lines += &format!("{collective}\n");
+    for step in &code.steps {
+        for command in &step.commands {
+            let Command::Library(call) = command else { continue };
+            if let Called::Collective(collective) = Called::of(call)? {
+                let at: Vec<String> = call.operands.iter().flatten().map(|at| place(code, step, at)).collect();
+                lines += &format!("{collective}, at {}\n", at.join(" "));
+            }
         }
     }
     if lines.is_empty() {
@@ -130,6 +180,68 @@ fn same_on_all_ranks(code: &DeviceCode) -> Result<(), DeviceError> {
     }
     let compared = ranks::same(&format!("the loading of '{}'", code.name), &lines);
     Ok(compared.map_err(CudaError::from)?)
+}
+
+/// Where in the program's own memory an address is; `given` for what each run is given.
+fn place(code: &DeviceCode, step: &CodeStep, address: &Address) -> String {
+    match code.own(step, address) {
+        Some(offset) => offset.to_string(),
+        None => "given".to_owned(),
+    }
+}
+
+/// Makes links for the collectives of a program, which all ranks load in the same order.
+struct Links<'a> {
+    context: &'a Context,
+    libraries: &'a Libraries,
+    code: &'a DeviceCode,
+    room: Room,
+    /// The program's memory on all ranks along an axis, if their devices write there.
+    memories: Vec<(Axis, Option<(Arc<Peers>, Arc<PeersMemory>)>)>,
+    kernels: FxHashMap<(DType, Reduction, usize), Arc<Combine>>,
+}
+
+impl Links<'_> {
+    fn memory(&mut self, axis: &Axis) -> Result<Option<(Arc<Peers>, Arc<PeersMemory>)>, CudaError> {
+        if let Some((_, known)) = self.memories.iter().find(|(known, _)| known == axis) {
+            return Ok(known.clone());
+        }
+        let made = match self.libraries.groups.peers(axis)? {
+            Some(peers) => peers.memory(axis, self.room.own)?.map(|memory| (peers, Arc::new(memory))),
+            None => None,
+        };
+        self.memories.push((axis.clone(), made.clone()));
+        Ok(made)
+    }
+
+    /// The link of a collective whose results are at `to`, and the kernel that combines, if one does.
+    fn of(
+        &mut self,
+        collective: &Collective,
+        step: &CodeStep,
+        to: impl Iterator<Item = Address>,
+    ) -> Result<(Link, Option<Arc<Combine>>), CudaError> {
+        let Collective { axis, transfer, dtype, .. } = collective;
+        let mut to = to;
+        let own = to.all(|to| self.code.own(step, &to).is_some());
+        let combines = match transfer {
+            Transfer::AllReduce(by) | Transfer::ReduceScatter(by) => Some(*by),
+            _ => None,
+        };
+        let link = match self.memory(axis)? {
+            Some((peers, memory)) if own || combines.is_some() => {
+                Link::Peers { number: peers.next(), peers, memory, by_slots: !own }
+            }
+            _ => Link::Nccl(self.libraries.groups.communicator(axis)?),
+        };
+        let by_kernel = |by: &Reduction| matches!(link, Link::Peers { .. }) || !Communicator::combines(*dtype, *by);
+        let Some(by) = combines.filter(by_kernel) else { return Ok((link, None)) };
+        let key = (*dtype, by, axis.extent());
+        if !self.kernels.contains_key(&key) {
+            self.kernels.insert(key, Arc::new(Combine::new(self.context, key.0, key.1, key.2)?));
+        }
+        Ok((link, self.kernels.get(&key).cloned()))
+    }
 }
 
 /// Has the products' algorithms measured, or their records read, in the program's memory before anything is there.
@@ -201,7 +313,7 @@ fn one(
     modules: &FxHashMap<&Source, Module>,
     fill: Option<&Arc<Fill>>,
     plans: &Plans,
-    libraries: &Libraries,
+    (libraries, step, links): (&Libraries, &CodeStep, &mut Links<'_>),
 ) -> Result<Work, DeviceError> {
     Ok(match command {
         Command::Launch { source, kernel, shape, parameters } => {
@@ -229,11 +341,12 @@ fn one(
             Called::Collective(collective) => {
                 let given: Vec<Address> = call.operands.iter().copied().flatten().collect();
                 let (pairs, rest) = given.as_chunks::<2>();
-                if pairs.len() != collective.counts.len() || !rest.is_empty() {
+                if pairs.len() != collective.counts.len() || rest.len() != usize::from(collective.workspace() > 0) {
                     return Err(operands_of(call, "a collective", 2 * collective.counts.len()));
                 }
-                let communicator = libraries.communicators.along(&collective.axis)?;
-                Work::Collective { communicator, collective: collective.clone(), pairs: pairs.to_vec() }
+                let (link, combine) = links.of(collective, step, pairs.iter().map(|[_, to]| *to))?;
+                let (pairs, workspace) = (pairs.to_vec(), rest.first().copied());
+                Work::Collective { link, combine, collective: collective.clone(), pairs, workspace }
             }
         },
         Command::Fill { to, byte, bytes } => {
@@ -301,12 +414,23 @@ pub(super) unsafe fn enqueue(
                 // SAFETY: as above; the problem describes the layouts of the operands.
                 unsafe { plan.run(stream, &operands, *scale) }?;
             }
-            Work::Collective { communicator, collective, pairs } => {
+            Work::Collective { link, combine, collective, pairs, workspace } => {
                 let tensors: Vec<Transferred> = (collective.counts.iter().zip(pairs))
                     .map(|(count, [from, to])| Transferred { count: *count, from: at(from), to: at(to) })
                     .collect();
-                // SAFETY: as above; ranks run one program, whose collectives are in one order.
-                unsafe { communicator.run(stream, collective.transfer, collective.dtype, &tensors) }?;
+                let workspace = workspace.as_ref().map_or(DeviceAddress::NULL, at);
+                let Collective { transfer, dtype, .. } = *collective;
+                let tensors = Tensors { transfer, dtype, tensors: &tensors, workspace };
+                // SAFETY: as above; ranks run one program, whose collectives are in one order and whose memory is laid
+                // out alike, as was compared when it was loaded.
+                unsafe {
+                    match link {
+                        Link::Peers { peers, memory, number, by_slots } => {
+                            peers.run(stream, (*number, memory, *by_slots), &tensors, combine.as_deref())
+                        }
+                        Link::Nccl(communicator) => communicator.run(stream, &tensors, combine.as_deref()),
+                    }
+                }?;
             }
             // SAFETY: as above; the range is one tensor's.
             Work::Fill { fill, to, byte, bytes } => unsafe {

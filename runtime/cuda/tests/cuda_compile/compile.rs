@@ -2,10 +2,12 @@
 //! skipped.
 
 use crate::common;
+use fulgurite_cuda::collectives::{Combine, Reduction};
 use fulgurite_cuda::{
     CacheStatistics, Compilation, Cubin, CudaError, Fill, Gather, HEADERS, Header, KernelCache, KernelResources,
     Severity, nvrtc,
 };
+use fulgurite_kernels::DType;
 
 const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_90a"];
 
@@ -274,6 +276,23 @@ fn the_kernel_of_many_copies_compiles() {
         assert!(!kernel.uses_local_memory(), "{kernel:?}");
         // Every device has room for so much.
         assert!(kernel.parameters.iter().map(|parameter| parameter.bytes).sum::<usize>() <= 4096 - 4);
+    }
+}
+
+#[test]
+fn the_kernel_that_combines_tensors_of_ranks_compiles() {
+    if !common::has_nvrtc() {
+        return;
+    }
+    let by = [Reduction::Sum, Reduction::Mean, Reduction::Max, Reduction::Min, Reduction::Product];
+    for dtype in DType::ALL {
+        for (by, ranks) in by.into_iter().zip([2, 3, 4, 8, 16]) {
+            let cubin = Combine::compile(&KernelCache::in_memory(), ARCHITECTURES[0], (dtype, by, ranks)).unwrap();
+            let [kernel] = cubin.kernels() else { panic!("{:?}", cubin.kernels()) };
+            assert_eq!(kernel.name, "combine_parts");
+            assert!(!kernel.uses_local_memory(), "{dtype} {by:?} {ranks}: {kernel:?}");
+            assert!(kernel.parameters.iter().map(|parameter| parameter.bytes).sum::<usize>() <= 4096 - 4);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Communicators: a rank's end of a group of devices, and what goes through it.
+//! NCCL's communicators: a rank's end of a group of devices, and what goes through it.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,60 +6,19 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use fulgurite_kernels::DType;
-use fulgurite_kernels::launch::DeviceAddress;
 use fulgurite_kernels::mesh::Axis;
-use fulgurite_kernels::ranks::{self, RankError};
+use fulgurite_kernels::ranks;
 
 use super::super::call::static_text;
 use super::super::context::Context;
 use super::super::error::{CudaError, Result};
 use super::super::library;
 use super::super::stream::Stream;
+use super::combine::Combine;
+use super::parts::{Member, Moves};
 use super::sys::{Functions, ID_BYTES, RawCommunicator, Status, UniqueId, number_of};
-
-/// How elements of several devices become one, with `ncclRedOp_t`'s number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(i32)]
-pub enum Reduction {
-    /// Their sum.
-    Sum = 0,
-    /// Their product.
-    Product = 1,
-    /// The largest.
-    Max = 2,
-    /// The smallest.
-    Min = 3,
-    /// Their mean.
-    Mean = 4,
-}
-
-/// What goes through a communicator. Counts are elements that one rank gives, of contiguous tensors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Transfer {
-    /// All ranks' tensors as one, on each of them.
-    AllReduce(Reduction),
-    /// The part of this rank's place of all ranks' tensors as one.
-    ReduceScatter(Reduction),
-    /// One after another.
-    AllGather,
-    /// That of the rank at this place.
-    Broadcast(usize),
-    /// Equal parts, one to each rank, one after another.
-    AllToAll,
-    /// That of the rank as many places before.
-    SendRecv(usize),
-}
-
-/// A tensor that goes through a communicator.
-#[derive(Debug, Clone, Copy)]
-pub struct Transferred {
-    /// How many elements this rank gives.
-    pub count: usize,
-    /// The first element that this rank gives.
-    pub from: DeviceAddress,
-    /// Where the first element that it gets is written.
-    pub to: DeviceAddress,
-}
+use super::transfer::{Reduction, Tensors, Transfer, Transferred};
+use super::watch::Waiting;
 
 /// A rank's end of the group of ranks along an axis.
 #[derive(Debug)]
@@ -67,9 +26,7 @@ pub struct Communicator {
     context: Context,
     functions: &'static Functions,
     raw: RawCommunicator,
-    ranks: usize,
-    /// This rank's among them.
-    place: usize,
+    member: Member,
     /// The simulation whose ranks joined.
     run: u64,
     /// Whether it was aborted: it is used no more.
@@ -121,37 +78,15 @@ impl Communicator {
             context: context.clone(),
             functions,
             raw,
-            ranks: axis.extent(),
-            place,
+            member: Member { place, ranks: axis.extent() },
             run: ranks::run_number(),
             aborted: AtomicBool::new(false),
         })
     }
 
-    /// Fails outside of the simulation whose ranks joined: no other rank would come.
-    pub(crate) fn check_simulation(&self) -> Result<()> {
-        if self.run == ranks::run_number() { Ok(()) } else { Err(RankError::OtherSimulation.into()) }
-    }
-
-    /// An error that occurred behind a call: a connection to another rank is lost.
-    pub(super) fn asynchronous_error(&self) -> Result<()> {
-        if self.aborted.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let mut found = 0;
-        // SAFETY: the communicator is alive; the pointer is valid for the call.
-        let status = unsafe { (self.functions.ncclCommGetAsyncError)(self.raw, &mut found) };
-        check(self.functions, "ncclCommGetAsyncError", status, self.raw)?;
-        check(self.functions, "a transfer of NCCL", found, self.raw)
-    }
-
-    /// Has the device's work end without the other ranks. The library waits then until graphs that have transfers are
-    /// gone, so that a thread of its own calls it: the caller may be the one to drop them.
-    pub(super) fn abort(&self) {
-        if self.aborted.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        self.end(End::Abort, || {});
+    /// The simulation whose ranks joined.
+    pub(crate) fn run_number(&self) -> u64 {
+        self.run
     }
 
     /// Has a thread end it, and call `told` then. False if there is no thread: it is left.
@@ -179,42 +114,70 @@ impl Communicator {
         begun.is_ok()
     }
 
-    /// Enqueues a transfer of each tensor; NCCL carries out all of them as one.
+    /// Enqueues a transfer of each tensor, which NCCL carries out as one; with a kernel `combine`, NCCL moves the parts
+    /// that the kernel combines.
     ///
     /// # Safety
-    /// The tensors are on the device, alive until the stream is done with them, `from` of `count` elements and `to` of
-    /// as many as the transfer gives. All ranks of the group enqueue the same transfers in the same order.
-    pub unsafe fn run(&self, stream: &Stream, transfer: Transfer, dtype: DType, tensors: &[Transferred]) -> Result<()> {
-        if tensors.iter().all(|tensor| tensor.count == 0) {
+    /// The tensors are on the device, alive until the stream is done with them, and as the transfer says. All ranks of
+    /// the group enqueue the same transfers in the same order.
+    pub(crate) unsafe fn run(&self, stream: &Stream, of: &Tensors<'_>, combine: Option<&Combine>) -> Result<()> {
+        if of.tensors.iter().all(|tensor| tensor.count == 0) {
             return Ok(());
         }
         if self.aborted.load(Ordering::Acquire) {
             let name = "the communicator was aborted".to_owned();
             return Err(CudaError::Nccl { call: "a transfer of NCCL", name, text: String::new() });
         }
-        let bound = stream.bound()?;
-        let stream = bound.raw.cast::<c_void>();
-        let Communicator { functions, raw, .. } = *self;
-        // SAFETY: the communicator is alive; the rest is the caller's promise.
+        let raw = stream.bound()?.raw.cast::<c_void>();
+        let member = self.member;
+        // SAFETY: promised by the caller.
         unsafe {
-            check(functions, "ncclGroupStart", (functions.ncclGroupStart)(), raw)?;
-            let some = tensors.iter().filter(|tensor| tensor.count > 0);
-            let enqueued = some.into_iter().try_for_each(|tensor| self.enqueue(stream, transfer, dtype, *tensor));
-            // A group that began is ended also after a failure: later calls of this thread would be a part of it.
-            let ended = check(functions, "ncclGroupEnd", (functions.ncclGroupEnd)(), raw);
-            enqueued.and(ended)
+            let Some(combine) = combine else {
+                let some = || of.tensors.iter().filter(|tensor| tensor.count > 0);
+                return match of.transfer {
+                    Transfer::AllToAll | Transfer::SendRecv(_) => self.moved(stream, &member.moved(of)),
+                    _ => self.grouped(|| some().try_for_each(|tensor| self.enqueue(raw, of, *tensor))),
+                };
+            };
+            self.moved(stream, &member.scattered(of))?;
+            combine.run(stream, member.place, &member.combined(of))?;
+            match of.transfer {
+                Transfer::AllReduce(_) => self.moved(stream, &member.gathered(of, false)),
+                _ => Ok(()),
+            }
         }
+    }
+
+    /// What NCCL does not combine as the operators say: it would round each sum of two ranks to 16 bits, and its
+    /// documentation does not mention NaN in extrema.
+    pub(crate) fn combines(dtype: DType, by: Reduction) -> bool {
+        match by {
+            Reduction::Sum | Reduction::Mean | Reduction::Product => !(dtype.is_floating() && dtype.size() == 2),
+            Reduction::Max | Reduction::Min => !dtype.is_floating(),
+        }
+    }
+
+    /// Calls of the library that it carries out as one.
+    fn grouped(&self, calls: impl FnOnce() -> Result<()>) -> Result<()> {
+        let Communicator { functions, raw, .. } = *self;
+        // SAFETY: the communicator is alive.
+        check(functions, "ncclGroupStart", unsafe { (functions.ncclGroupStart)() }, raw)?;
+        let called = calls();
+        // A group that began is ended also after a failure: later calls of this thread would be a part of it.
+        // SAFETY: as above.
+        let ended = check(functions, "ncclGroupEnd", unsafe { (functions.ncclGroupEnd)() }, raw);
+        called.and(ended)
     }
 
     /// # Safety
     /// As [`Communicator::run`], in a group.
-    unsafe fn enqueue(&self, stream: *mut c_void, transfer: Transfer, dtype: DType, of: Transferred) -> Result<()> {
-        let Communicator { functions, raw, ranks, place, .. } = *self;
-        let (count, number) = (of.count, number_of(dtype));
-        let (send, receive) = (of.from.0 as *const c_void, of.to.0 as *mut c_void);
+    unsafe fn enqueue(&self, stream: *mut c_void, of: &Tensors<'_>, tensor: Transferred) -> Result<()> {
+        let Communicator { functions, raw, member: Member { ranks, .. }, .. } = *self;
+        let (count, number) = (tensor.count, number_of(of.dtype));
+        let (send, receive) = (tensor.from.0 as *const c_void, tensor.to.0 as *mut c_void);
         // SAFETY: the communicator and the stream are alive; the tensors are promised by the caller.
         let (call, status) = unsafe {
-            match transfer {
+            match of.transfer {
                 Transfer::AllReduce(by) => {
                     ("ncclAllReduce", (functions.ncclAllReduce)(send, receive, count, number, by as c_int, raw, stream))
                 }
@@ -229,44 +192,57 @@ impl Communicator {
                     "ncclBroadcast",
                     (functions.ncclBroadcast)(send, receive, count, number, root as c_int, raw, stream),
                 ),
-                Transfer::AllToAll => {
-                    let part = (dtype, count / ranks);
-                    let at = |first: DeviceAddress, rank: usize| first.offset(rank * part.1 * dtype.size());
-                    let with =
-                        |rank| self.send_and_receive(stream, part, [at(of.from, rank), at(of.to, rank)], [rank; 2]);
-                    return (0..ranks).try_for_each(with);
-                }
-                Transfer::SendRecv(shift) => {
-                    let (next, last) = ((place + shift) % ranks, (place + ranks - shift) % ranks);
-                    return self.send_and_receive(stream, (dtype, count), [of.from, of.to], [next, last]);
-                }
+                Transfer::AllToAll | Transfer::SendRecv(_) => return Ok(()),
             }
         };
         check(functions, call, status, raw)
     }
 
-    /// To the rank at the first place, and from the one at the second.
+    /// What is moved between this rank and each other one.
     ///
     /// # Safety
-    /// As [`Communicator::run`], in a group; the other ranks receive and send the same.
-    unsafe fn send_and_receive(
-        &self,
-        stream: *mut c_void,
-        (dtype, count): (DType, usize),
-        [from, to]: [DeviceAddress; 2],
-        [next, last]: [usize; 2],
-    ) -> Result<()> {
+    /// As [`Communicator::run`].
+    unsafe fn moved(&self, stream: &Stream, moves: &Moves) -> Result<()> {
         let Communicator { functions, raw, .. } = *self;
-        let dtype = number_of(dtype);
+        let bytes = number_of(DType::U8);
+        let bound = stream.bound()?;
+        let on = bound.raw.cast::<c_void>();
         // SAFETY: promised by the caller.
-        let [sent, received] = unsafe {
-            [
-                (functions.ncclSend)(from.0 as *const c_void, count, dtype, next as c_int, raw, stream),
-                (functions.ncclRecv)(to.0 as *mut c_void, count, dtype, last as c_int, raw, stream),
-            ]
-        };
-        check(functions, "ncclSend", sent, raw)?;
-        check(functions, "ncclRecv", received, raw)
+        self.grouped(|| unsafe {
+            for sent in &moves.sent {
+                let (from, rank) = (sent.from.0 as *const c_void, sent.to_rank as c_int);
+                check(functions, "ncclSend", (functions.ncclSend)(from, sent.bytes, bytes, rank, raw, on), raw)?;
+            }
+            for got in &moves.received {
+                let (to, rank) = (got.to.0 as *mut c_void, got.from_rank as c_int);
+                check(functions, "ncclRecv", (functions.ncclRecv)(to, got.bytes, bytes, rank, raw, on), raw)?;
+            }
+            Ok(())
+        })?;
+        // SAFETY: promised by the caller.
+        moves.kept.iter().try_for_each(|kept| unsafe { stream.copy_on_device(kept.to, kept.from, kept.bytes) })
+    }
+}
+
+impl Waiting for Communicator {
+    fn asynchronous_error(&self) -> Result<()> {
+        if self.aborted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut found = 0;
+        // SAFETY: the communicator is alive; the pointer is valid for the call.
+        let status = unsafe { (self.functions.ncclCommGetAsyncError)(self.raw, &mut found) };
+        check(self.functions, "ncclCommGetAsyncError", status, self.raw)?;
+        check(self.functions, "a transfer of NCCL", found, self.raw)
+    }
+
+    /// The library waits then until graphs that have transfers are gone, so that a thread of its own calls it: the
+    /// caller may be the one to drop them.
+    fn abort(&self) {
+        if self.aborted.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.end(End::Abort, || {});
     }
 }
 

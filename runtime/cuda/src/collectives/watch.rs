@@ -5,6 +5,7 @@
 //! takes as long as it takes.
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -15,7 +16,6 @@ use super::super::context::Guard;
 use super::super::error::{CudaError, Result};
 use super::super::event::Event;
 use super::super::stream::Stream;
-use super::communicator::Communicator;
 
 /// Seconds without a run that ends, after which a run that waits for other ranks has failed; 0 for no limit.
 const LIMIT_VARIABLE: &str = "FULGURITE_RANKS_SECONDS";
@@ -36,13 +36,22 @@ fn limit() -> Option<Duration> {
     (!set.is_zero()).then_some(set)
 }
 
+/// What a device waits in.
+pub(crate) trait Waiting: Debug + Send + Sync {
+    /// An error that occurred behind a call: a connection to another rank is lost.
+    fn asynchronous_error(&self) -> Result<()>;
+
+    /// Has the device's work end without the other ranks, which know by now that this one has failed.
+    fn abort(&self);
+}
+
 /// A program, or a step of one, in which a device waits for other ranks.
 #[derive(Debug)]
 pub(crate) struct Watched {
     /// Its name, and its collectives, in the words of an error.
     pub(crate) waits: String,
     /// What it waits in.
-    pub(crate) communicators: Vec<Weak<Communicator>>,
+    pub(crate) groups: Vec<Weak<dyn Waiting>>,
 }
 
 /// What is enqueued of it, by a mark behind it.
@@ -155,8 +164,8 @@ impl State {
     /// Why the first run that is enqueued will not end, which goes on since `since`.
     fn reason(&self, since: Instant) -> Option<String> {
         let first = self.enqueued.front()?;
-        let communicators = first.watched.communicators.iter().filter_map(Weak::upgrade);
-        if let Some(error) = communicators.filter_map(|communicator| communicator.asynchronous_error().err()).next() {
+        let mut groups = first.watched.groups.iter().filter_map(Weak::upgrade);
+        if let Some(error) = groups.find_map(|group| group.asynchronous_error().err()) {
             return Some(error.to_string());
         }
         if let Some((other, known)) = self.other
@@ -179,10 +188,11 @@ impl State {
             Some(first) => (first.rank, first.run, first.watched.waits.clone()),
             None => (ranks::rank(), ranks::run_number(), String::new()),
         };
-        for communicator in enqueued.iter().flat_map(|one| &one.watched.communicators).filter_map(Weak::upgrade) {
-            communicator.abort();
-        }
+        // Before the device goes on without them: what it sends then is wrong.
         ranks::fail();
+        for group in enqueued.iter().flat_map(|one| &one.watched.groups).filter_map(Weak::upgrade) {
+            group.abort();
+        }
         tracing::error!(rank, waits, reason, "collectives aborted");
         let error = CudaError::Waited { rank, waits, reason };
         self.failed = Some((run, error.clone()));
