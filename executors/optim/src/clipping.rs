@@ -22,6 +22,16 @@ fn launches(tensors: &[Vec<&DeviceTensor>], pack: usize) -> Vec<(bool, Vec<usize
 
 /// Plans the norm of `grads`, some of which are of 16 bits and count as of type `dtype`.
 pub(super) fn plan_norm(plan: &mut Plan, grads: &[DeviceTensor], dtype: DType, out: &DeviceTensor) -> Result<()> {
+    plan_squares(plan, grads, (dtype, "norm_of_sums"), out)
+}
+
+/// Plans the sum of all squares, of which a kernel of one block makes the result.
+fn plan_squares(
+    plan: &mut Plan,
+    grads: &[DeviceTensor],
+    (dtype, made_by): (DType, &str),
+    out: &DeviceTensor,
+) -> Result<()> {
     let pack = pack_of(dtype);
     let groups = launches(&grads.iter().map(|grad| vec![grad]).collect::<Vec<_>>(), pack);
     let tables: Vec<(Parameter, u32)> = groups.iter().map(|(_, own)| table_of(grads, own)).collect();
@@ -46,7 +56,7 @@ pub(super) fn plan_norm(plan: &mut Plan, grads: &[DeviceTensor], dtype: DType, o
         }
         done += blocks as usize;
     }
-    plan.launch("norm_of_sums", LaunchShape::linear(1, 1024), binds![partial, out, blocks])
+    plan.launch(made_by, LaunchShape::linear(1, 1024), binds![partial, out, blocks])
 }
 
 /// How many elements a thread handles together.
@@ -196,5 +206,27 @@ mod clip_grad_norm_by_optim {
             return grads.into_iter().chain([norm]).collect();
         }
         scale_all(&grads, norm, max_norm).into_iter().chain([norm]).collect()
+    }
+}
+
+#[implementation(of = fulgurite_ops::optim::sum_of_squares, by = optim)]
+mod sum_of_squares_by_optim {
+    fn checker(tensors: &[TensorMeta]) -> Claim {
+        super::kernels_fit(tensors).map(drop)
+    }
+
+    fn plan(plan: &mut Plan, tensors: &[DeviceTensor], out: &DeviceTensor) -> Result<()> {
+        super::plan_squares(plan, tensors, (tensors[0].dtype(), "sum_of_sums"), out)
+    }
+}
+
+#[implementation(of = fulgurite_ops::optim::clip_grads_with_norm, by = optim)]
+mod clip_grads_with_norm_by_optim {
+    fn checker(grads: &[TensorMeta]) -> Claim {
+        super::kernels_fit(grads).map(drop)
+    }
+
+    fn execution(grads: Vec<Tensor>, norm: Tensor, max_norm: f64) -> Vec<Tensor> {
+        scale_all(&grads, norm, max_norm)
     }
 }

@@ -74,12 +74,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 #endif
 
-// The root of the sum of all blocks' sums, added in f64 by one block.
-extern "C" __global__ void __launch_bounds__(1024) norm_of_sums(const float* partial, float* norm, u64 count) {
+// The sum of all blocks' sums, added in f64 by one block; thread 0 has it.
+__device__ __forceinline__ double added(const float* partial, u64 count) {
     __shared__ double scratch[32];
     double total = 0;
     for (u64 i = threadIdx.x; i < count; i += 1024) total += partial[i];
-    total = block_reduce<Sum, double>(total, scratch, 0.0);
+    return block_reduce<Sum, double>(total, scratch, 0.0);
+}
+
+extern "C" __global__ void __launch_bounds__(1024) sum_of_sums(const float* partial, float* sum, u64 count) {
+    const double total = added(partial, count);
+    if (threadIdx.x == 0) *sum = (float)total;
+}
+
+extern "C" __global__ void __launch_bounds__(1024) norm_of_sums(const float* partial, float* norm, u64 count) {
+    const double total = added(partial, count);
     if (threadIdx.x == 0) *norm = (float)sqrt(total);
 }
 

@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use crate::core::promotion::{accumulating, broadcast, cast};
+use crate::optim::{clip_grads_with_norm, sum_of_squares};
 use crate::prims;
 
 /// The gradients scaled down together so that their total norm is at most `max_norm`, and that norm before, last. The
@@ -19,23 +19,11 @@ pub mod clip_grad_norm {
     }
 
     fn decomposition(grads: Vec<Tensor>, max_norm: f64) -> Vec<Tensor> {
-        let squares = grads.iter().map(|grad| {
-            let grad = accumulating(*grad);
-            let dims: Vec<usize> = (0..grad.rank()).collect();
-            prims::sum(prims::mul(grad, grad), dims)
-        });
-        let Some(total) = squares.reduce(prims::add) else { return Vec::new() };
-        let norm = prims::sqrt(total);
+        let norm = prims::sqrt(sum_of_squares(&grads));
         if max_norm == f64::INFINITY {
             return grads.into_iter().chain([norm]).collect();
         }
-        let bounded = prims::div(max_norm, prims::add(norm, 1e-6));
-        let factor = prims::minimum(bounded, 1.0);
-        let scaled = grads.iter().map(|grad| {
-            let wide = accumulating(*grad);
-            cast(prims::mul(wide, broadcast(factor, &grad.shape())), grad.dtype())
-        });
-        scaled.chain([norm]).collect()
+        clip_grads_with_norm(&grads, norm, max_norm).into_iter().chain([norm]).collect()
     }
 
     fn reference(grads: Vec<&ArrayD<f64>>, max_norm: f64) -> Vec<ArrayD<f64>> {

@@ -297,6 +297,49 @@ fn collectives_are_put_together_and_hidden() {
     assert_eq!(again.iter().filter(|(_, name, _)| *name == gather).count(), 5, "the first weight has no later reader");
 }
 
+/// Lines of several tensors that are elementwise, or sums of all elements, stay as they are, on parts: an executor
+/// claims them as on one rank. Parts that end with padding are gathered for a sum.
+#[test]
+fn lines_of_lists_are_kept_on_parts() {
+    for (shapes, kept) in [([&[4usize, 6][..], &[8]], true), ([&[3, 5], &[8]], false)] {
+        let mesh: Mesh = "data=2".parse().unwrap();
+        let value = |i: usize| (i as f64 * 0.37).sin();
+        let all: Vec<f64> = shapes.iter().flat_map(|shape| (0..shape.iter().product()).map(value)).collect();
+        let norm = 3.0 * all.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let found = ranks::simulate(&mesh, |rank| {
+            let mut sharding = Sharding::new("data");
+            for (i, shape) in shapes.iter().enumerate() {
+                sharding = sharding.with_part(&format!("w.{i}"), shape.to_vec());
+            }
+            let options = Options { mesh: mesh.clone(), verify: true, ..Options::default() }.with_fsdp(sharding);
+            let step = jit(|(w,): (Vec<Tensor>,)| {
+                let mut clipped = clip_grad_norm(w.into_iter().map(|w| w * 3.0).collect::<Vec<_>>(), 0.5);
+                let norm = clipped.pop().unwrap();
+                (clipped, norm)
+            });
+            let step = step.arguments(["w"]).results(["w", "norm"]).options(options);
+            let parts = shapes.iter().map(|shape| {
+                let whole: Vec<f64> = (0..shape.iter().product()).map(value).collect();
+                Array::new(*shape, &whole).unwrap().part(rank, &mesh.axes()[0]).unwrap()
+            });
+            let parts: Vec<Array> = parts.collect();
+            let text = step.compile(&(parts.clone(),)).unwrap().stage("fsdp").unwrap().to_string();
+            assert_eq!(text.contains("sum_of_squares([") && !text.contains("whole("), kept, "{text}");
+            assert!(text.contains("clip_grads_with_norm(["), "{text}");
+            let (clipped, norm): (Vec<Array>, Array) = step.call((parts,)).unwrap();
+            (clipped.iter().map(|part| part.to_f64().unwrap()).collect::<Vec<_>>(), norm.item().unwrap())
+        });
+        let found = found.unwrap();
+        for (at, shape) in shapes.iter().enumerate() {
+            let whole: Vec<f64> = found.iter().flat_map(|(parts, _)| parts[at].clone()).collect();
+            for (i, own) in whole.iter().take(shape.iter().product()).enumerate() {
+                assert!((own - value(i) * 3.0 * 0.5 / norm).abs() < 1e-6, "{own} at {i} of {shape:?}");
+            }
+        }
+        assert!(found.iter().all(|(_, own)| (own - norm).abs() < 1e-6), "{found:?}, {norm}");
+    }
+}
+
 #[test]
 fn what_fsdp_cannot_do_is_an_error() {
     let sharding = || Sharding::new("data").with_part("w", [4]);

@@ -11,11 +11,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fulgurite_kernels::scalar::ScalarProgram;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cheap::Property;
 use super::flatten::{Flattener, Substitution};
+use super::of_parts::{self, Kind, adds, elementwise, repeats_a_number, sums};
 use crate::argument::{Arg, Attribute, AttributeType, Scalar, map_arguments};
 use crate::arithmetic::{Arithmetic, Elements};
 use crate::error::{Error, Result};
@@ -180,35 +180,9 @@ struct Writer<'a> {
     openable: Property,
 }
 
-/// Whether a line computes each element of its results of one of each operand, or repeats a number.
-fn elementwise(symbol: &BoundSymbol) -> bool {
-    symbol.operator().is_some_and(|def| {
-        let arithmetic = Arithmetic::of(def);
-        arithmetic.scalar.is_some()
-            || arithmetic.elements == Some(Elements::Convert)
-            || repeats_a_number(symbol)
-            || symbol.body.is_some()
-    })
-}
-
-/// Whether a line makes a tensor of one without dimensions.
-fn repeats_a_number(symbol: &BoundSymbol) -> bool {
-    let def = symbol.operator().filter(|def| Arithmetic::of(def).elements == Some(Elements::Broadcast));
-    let dims = def.and_then(|def| def.param("dims"));
-    dims.is_some_and(|dims| symbol.arguments[dims] == attribute(Vec::<usize>::new().to_attribute()))
-}
-
 /// Whether a line of a decomposition is elementwise or a sum.
 fn openable(symbol: &BoundSymbol) -> bool {
-    let elements = symbol.operator().and_then(|def| Arithmetic::of(def).elements);
-    elementwise(symbol) || elements == Some(Elements::Sum)
-}
-
-/// Whether a line is the sum of two tensors.
-fn adds(symbol: &BoundSymbol, metas: &[Arg<TensorMeta>]) -> bool {
-    let rule = symbol.operator().and_then(|def| Arithmetic::of(def).scalar);
-    let sum = ScalarProgram::record(2, 0, |operands, _| vec![operands[0] + operands[1]]);
-    rule.is_some_and(|rule| rule(metas).0 == sum)
+    elementwise(symbol) || sums(symbol)
 }
 
 impl<'a> Writer<'a> {
@@ -236,6 +210,7 @@ impl<'a> Writer<'a> {
         if let Some(shape) = now.iter().find_map(|id| self.parts.get(id)).cloned() {
             if self.on_parts(source, symbol, &shape, substitution)?
                 || self.sum_of_parts(source, symbol, substitution)?
+                || self.kept(source, symbol, substitution)?
             {
                 return Ok(());
             }
@@ -304,6 +279,12 @@ impl<'a> Writer<'a> {
         let metas = map_arguments(&arguments, |id| self.flattener.block().meta(*id).clone());
         // An operator may ask for more dimensions than a part has.
         let Ok((metas, body)) = infer(def, &metas) else { return Ok(false) };
+        // A number may come from the shape.
+        if let (Some(whole), Some(own)) = (&symbol.body, &body)
+            && !of_parts::same_but_for_shapes(whole, own)
+        {
+            return Ok(false);
+        }
         let length = self.strategy.axis.part_length(shape);
         if metas.iter().any(|meta| meta.shape() != [length]) {
             return Ok(false);
@@ -334,6 +315,57 @@ impl<'a> Writer<'a> {
         let own = self.call(def, arguments, &format!("{name}.own"), Some(symbol))?;
         self.own_sums.insert(own);
         substitution[result.index()] = Some(own);
+        Ok(true)
+    }
+
+    /// Writes a composite line of several tensors with parts, of which its results are parts again, or sums. False if it
+    /// is none.
+    fn kept(&mut self, source: &Block, symbol: &BoundSymbol, substitution: &mut Substitution) -> Result<bool> {
+        let (Some(def), Some(body)) = (symbol.operator(), &symbol.body) else { return Ok(false) };
+        let axis = self.strategy.axis;
+        let mut kinds = Vec::new();
+        let mut divided = true;
+        for id in symbol.operands() {
+            let (now, meta) = (Flattener::mapped(substitution, id), source.meta(id));
+            kinds.push(match self.parts.get(&now) {
+                Some(shape) if shape == meta.shape() => {
+                    divided &= meta.rank() > 0 && meta.len().is_multiple_of(axis.extent());
+                    Kind::Part
+                }
+                None if meta.rank() == 0 => Kind::Number,
+                _ => return Ok(false),
+            });
+        }
+        let Some(made) = of_parts::kinds(body, &kinds, &mut self.elementwise) else { return Ok(false) };
+        // Padding need not be zero.
+        if made.iter().any(|kind| *kind == Kind::Filled || (*kind == Kind::OwnSum && !divided)) {
+            return Ok(false);
+        }
+        let mut now: FxHashMap<ValueId, ValueId> = FxHashMap::default();
+        for id in symbol.operands() {
+            let mapped = Flattener::mapped(substitution, id);
+            let mapped = if self.own_sums.contains(&mapped) { self.whole(mapped, Some(symbol))? } else { mapped };
+            now.insert(id, mapped);
+        }
+        let arguments = map_arguments(&symbol.arguments, |id| now[id]);
+        let metas = map_arguments(&arguments, |id| self.flattener.block().meta(*id).clone());
+        let Ok((metas, Some(own))) = infer(def, &metas) else { return Ok(false) };
+        let expected = symbol.results.iter().zip(&made).map(|(id, kind)| match kind {
+            Kind::Part => vec![axis.part_length(source.meta(*id).shape())],
+            _ => Vec::new(),
+        });
+        if !metas.iter().map(|meta| meta.shape().to_vec()).eq(expected) || !of_parts::same_but_for_shapes(body, &own) {
+            return Ok(false);
+        }
+        let results = self.define(source, symbol, metas, substitution);
+        for ((id, kind), whole) in results.iter().zip(&made).zip(&symbol.results) {
+            match kind {
+                Kind::Part => _ = self.parts.insert(*id, source.meta(*whole).shape().to_vec()),
+                Kind::OwnSum => _ = self.own_sums.insert(*id),
+                Kind::Number | Kind::Filled => {}
+            }
+        }
+        self.flattener.push(BoundSymbol { arguments, results, body: Some(own), ..symbol.clone() });
         Ok(true)
     }
 
