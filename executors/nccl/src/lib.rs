@@ -44,9 +44,9 @@ impl Group<'_> {
             }
             return;
         }
-        let Some((first, _)) = pairs.first() else { return };
+        let Some(dtypes) = pairs.first().map(|(from, to)| [from.meta.dtype(), to.meta.dtype()]) else { return };
         let counts = pairs.iter().map(|(from, _)| from.meta.len()).collect();
-        let collective = Collective { axis: self.axis.clone(), transfer, dtype: first.meta.dtype(), counts };
+        let collective = Collective { axis: self.axis.clone(), transfer, dtypes, counts };
         let workspace = Some(collective.workspace()).filter(|bytes| *bytes > 0).map(|bytes| self.plan.workspace(bytes));
         let pairs = pairs.iter().map(|(from, to)| [from.address, to.address]);
         self.plan.push(collective.command(pairs, workspace));

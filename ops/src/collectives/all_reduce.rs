@@ -1,4 +1,4 @@
-use fulgurite_ops_macros::operator;
+use fulgurite_ops_macros::{operator, rewrite};
 use fulgurite_runtime::Tensor;
 
 use super::among::{self, Reduce};
@@ -7,13 +7,18 @@ use crate::prims::{cat, convert_element_type, div, eq, mul, reshape, slice};
 
 /// What each of `inputs` of the ranks along `axis` is together, on each of them: by `op` the sum, the mean, the
 /// largest, the smallest or the product, elementwise. The tensors have one dtype and go through one exchange. Sums and
-/// products of types of 16 bits are f32 until the end; integers wrap. The executor chooses the order in which ranks are
-/// added.
+/// products of types of 16 bits are f32 until the end, or, with `dtype` f32, in the end too; integers wrap. The executor
+/// chooses the order in which ranks are added.
 #[operator(prim, effects(collective), overload = AllReduce)]
 pub mod all_reduce {
-    fn all_reduce(inputs: Vec<Tensor<Number>>, axis: String, op: Reduce) -> Vec<Tensor>;
+    fn all_reduce(
+        inputs: Vec<Tensor<Number>>,
+        axis: String,
+        op: Reduce,
+        #[default(None)] dtype: Option<DType>,
+    ) -> Vec<Tensor>;
 
-    fn meta(inputs: &[TensorMeta], axis: &str, op: Reduce) -> Result<Vec<TensorMeta>> {
+    fn meta(inputs: &[TensorMeta], axis: &str, op: Reduce, dtype: Option<DType>) -> Result<Vec<TensorMeta>> {
         among::extent(axis, Code::Axis)?;
         among::one_dtype(inputs, [Code::NoTensors, Code::SameDType])?;
         require!(
@@ -22,14 +27,22 @@ pub mod all_reduce {
             "inputs are {}, expected a floating-point dtype, which a mean has",
             inputs[0].dtype()
         );
-        Ok(inputs.to_vec())
+        let dtype = among::result_dtype((inputs[0].dtype(), op), dtype, Code::ResultDType)?;
+        Ok(inputs.iter().map(|input| input.with_dtype(dtype)).collect())
     }
 
-    fn grad(inputs: Vec<Tensor>, axis: String, op: Reduce) -> (Vec<Tensor>, impl FnOnce(Vec<Tensor>) -> Grads) {
-        let out = all_reduce(&inputs, &axis, op);
+    fn grad(
+        inputs: Vec<Tensor>,
+        axis: String,
+        op: Reduce,
+        dtype: Option<DType>,
+    ) -> (Vec<Tensor>, impl FnOnce(Vec<Tensor>) -> Grads) {
+        let out = all_reduce::with(&inputs, &axis, op).dtype(dtype).call();
         let results = out.clone();
         (out, move |d_out: Vec<Tensor>| match op {
-            Reduce::Sum | Reduce::Mean => Grads { inputs: all_reduce(d_out, axis, op) },
+            Reduce::Sum | Reduce::Mean => {
+                Grads { inputs: among::narrowed(all_reduce(d_out, axis, op), inputs[0].dtype()) }
+            }
             Reduce::Product => Grads { inputs: super::of_products(&inputs, &axis, &d_out) },
             // Ranks that share the extremum share the cotangent.
             Reduce::Max | Reduce::Min => {
@@ -44,9 +57,14 @@ pub mod all_reduce {
         })
     }
 
-    fn reference(inputs: &[ReferenceTensor], axis: &str, op: Reduce) -> Result<Vec<ReferenceTensor>> {
+    fn reference(
+        inputs: &[ReferenceTensor],
+        axis: &str,
+        op: Reduce,
+        dtype: Option<DType>,
+    ) -> Result<Vec<ReferenceTensor>> {
         let (all, _) = among::all_ranks_of_each(&format!("all_reduce by {op:?}"), axis, inputs)?;
-        Ok(all.iter().map(|tensors| among::reduced(tensors, op)).collect())
+        Ok(all.iter().map(|tensors| among::reduced(tensors, op, dtype)).collect())
     }
 
     fn samples(s: &mut Samples) {
@@ -57,6 +75,11 @@ pub mod all_reduce {
             if op != Reduce::Mean || s.dtype().is_floating() {
                 s.case(with([s.normal([8, 3])], "data=1", op));
             }
+        }
+        if s.dtype().is_floating() {
+            let wide = s.dtype().accumulator();
+            s.case(with([s.normal([33, 7]), s.normal([9])], "data=1", Reduce::Mean).dtype(wide));
+            s.case(with([s.normal([5])], "data=1", Reduce::Sum).dtype(wide));
         }
         // A bucket.
         s.case(with([s.normal([5]), s.normal([5])], "data=1", Reduce::Sum));
@@ -71,6 +94,35 @@ pub mod all_reduce {
         let other = crate::prims::support::another(e.dtype());
         e.case(SameDType, with([e.normal([2]), e.of(other, [2])], "data=1", Reduce::Sum), "inputs[1] is ");
         e.case(FloatingDType, with([e.of(DType::I64, [2])], "data=1", Reduce::Mean), "inputs are i64");
+        let narrow = with([e.of(DType::F32, [2])], "data=1", Reduce::Sum).dtype(DType::BF16);
+        e.case(ResultDType, narrow, "dtype is bf16, expected f32, or none");
+        let largest = with([e.of(DType::BF16, [2])], "data=1", Reduce::Max).dtype(DType::F32);
+        e.case(ResultDType, largest, "dtype is f32, expected bf16, or none");
+    }
+}
+
+/// What is widened before it is added goes to the other ranks as it was: sums are made in the wide type all the same.
+#[rewrite(default, late)]
+pub mod all_reduce_widens {
+    fn pattern(input: Tensor, axis: String, op: Reduce) -> Tensor {
+        all_reduce([convert_element_type(input, DType::F32)], axis, op)[0]
+    }
+
+    fn condition(input: &TensorMeta, op: Reduce) -> Claim {
+        among::widens(input.dtype(), op, DType::F32)
+    }
+
+    fn replacement(input: Tensor, axis: String, op: Reduce) -> Tensor {
+        all_reduce::with([input], axis, op).dtype(DType::F32).call()[0]
+    }
+
+    fn samples(s: &mut Samples) {
+        for dtype in [DType::BF16, DType::F16] {
+            for op in [Reduce::Sum, Reduce::Mean] {
+                let input = s.normal([5, 3]).cast(dtype);
+                s.case(with(input, "data=1", op)).forward_only("it comes after gradients are taken");
+            }
+        }
     }
 }
 

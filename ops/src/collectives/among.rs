@@ -1,12 +1,14 @@
 //! What collectives share: their axes, how tensors of several ranks become one, and the exchange that references do.
 
-use fulgurite_runtime::attribute_enum;
 use fulgurite_runtime::mesh::Axis;
 use fulgurite_runtime::meta::{LARGEST_TENSOR, TensorMeta};
 use fulgurite_runtime::ranks;
 use fulgurite_runtime::reference::ReferenceTensor;
 use fulgurite_runtime::rules::{Failure, Precondition};
+use fulgurite_runtime::{DType, Tensor, attribute_enum};
 use ndarray::{ArrayD, IxDyn};
+
+use crate::core::promotion::cast;
 
 attribute_enum! {
     /// What the tensors of several ranks become, elementwise.
@@ -46,6 +48,35 @@ pub fn one_dtype(inputs: &[TensorMeta], [none, other]: [Precondition; 2]) -> Res
             Err(other.unmet(format_args!("inputs[{i}] is {dtype}, expected {expected}, the dtype of inputs[0]")))
         }
     }
+}
+
+/// The dtype of what tensors of a dtype become: their own, or the one in which sums are made. Fails with `code` if it is
+/// another one.
+pub fn result_dtype((own, op): (DType, Reduce), dtype: Option<DType>, code: Precondition) -> Result<DType, Failure> {
+    let wide = match op {
+        Reduce::Sum | Reduce::Mean if own.is_floating() => own.accumulator(),
+        _ => own,
+    };
+    match dtype {
+        None => Ok(own),
+        Some(dtype) if dtype == wide => Ok(dtype),
+        Some(dtype) => Err(code.unmet(format_args!("dtype is {dtype}, expected {wide}, or none"))),
+    }
+}
+
+/// Whether a reduction by `op` makes sums of what is of dtype `own` in `dtype`.
+pub fn widens(own: DType, op: Reduce, dtype: DType) -> Result<(), String> {
+    let sums = matches!(op, Reduce::Sum | Reduce::Mean);
+    match sums && own.is_floating() && own.size() == 2 && dtype == own.accumulator() {
+        true => Ok(()),
+        false => Err(format!("{op:?} of {own} is not made in {dtype}")),
+    }
+}
+
+/// Cotangents in the dtype of what was widened.
+#[track_caller]
+pub fn narrowed(cotangents: Vec<Tensor>, dtype: DType) -> Vec<Tensor> {
+    cotangents.into_iter().map(|cotangent| cast(cotangent, dtype)).collect()
 }
 
 /// The extent of a dimension of as many tensors, one after another. Fails with `code` if no number holds it.
@@ -125,8 +156,16 @@ fn like(tensor: &ReferenceTensor, bytes: &[u8]) -> ReferenceTensor {
     }
 }
 
-/// For references: the tensors of all ranks as one.
-pub fn reduced(tensors: &[ReferenceTensor], op: Reduce) -> ReferenceTensor {
+/// For references: the tensors of all ranks as one, of another dtype if one is given.
+pub fn reduced(tensors: &[ReferenceTensor], op: Reduce, dtype: Option<DType>) -> ReferenceTensor {
+    let own = reduced_in_own(tensors, op);
+    match dtype.filter(|dtype| *dtype != own.dtype()) {
+        Some(dtype) => ReferenceTensor::from_floats(dtype, own.floats().clone()),
+        None => own,
+    }
+}
+
+fn reduced_in_own(tensors: &[ReferenceTensor], op: Reduce) -> ReferenceTensor {
     let floats = |combine: fn(f64, f64) -> f64| {
         let mut all = tensors.iter().map(ReferenceTensor::floats);
         let first = all.next().unwrap_or_else(|| unreachable!("a group has ranks")).clone();

@@ -6,6 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::schedule::grows;
 use crate::argument::Arg;
 use crate::operator::{OperatorDef, ResultsDef};
 use crate::trace::{Block, BoundSymbol, Pass, StageName, Trace, ValueId};
@@ -115,7 +116,7 @@ impl<'a> Uses<'a> {
         let written = symbol.operands().filter_map(|id| self.writers.get(&id).copied()).max();
         let read = symbol.results.iter().filter_map(|id| self.readers.get(id).copied()).min();
         let read = read.unwrap_or(self.block.symbols.len());
-        let gathers = taken > given;
+        let gathers = grows(self.block, symbol);
         let order = if gathers { read } else { written.map_or(0, |line| line + 1) };
         Some(Line { at, gathers, bytes: given.max(taken), order, written, read })
     }

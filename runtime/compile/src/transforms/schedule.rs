@@ -81,10 +81,10 @@ pub fn schedule_on(trace: &Trace, mut stream_of: impl FnMut(&BoundSymbol) -> Str
     trace.at_stage(StageName::Schedule, block)
 }
 
-/// Whether a collective gives more than it takes: it gathers.
-fn grows(block: &Block, symbol: &BoundSymbol) -> bool {
-    let bytes = |ids: &mut dyn Iterator<Item = ValueId>| ids.map(|id| block.meta(id).bytes()).sum::<usize>();
-    bytes(&mut symbol.results.iter().copied()) > bytes(&mut symbol.operands())
+/// Whether a collective gives more elements than it takes: it gathers.
+pub(super) fn grows(block: &Block, symbol: &BoundSymbol) -> bool {
+    let elements = |ids: &mut dyn Iterator<Item = ValueId>| ids.map(|id| block.meta(id).len()).sum::<usize>();
+    elements(&mut symbol.results.iter().copied()) > elements(&mut symbol.operands())
 }
 
 /// The block with its collectives at other places, which are the same on all ranks. One that gathers comes right before

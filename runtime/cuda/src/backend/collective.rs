@@ -16,8 +16,8 @@ pub struct Collective {
     pub axis: Axis,
     /// How the ranks' tensors become one, or are distributed.
     pub transfer: Transfer,
-    /// The element type of all tensors.
-    pub dtype: DType,
+    /// The element type of all tensors that are given, and that of those that are got.
+    pub dtypes: [DType; 2],
     /// How many elements of each this rank gives.
     pub counts: Vec<usize>,
 }
@@ -25,7 +25,7 @@ pub struct Collective {
 impl Collective {
     /// Bytes of the workspace; 0 for none.
     pub fn workspace(&self) -> u64 {
-        self.transfer.workspace(self.dtype, &self.counts, self.axis.extent())
+        self.transfer.workspace(self.dtypes, &self.counts, self.axis.extent())
     }
 
     /// The command, from contiguous tensors to others. Where ranks run with another mesh, or have devices of several
@@ -38,6 +38,8 @@ impl Collective {
 
 impl fmt::Display for Collective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} along {} of {:?} elements of {}", self.transfer, self.axis, self.counts, self.dtype)
+        let Collective { axis, transfer, dtypes: [dtype, result], counts } = self;
+        write!(f, "{transfer:?} along {axis} of {counts:?} elements of {dtype}")?;
+        if dtype == result { Ok(()) } else { write!(f, " in {result}") }
     }
 }

@@ -198,7 +198,7 @@ struct Links<'a> {
     room: Room,
     /// The program's memory on all ranks along an axis, if their devices write there.
     memories: Vec<(Axis, Option<(Arc<Peers>, Arc<PeersMemory>)>)>,
-    kernels: FxHashMap<(DType, Reduction, usize), Arc<Combine>>,
+    kernels: FxHashMap<([DType; 2], Reduction, usize), Arc<Combine>>,
 }
 
 impl Links<'_> {
@@ -221,7 +221,7 @@ impl Links<'_> {
         step: &CodeStep,
         to: impl Iterator<Item = Address>,
     ) -> Result<(Link, Option<Arc<Combine>>), CudaError> {
-        let Collective { axis, transfer, dtype, .. } = collective;
+        let Collective { axis, transfer, dtypes, .. } = collective;
         let mut to = to;
         let own = to.all(|to| self.code.own(step, &to).is_some());
         let combines = match transfer {
@@ -234,9 +234,9 @@ impl Links<'_> {
             }
             _ => Link::Nccl(self.libraries.groups.communicator(axis)?),
         };
-        let by_kernel = |by: &Reduction| matches!(link, Link::Peers { .. }) || !Communicator::combines(*dtype, *by);
+        let by_kernel = |by: &Reduction| matches!(link, Link::Peers { .. }) || !Communicator::combines(*dtypes, *by);
         let Some(by) = combines.filter(by_kernel) else { return Ok((link, None)) };
-        let key = (*dtype, by, axis.extent());
+        let key = (*dtypes, by, axis.extent());
         if !self.kernels.contains_key(&key) {
             self.kernels.insert(key, Arc::new(Combine::new(self.context, key.0, key.1, key.2)?));
         }
@@ -419,8 +419,8 @@ pub(super) unsafe fn enqueue(
                     .map(|(count, [from, to])| Transferred { count: *count, from: at(from), to: at(to) })
                     .collect();
                 let workspace = workspace.as_ref().map_or(DeviceAddress::NULL, at);
-                let Collective { transfer, dtype, .. } = *collective;
-                let tensors = Tensors { transfer, dtype, tensors: &tensors, workspace };
+                let Collective { transfer, dtypes, .. } = *collective;
+                let tensors = Tensors { transfer, dtypes, tensors: &tensors, workspace };
                 // SAFETY: as above; ranks run one program, whose collectives are in one order and whose memory is laid
                 // out alike, as was compared when it was loaded.
                 unsafe {

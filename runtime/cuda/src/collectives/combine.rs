@@ -34,10 +34,11 @@ pub(super) struct Combined {
     pub(super) slot_bytes: usize,
     /// Where the result is written; it may be that of `own`.
     pub(super) to: DeviceAddress,
+    /// Of its own part.
     pub(super) bytes: usize,
 }
 
-/// The kernel, for a type, a reduction, and the ranks of a group.
+/// The kernel, for the types of what is given and got, a reduction, and the ranks of a group.
 #[derive(Debug)]
 pub struct Combine {
     function: Function,
@@ -46,8 +47,8 @@ pub struct Combine {
 
 const KERNEL: OwnKernel = OwnKernel { source: "combine.cu", text: include_str!("combine.cu"), kernel: "combine_parts" };
 
-fn options(dtype: DType, by: Reduction, ranks: usize) -> Vec<String> {
-    let element = match dtype {
+fn element(dtype: DType) -> &'static str {
+    match dtype {
         DType::F64 => "double",
         DType::F32 => "float",
         DType::BF16 => "bf16",
@@ -56,7 +57,10 @@ fn options(dtype: DType, by: Reduction, ranks: usize) -> Vec<String> {
         DType::I32 => "i32",
         DType::U8 => "u8",
         DType::Bool => "boolean",
-    };
+    }
+}
+
+fn options([from, to]: [DType; 2], by: Reduction, ranks: usize) -> Vec<String> {
     // NaN is not equal to itself.
     let combine = match by {
         Reduction::Sum | Reduction::Mean => "((a)+(b))",
@@ -67,7 +71,8 @@ fn options(dtype: DType, by: Reduction, ranks: usize) -> Vec<String> {
     let finish = if by == Reduction::Mean { "((a)/RANKS)" } else { "(a)" };
     vec![
         format!("-DLIMIT={LIMIT}"),
-        format!("-DELEMENT={element}"),
+        format!("-DELEMENT={}", element(from)),
+        format!("-DRESULT={}", element(to)),
         format!("-DRANKS={ranks}"),
         format!("-DCOMBINE(a,b)={combine}"),
         format!("-DFINISH(a)={finish}"),
@@ -82,17 +87,17 @@ impl Combine {
     pub fn compile(
         cache: &KernelCache,
         architecture: &str,
-        (dtype, by, ranks): (DType, Reduction, usize),
+        (dtypes, by, ranks): ([DType; 2], Reduction, usize),
     ) -> Result<Arc<Cubin>> {
-        KERNEL.compile(cache, architecture, &options(dtype, by, ranks))
+        KERNEL.compile(cache, architecture, &options(dtypes, by, ranks))
     }
 
     /// Compiles and loads it.
     ///
     /// # Errors
     /// Those of the compiler and the driver.
-    pub(crate) fn new(context: &Context, dtype: DType, by: Reduction, ranks: usize) -> Result<Combine> {
-        Ok(Combine { function: KERNEL.load(context, &options(dtype, by, ranks))?, size: dtype.size() })
+    pub(crate) fn new(context: &Context, dtypes: [DType; 2], by: Reduction, ranks: usize) -> Result<Combine> {
+        Ok(Combine { function: KERNEL.load(context, &options(dtypes, by, ranks))?, size: dtypes[0].size() })
     }
 
     /// Enqueues it for the parts of the rank at `place`.

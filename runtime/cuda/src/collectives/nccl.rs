@@ -150,7 +150,10 @@ impl Communicator {
 
     /// What NCCL does not combine as the operators say: it would round each sum of two ranks to 16 bits, and its
     /// documentation does not mention NaN in extrema.
-    pub(crate) fn combines(dtype: DType, by: Reduction) -> bool {
+    pub(crate) fn combines([dtype, result]: [DType; 2], by: Reduction) -> bool {
+        if dtype != result {
+            return false;
+        }
         match by {
             Reduction::Sum | Reduction::Mean | Reduction::Product => !(dtype.is_floating() && dtype.size() == 2),
             Reduction::Max | Reduction::Min => !dtype.is_floating(),
@@ -173,7 +176,7 @@ impl Communicator {
     /// As [`Communicator::run`], in a group.
     unsafe fn enqueue(&self, stream: *mut c_void, of: &Tensors<'_>, tensor: Transferred) -> Result<()> {
         let Communicator { functions, raw, member: Member { ranks, .. }, .. } = *self;
-        let (count, number) = (tensor.count, number_of(of.dtype));
+        let (count, number) = (tensor.count, number_of(of.dtypes[0]));
         let (send, receive) = (tensor.from.0 as *const c_void, tensor.to.0 as *mut c_void);
         // SAFETY: the communicator and the stream are alive; the tensors are promised by the caller.
         let (call, status) = unsafe {

@@ -55,7 +55,7 @@ impl Member {
         let Member { place, ranks } = self;
         let mut moves = Moves::default();
         for Transferred { count, from, to } in of.tensors.iter().copied().filter(|tensor| tensor.count > 0) {
-            let bytes = count * of.dtype.size();
+            let bytes = count * of.dtypes[0].size();
             let keep = |from, to, bytes| CopyRange { from, to, bytes };
             match of.transfer {
                 Transfer::AllGather => {
@@ -97,7 +97,7 @@ impl Member {
     fn divided<'a>(self, of: &'a Tensors<'_>) -> impl Iterator<Item = (Transferred, Parts, DeviceAddress)> + 'a {
         let mut slots = of.workspace;
         of.tensors.iter().map(move |tensor| {
-            let parts = Parts::of(of.transfer, tensor.count, of.dtype, self.ranks);
+            let parts = Parts::of(of.transfer, tensor.count, of.dtypes, self.ranks);
             let own = slots;
             slots = slots.offset(parts.slot_bytes() * (self.ranks - 1));
             (*tensor, parts, own)
@@ -108,9 +108,9 @@ impl Member {
     pub(super) fn scattered(self, of: &Tensors<'_>) -> Moves {
         let mut moves = Moves::default();
         for (tensor, parts, slots) in self.divided(of) {
-            let own = parts.bytes(self.place).len();
+            let own = parts.given(self.place).len();
             for other in self.others() {
-                let part = parts.bytes(other);
+                let part = parts.given(other);
                 let to = slots.offset(slot(self.place, other) * parts.slot_bytes());
                 let from = tensor.from.offset(part.start);
                 moves.sent.push(Sent { to_rank: other, from, to, bytes: part.len() });
@@ -124,10 +124,10 @@ impl Member {
     /// What a rank combines of a reduction.
     pub(super) fn combined(self, of: &Tensors<'_>) -> Vec<Combined> {
         let all = self.divided(of).map(|(tensor, parts, slots)| {
-            let own = parts.bytes(self.place);
+            let own = parts.given(self.place);
             let to = match of.transfer {
                 Transfer::ReduceScatter(_) => tensor.to,
-                _ => tensor.to.offset(own.start),
+                _ => tensor.to.offset(parts.got(self.place).start),
             };
             let from = tensor.from.offset(own.start);
             Combined { own: from, others: slots, slot_bytes: parts.slot_bytes(), to, bytes: own.len() }
@@ -141,9 +141,9 @@ impl Member {
     pub(super) fn gathered(self, of: &Tensors<'_>, by_slots: bool) -> Moves {
         let mut moves = Moves::default();
         for (tensor, parts, slots) in self.divided(of) {
-            let own = parts.bytes(self.place);
+            let own = parts.got(self.place);
             for other in self.others() {
-                let part = parts.bytes(other);
+                let part = parts.got(other);
                 let (from, there) = (tensor.to.offset(own.start), tensor.to.offset(part.start));
                 let slot_at = |other, place| slots.offset(slot(other, place) * parts.slot_bytes());
                 let [to, landed] = match by_slots {
@@ -244,7 +244,12 @@ mod tests {
                 let counts = [12, 0, 24];
                 let grows = if transfer == Transfer::AllGather { ranks } else { 1 };
                 let tensors = tensors(&counts, &|count| count * grows);
-                let of = Tensors { transfer, dtype: DType::U8, tensors: &tensors, workspace: DeviceAddress(WORKSPACE) };
+                let of = Tensors {
+                    transfer,
+                    dtypes: [DType::U8; 2],
+                    tensors: &tensors,
+                    workspace: DeviceAddress(WORKSPACE),
+                };
                 let mut memories = filled(ranks);
                 let before = memories.0.clone();
                 memories.run(&members(ranks).into_iter().map(|member| member.moved(&of)).collect::<Vec<_>>());
@@ -279,7 +284,7 @@ mod tests {
                 for by_slots in [false, true] {
                     let tensors = tensors(&counts, &|count| count);
                     let workspace = DeviceAddress(WORKSPACE);
-                    let of = Tensors { transfer, dtype: DType::U8, tensors: &tensors, workspace };
+                    let of = Tensors { transfer, dtypes: [DType::U8; 2], tensors: &tensors, workspace };
                     let mut memories = filled(ranks);
                     let before = memories.0.clone();
                     memories.run(&members(ranks).into_iter().map(|member| member.scattered(&of)).collect::<Vec<_>>());
@@ -300,7 +305,7 @@ mod tests {
                             }
                         }
                     }
-                    assert!(most as u64 <= WORKSPACE + transfer.workspace(DType::U8, &counts, ranks));
+                    assert!(most as u64 <= WORKSPACE + transfer.workspace([DType::U8; 2], &counts, ranks));
                     let scattered = matches!(transfer, Transfer::ReduceScatter(_));
                     if !scattered {
                         let gathered = |member: Member| member.gathered(&of, by_slots);

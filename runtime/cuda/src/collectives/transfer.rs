@@ -47,9 +47,10 @@ impl Transfer {
         }
     }
 
-    /// Bytes of workspace for tensors of so many elements: what a reduction gets from the other ranks.
-    pub fn workspace(self, dtype: DType, counts: &[usize], ranks: usize) -> u64 {
-        let slots = |count: &usize| Parts::of(self, *count, dtype, ranks).slot_bytes() as u64;
+    /// Bytes of workspace for tensors of so many elements, of a dtype and with results of another: what a reduction gets
+    /// from the other ranks.
+    pub fn workspace(self, dtypes: [DType; 2], counts: &[usize], ranks: usize) -> u64 {
+        let slots = |count: &usize| Parts::of(self, *count, dtypes, ranks).slot_bytes() as u64;
         let all: u64 = counts.iter().map(slots).sum();
         if self.reduction().is_some() { all * (ranks as u64 - 1) } else { 0 }
     }
@@ -71,8 +72,8 @@ pub struct Transferred {
 pub struct Tensors<'a> {
     /// How they go.
     pub transfer: Transfer,
-    /// The type of all of them.
-    pub dtype: DType,
+    /// The type of what all ranks give, and that of what they get, in which a reduction is made if it is wider.
+    pub dtypes: [DType; 2],
     /// Each of them.
     pub tensors: &'a [Transferred],
     /// [`Transfer::workspace`] bytes, from a multiple of 256 on.
@@ -88,30 +89,43 @@ pub(super) struct Parts {
     count: usize,
     /// Elements of a part; the last ones may have fewer, or none.
     share: usize,
-    size: usize,
+    /// Bytes of an element of what is given, and of what is got.
+    sizes: [usize; 2],
 }
 
 impl Parts {
     /// Those of a tensor of `count` elements. What is scattered has equal parts; other parts begin on multiples of 16
     /// bytes, which a thread of a kernel reads at once.
-    pub(super) fn of(transfer: Transfer, count: usize, dtype: DType, ranks: usize) -> Parts {
-        let size = dtype.size();
+    pub(super) fn of(transfer: Transfer, count: usize, dtypes: [DType; 2], ranks: usize) -> Parts {
+        let sizes = dtypes.map(DType::size);
         let share = match transfer {
             Transfer::ReduceScatter(_) => count / ranks,
-            _ => count.div_ceil(ranks).next_multiple_of(16 / size),
+            _ => count.div_ceil(ranks).next_multiple_of(16 / sizes[0].min(sizes[1])),
         };
-        Parts { count, share, size }
+        Parts { count, share, sizes }
     }
 
-    /// The bytes of the part of the rank at a place.
-    pub(super) fn bytes(&self, place: usize) -> Range<usize> {
-        let at = |place: usize| (place * self.share).min(self.count) * self.size;
+    /// The elements of the part of the rank at a place.
+    fn elements(&self, place: usize) -> Range<usize> {
+        let at = |place: usize| (place * self.share).min(self.count);
         at(place)..at(place + 1)
+    }
+
+    /// The bytes of the part of the rank at a place, of what is given.
+    pub(super) fn given(&self, place: usize) -> Range<usize> {
+        let Range { start, end } = self.elements(place);
+        start * self.sizes[0]..end * self.sizes[0]
+    }
+
+    /// The same of what is got.
+    pub(super) fn got(&self, place: usize) -> Range<usize> {
+        let Range { start, end } = self.elements(place);
+        start * self.sizes[1]..end * self.sizes[1]
     }
 
     /// The bytes of the workspace that have a part of one other rank's tensor.
     pub(super) fn slot_bytes(&self) -> usize {
-        (self.share.min(self.count) * self.size).next_multiple_of(ALIGNMENT)
+        (self.share.min(self.count) * self.sizes[0].max(self.sizes[1])).next_multiple_of(ALIGNMENT)
     }
 }
 
@@ -127,17 +141,20 @@ mod tests {
     #[test]
     fn parts_are_the_whole_tensor() {
         for (count, ranks) in [(0, 2), (1, 4), (7, 2), (17, 4), (4096, 3), (5, 64)] {
-            for dtype in [DType::F64, DType::F32, DType::BF16, DType::U8] {
-                let parts = Parts::of(Transfer::AllReduce(Reduction::Sum), count, dtype, ranks);
-                let mut end = 0;
-                for place in 0..ranks {
-                    let bytes = parts.bytes(place);
-                    assert_eq!(bytes.start, end, "{count} of {dtype} on {ranks}");
-                    assert!(bytes.is_empty() || bytes.start.is_multiple_of(16));
-                    assert!(bytes.len() <= parts.slot_bytes());
-                    end = bytes.end;
+            for dtypes in [[DType::F64; 2], [DType::BF16; 2], [DType::U8; 2], [DType::BF16, DType::F32]] {
+                let parts = Parts::of(Transfer::AllReduce(Reduction::Sum), count, dtypes, ranks);
+                let of = [Parts::given, Parts::got];
+                for (part, dtype) in of.into_iter().zip(dtypes) {
+                    let mut end = 0;
+                    for place in 0..ranks {
+                        let bytes = part(&parts, place);
+                        assert_eq!(bytes.start, end, "{count} of {dtype} on {ranks}");
+                        assert!(bytes.is_empty() || bytes.start.is_multiple_of(16));
+                        assert!(bytes.len() <= parts.slot_bytes());
+                        end = bytes.end;
+                    }
+                    assert_eq!(end, count * dtype.size());
                 }
-                assert_eq!(end, count * dtype.size());
             }
         }
     }
