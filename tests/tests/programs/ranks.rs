@@ -297,6 +297,23 @@ fn collectives_are_put_together_and_hidden() {
     assert_eq!(again.iter().filter(|(_, name, _)| *name == gather).count(), 5, "the first weight has no later reader");
 }
 
+/// Of two buckets, one may hold what the other reads: what reduces moves back, what gathers moves forward.
+#[test]
+fn a_bucket_does_not_move_before_another_that_it_reads() {
+    let outcomes = ranks::simulate(&"data=2".parse().unwrap(), |rank| {
+        let f = jit(|x: Tensor| {
+            let sum = all_reduce_one(x, "data=2", Reduce::Sum);
+            let gathered = all_gather_one(x * 2.0, "data=2", 0);
+            let other = all_reduce_one(x * 3.0, "data=2", Reduce::Sum);
+            (gathered + all_gather_one(sum, "data=2", 0), other)
+        });
+        let f = f.options(Options { verify: true, ..on("data=2") });
+        let (both, other): (Array, Array) = f.call(Array::new([1], &[1.0 + rank as f32]).unwrap()).unwrap();
+        (both.to_vec::<f32>().unwrap(), other.to_vec::<f32>().unwrap())
+    });
+    assert_eq!(outcomes.unwrap(), vec![(vec![5.0, 7.0], vec![9.0]); 2]);
+}
+
 #[test]
 fn what_fsdp_cannot_do_is_an_error() {
     let sharding = || Sharding::new("data").with_part("w", [4]);
