@@ -355,6 +355,25 @@ fn collectives_on_gpus(options: Options) -> (Vec<(usize, &'static str, usize)>, 
     (found.collect(), block.symbols.len())
 }
 
+/// A tensor that is gathered in 32 bits, for one of its readers, is not kept for the sake of its copy in 16 bits, which
+/// takes half of the room.
+#[test]
+fn what_is_gathered_once_is_not_kept_for_a_smaller_copy() {
+    let meta = |shape: &[usize], dtype| TensorMeta::new(shape, dtype, Device::CPU);
+    let names = Names { arguments: vec!["w".into(), "rows".into()], results: vec!["w".into(), "loss".into()] };
+    let step = |(w, rows): (Tensor, Tensor)| {
+        let (loss, gradient) = value_and_grad(w, |w| mean(linear(index_select(*w, 0, rows), *w)));
+        (w - gradient * 0.1, loss)
+    };
+    let arguments = (meta(&[4096, 1024], DType::F32), meta(&[8], DType::I64));
+    let target = Target::cpu().on_mesh("data=2".parse().unwrap());
+    let (traced, _) = trace("step", target, &names, arguments, step).unwrap();
+    let sharding = Sharding::new("data").with_part("w", [4096, 1024]);
+    let options = Options { autocast: Some(DType::BF16), ..on("data=2").with_fsdp(sharding) };
+    let last = stages(traced, &options).unwrap().pop().unwrap().trace.to_string();
+    assert!(last.contains("all_gather") && !last.contains("grad.again"), "{last}");
+}
+
 /// What reduces is in buckets, and under way before the last gradient is computed; what gathers comes one ahead.
 #[test]
 fn collectives_are_put_together_and_hidden() {
