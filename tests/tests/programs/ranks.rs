@@ -464,6 +464,9 @@ fn what_fsdp_cannot_do_is_an_error() {
     assert!(message.contains("the axis of ddp") && message.contains("along which `fsdp`"), "{message}");
     let message = failure(loss, on("data=2").with_fsdp(sharding()).with_fsdp(sharding()), part());
     assert!(message.contains("fsdp") && message.contains("give it once"), "{message}");
+    let outside = jit(same).arguments(["w"]).options(on("data=2").with_fsdp(sharding())).vjp();
+    let message = outside.call(part()).map(drop).unwrap_err().to_string();
+    assert!(message.contains("fsdp") && message.contains("use `value_and_grad` in it"), "{message}");
     let nested: fn(Tensor) -> Tensor = |w| value_and_grad(w, |w| sum(value_and_grad(*w, |w| sum(*w * *w)).1)).1;
     let message = failure(nested, on("data=2").with_fsdp(sharding()), part());
     assert!(message.contains("a gradient inside of another one"), "{message}");
