@@ -444,6 +444,8 @@ fn numbers_beside_parts_are_the_same_on_all_ranks() {
 fn what_fsdp_cannot_do_is_an_error() {
     let sharding = || Sharding::new("data").with_part("w", [4]);
     let part = || Array::new([2], &[1.0f32, 2.0]).unwrap();
+    let absent = part().part(2, &"data=2".parse().unwrap()).unwrap_err().to_string();
+    assert!(absent.contains("argument 'place': is 2, expected a place along data=2, below 2"), "{absent}");
     let failure = |f: fn(Tensor) -> Tensor, options: Options, w: Array| {
         jit(f).arguments(["w"]).results(["w"]).options(options).call(w).unwrap_err().to_string()
     };
