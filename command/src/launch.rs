@@ -133,7 +133,8 @@ fn start(mut run: Run, restarts: u64) -> Outcome {
             Ended::Died { rank, status } => (rank, status),
         };
         complain(&format!("rank {rank} of {ranks} was the first to end: {status}"));
-        if left == 0 {
+        // One that was told to end has died of that, and is not to begin again.
+        if left == 0 || signals.load(Ordering::SeqCst) > 0 {
             return Ok(ExitCode::from(processes::code(status)));
         }
         note(&format!("starting again, with --resume; {} more times at most", left - 1));

@@ -24,7 +24,8 @@ impl Axis {
     /// The number of elements of each part of a tensor of this shape that is divided among the ranks: the last parts
     /// may end with padding.
     pub fn part_length(&self, shape: &[usize]) -> usize {
-        shape.iter().product::<usize>().div_ceil(self.extent)
+        // No tensor has more elements than can be counted, whatever shape is asked for.
+        shape.iter().fold(1_usize, |elements, extent| elements.saturating_mul(*extent)).div_ceil(self.extent)
     }
 }
 

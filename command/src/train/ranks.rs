@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fulgurite::Device;
 use fulgurite_kernels::machine::exit_at_once;
-use fulgurite_kernels::ranks::environment::SECRET;
+use fulgurite_kernels::ranks::environment::{OPEN_MPI, SECRET, TORCHRUN};
 use fulgurite_kernels::ranks::{Joined, PATIENCE, ended, environment, join, rank};
 
 use super::super::launch;
@@ -33,8 +33,10 @@ pub(super) enum Place {
 pub(super) fn place(run: &mut Run) -> Result<Place, Failed> {
     let devices = run.devices.map(usize::from);
     let several = devices.filter(|devices| *devices > 1);
-    // Without a secret the variables are those of a launcher around this one.
-    let own = several.is_some() && std::env::var_os(SECRET).is_none();
+    // Without a secret the variables are those of a launcher around this one, which has started this process alone.
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<usize>().ok());
+    let one_of_several = [TORCHRUN, OPEN_MPI].iter().any(|[_, ranks, _]| number(ranks).is_some_and(|ranks| ranks > 1));
+    let own = several.is_some() && std::env::var_os(SECRET).is_none() && !one_of_several;
     let member = if own { None } else { environment().map_err(Failed)? };
     let Some(member) = member else {
         return match several {

@@ -164,6 +164,27 @@ fn launch_starts_a_command_for_each_rank() {
     assert!(again.err.contains("rank 0 of 1 was the first to end: signal: 9 (SIGKILL)"), "{}", again.err);
 }
 
+/// A command that dies of the signal is not started again.
+#[cfg(unix)]
+#[test]
+fn an_interruption_is_no_reason_to_start_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "echo begun > rank-$RANK; exec sleep 60";
+    let launched = start(folder.path(), &["launch", "--ranks", "1", "--restarts", "9", "--", "sh", "-c", script], &[]);
+    let until = Instant::now() + Duration::from_secs(60);
+    while !folder.path().join("rank-0").exists() {
+        assert!(Instant::now() < until, "no rank was started");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Command::new("kill").args(["-TERM", &launched.id().to_string()]).status().unwrap();
+    let output = launched.wait_with_output().unwrap();
+    let said = err(&output);
+    assert_eq!(
+        (output.status.code(), &*said),
+        (Some(143), "error: rank 0 of 1 was the first to end: signal: 15 (SIGTERM)\n")
+    );
+}
+
 #[test]
 fn ranks_of_other_launchers_are_understood() {
     let folder = tempfile::tempdir().unwrap();
@@ -199,5 +220,8 @@ fn ranks_of_other_launchers_are_understood() {
     let rank = [("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1")];
     let alone = |variables: &[(&str, &str)]| run_with(folder.path(), &words(SMALL), variables).fails(1);
     assert!(alone(&rank).contains("rank 1 of 2, and FULGURITE_SECRET is not set"));
+    // Each of them would start as many again.
+    let each = run_with(folder.path(), &words(&format!("{SMALL} --devices 2 --steps 1 --batch 2")), &rank).fails(1);
+    assert!(each.contains("rank 1 of 2, and FULGURITE_SECRET is not set"), "{each}");
     assert!(alone(&rank[..1]).contains("RANK is set, and WORLD_SIZE is not"));
 }

@@ -87,9 +87,13 @@ impl Connection {
         patience: Duration,
     ) -> Result<Connection, String> {
         let until = Instant::now() + patience;
-        let stream = loop {
-            match TcpStream::connect_timeout(&address, wire::SILENCE) {
-                Ok(stream) => break stream,
+        let failed = |error: io::Error| format!("the rendezvous at {address} does not answer as one: {error}");
+        // The rendezvous closes a connection at once where strangers have all that it may have.
+        let (stream, challenge) = loop {
+            let connected = TcpStream::connect_timeout(&address, wire::SILENCE);
+            match connected.and_then(|stream| challenged(&stream, until).map(|challenge| (stream, challenge))) {
+                Ok(found) => break found,
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(failed(error)),
                 Err(error) if Instant::now() >= until => {
                     let seconds = patience.as_secs();
                     return Err(format!("nothing takes ranks at {address} for {seconds} s: {error}"));
@@ -97,8 +101,7 @@ impl Connection {
                 Err(_) => thread::sleep(AGAIN),
             }
         };
-        let failed = |error: io::Error| format!("the rendezvous at {address} does not answer as one: {error}");
-        greeted(&stream, rank, mesh, secret, until).map_err(failed)??;
+        greeted(&stream, (rank, &challenge), mesh, secret, until).map_err(failed)??;
         let link = Link { stream, address, writing: Mutex::default(), ended: AtomicUsize::new(NONE), host };
         let link = Arc::new(link);
         let (send, answers) = channel();
@@ -170,25 +173,30 @@ impl Drop for Connection {
     }
 }
 
+/// The rendezvous' first words.
+fn challenged(stream: &TcpStream, until: Instant) -> io::Result<Vec<u8>> {
+    wire::watched(stream)?;
+    let (kind, challenge) = wire::receive(&mut Until(stream, until), wire::MOST_OF_GREETING)?;
+    if kind != wire::CHALLENGE {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(challenge)
+}
+
 /// Shows the rendezvous that this rank knows the secret, and waits for all ranks. The inner error is what the
 /// rendezvous says.
 fn greeted(
     stream: &TcpStream,
-    rank: usize,
+    (rank, challenge): (usize, &[u8]),
     mesh: &Mesh,
     secret: &Secret,
     until: Instant,
 ) -> io::Result<Result<(), String>> {
-    wire::watched(stream)?;
     // The rendezvous says at the same time which ranks are missing.
     let mut from = Until(stream, until + wire::BEAT);
-    let (kind, challenge) = wire::receive(&mut from, wire::MOST_OF_GREETING)?;
-    if kind != wire::CHALLENGE {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
     let own = drawn()?;
     let said = Content::default().number(rank).bytes(VERSION.as_bytes()).bytes(mesh.to_string().as_bytes()).0;
-    let proof = secret.proof("rank", &[&challenge, &own, &said]);
+    let proof = secret.proof("rank", &[challenge, &own, &said]);
     let hello = Content::default().bytes(proof.as_bytes()).bytes(&own).bytes(&said);
     wire::send(stream, wire::HELLO, &hello.0)?;
     let (kind, content) = wire::receive(&mut from, wire::MOST_OF_GREETING)?;

@@ -161,6 +161,55 @@ fn who_does_not_know_the_secret_is_refused_alone() {
     drop((silent, loud));
 }
 
+/// More silent strangers than the rendezvous speaks with keep ranks waiting, and no longer than they stay.
+#[test]
+fn ranks_come_again_where_strangers_have_all_connections() {
+    let (mesh, secret) = ("data=2".parse::<Mesh>().unwrap(), Secret::draw().unwrap());
+    let rendezvous = listen(&mesh, &secret, SOON);
+    let address = rendezvous.address();
+    let strangers: Vec<TcpStream> = (0..70).map(|_| TcpStream::connect(address).unwrap()).collect();
+    // All of them were taken or closed.
+    thread::sleep(Duration::from_millis(200));
+    thread::scope(|scope| {
+        for rank in 0..2 {
+            let (mesh, secret) = (&mesh, &secret);
+            scope.spawn(move || Connection::open(rank, mesh, (address, None), secret, SOON).unwrap());
+        }
+        thread::sleep(Duration::from_millis(200));
+        drop(strangers);
+    });
+}
+
+#[test]
+fn a_second_process_of_a_rank_does_not_end_a_run_that_has_begun() {
+    let (mesh, secret) = ("data=2".parse::<Mesh>().unwrap(), Secret::draw().unwrap());
+    let rendezvous = listen(&mesh, &secret, SOON);
+    let address = rendezvous.address();
+    let late = TcpStream::connect(address).unwrap();
+    let (_, challenge) = wire::receive(&mut wire::Patient(&late), 100).unwrap();
+    let (begun, refused) = (Barrier::new(3), Barrier::new(3));
+    thread::scope(|scope| {
+        for rank in 0..2 {
+            let (mesh, secret, begun, refused) = (&mesh, &secret, &begun, &refused);
+            scope.spawn(move || {
+                let connection = Connection::open(rank, mesh, (address, None), secret, SOON).unwrap();
+                begun.wait();
+                refused.wait();
+                assert_eq!(connection.exchange(0, "step", &[]).unwrap().len(), 2);
+            });
+        }
+        begun.wait();
+        let said = Content::default().number(1).bytes(VERSION.as_bytes()).bytes(b"data=2").0;
+        let proof = secret.proof("rank", &[&challenge, &[0; 32], &said]);
+        let hello = Content::default().bytes(proof.as_bytes()).bytes(&[0; 32]).bytes(&said);
+        wire::send(&late, wire::HELLO, &hello.0).unwrap();
+        let answer = wire::receive(&mut wire::Patient(&late), 1000);
+        refused.wait();
+        let (kind, why) = answer.unwrap();
+        assert_eq!((kind, &*why), (wire::REFUSED, &b"the run has begun: all of its ranks are there"[..]));
+    });
+}
+
 #[test]
 fn ranks_that_disagree_do_not_begin() {
     let secret = Secret::draw().unwrap();

@@ -51,7 +51,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Gathered {
     ranks: BTreeMap<usize, Arc<Member>>,
-    /// Why the run does not begin.
+    /// Why the run takes no rank, or none any more.
     refused: Option<String>,
 }
 
@@ -161,14 +161,18 @@ impl Shared {
                         }
                         shared.greeted.fetch_sub(1, Ordering::SeqCst);
                     };
-                    // Where there is no thread, the connection is closed, and its rank says so.
-                    let _ = thread::Builder::new().name("greeting a rank".into()).spawn(greet);
+                    // Where there is no thread, the connection is closed, and its rank comes again.
+                    if thread::Builder::new().name("greeting a rank".into()).spawn(greet).is_err() {
+                        self.greeted.fetch_sub(1, Ordering::SeqCst);
+                    }
                 }
                 Ok(_) => {}
                 Err(_) => thread::sleep(LOOK),
             }
-            let gathered = self.gathered();
+            let mut gathered = self.gathered();
             if gathered.ranks.len() == ranks {
+                // One that is still being greeted is not to end the run.
+                gathered.refused = Some("the run has begun: all of its ranks are there".into());
                 let members: Vec<Arc<Member>> = gathered.ranks.values().cloned().collect();
                 drop(gathered);
                 return self.begin(members);
@@ -241,14 +245,16 @@ impl Shared {
     /// Welcomes the ranks, and has them exchange from then on.
     fn begin(self: Arc<Shared>, members: Vec<Arc<Member>>) {
         self.present.store(members.len(), Ordering::SeqCst);
-        for member in members {
+        // All of them before one can end, which the others are told. Of one that is gone its thread hears.
+        for member in &members {
             let proof = self.secret.proof("rendezvous", &[&member.drawn]);
+            let _ = member.send(wire::WELCOME, proof.as_bytes());
+        }
+        for member in members {
             let (send, asked) = channel();
             let (shared, listening) = (self.clone(), member.clone());
             let listen = move || {
-                let welcomed = listening.send(wire::WELCOME, proof.as_bytes());
-                let ended = welcomed.and_then(|()| shared.listen(&listening, send));
-                if let Err(error) = ended {
+                if let Err(error) = shared.listen(&listening, send) {
                     tracing::debug!(rank = listening.rank, "rendezvous: {error}");
                 }
                 shared.end(listening.rank);

@@ -43,15 +43,24 @@ impl TrainOptions {
         self.along().filter(|_| self.strategy != Strategy::Ddp)
     }
 
-    /// The options of a program with parameters below these paths among its arguments, or with copies of them. Its
-    /// gradients, if it `differentiates`, are those of all ranks.
-    pub(super) fn of_program(&self, config: &dyn Model, trees: &[(&str, Leaves)], differentiates: bool) -> Options {
+    /// The options of a program with parameters below these paths among its arguments, or with copies of them, and
+    /// with others that all ranks have the `same` of. Its gradients, if it `differentiates`, are those of all ranks.
+    pub(super) fn of_program(
+        &self,
+        config: &dyn Model,
+        trees: &[(&str, Leaves)],
+        same: &[&str],
+        differentiates: bool,
+    ) -> Options {
         let compile = self.compile.clone();
         if let Some(axis) = self.averaged_along() {
             return if differentiates { compile.with_ddp(axis.name()) } else { compile };
         }
         let Some(axis) = self.sharded_along() else { return compile };
         let mut sharding = Sharding::new(axis.name());
+        for path in same {
+            sharding = sharding.with_same(path);
+        }
         for (path, leaves) in trees {
             let parameters = match leaves {
                 Leaves::Parameters => config.parameters(),

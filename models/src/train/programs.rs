@@ -97,28 +97,28 @@ impl<'a> Programs<'a> {
                 .arguments(["state", "batch", "scalars", "previous"])
                 .results(["state", "loss_and_norm"])
                 .donate("state")
-                .options(options.of_program(config, &STATE, true)),
+                .options(options.of_program(config, &STATE, &["previous"], true)),
             accumulate: jit(Box::new(accumulate) as Box<dyn Fn(_) -> _>)
                 .named("accumulate_step")
                 .arguments(["params", "gradients", "loss", "batch", "generator"])
                 .results(["gradients", "loss"])
                 .donate("gradients")
                 .donate("loss")
-                .options(options.of_program(config, &of_batch, false)),
+                .options(options.of_program(config, &of_batch, &[], false)),
             update: jit(Box::new(update) as Box<dyn Fn(_) -> _>)
                 .named("update_step")
                 .arguments(["state", "gradients", "loss", "scalars"])
                 .results(["state", "loss_and_norm"])
                 .donate("state")
-                .options(options.of_program(config, &updated, false)),
+                .options(options.of_program(config, &updated, &[], false)),
             gradients: jit(Box::new(gradients) as Box<dyn Fn(_) -> _>)
                 .named("gradients")
                 .arguments(["params", "batch", "generator"])
-                .options(options.of_program(config, &PARAMS, true)),
+                .options(options.of_program(config, &PARAMS, &[], true)),
             validation_loss: jit(Box::new(loss) as Box<dyn Fn(_) -> _>)
                 .named("validation_loss")
                 .arguments(["params", "batch"])
-                .options(options.of_program(config, &PARAMS, false)),
+                .options(options.of_program(config, &PARAMS, &[], false)),
         }
     }
 

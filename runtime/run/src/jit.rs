@@ -175,7 +175,7 @@ struct Key {
 /// Gives the arguments that are parts of tensors the metas of the whole.
 ///
 /// # Errors
-/// If a part has not its length, or is no argument.
+/// If a part has not its length, or one of the sharding's paths is no argument's.
 fn whole_metas(options: &Options, parameters: &mut [(Arc<str>, TensorMeta)]) -> Result<()> {
     let Some(sharding) = &options.sharding else { return Ok(()) };
     let axis = sharding.axis_of(&options.mesh)?;
@@ -195,7 +195,11 @@ fn whole_metas(options: &Options, parameters: &mut [(Arc<str>, TensorMeta)]) -> 
         }
         *meta = meta.with_shape(whole);
     }
-    Ok(())
+    let missing = sharding.same().find(|path| !parameters.iter().any(|(name, _)| **name == **path));
+    missing.map_or(Ok(()), |path| {
+        let message = "is to be the same on all ranks, but no argument has that path".to_owned();
+        Err(Error::Argument { argument: path.to_owned(), message })
+    })
 }
 
 /// Whether the leaf `name` is `path` or below it.

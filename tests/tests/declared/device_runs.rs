@@ -176,8 +176,10 @@ fn alone_with(name: &str, variables: &[(&str, &str)], f: impl FnOnce()) {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args([name, "--exact", "--nocapture"]).env(ALONE, "1").envs(variables.iter().copied());
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{name}: {said}");
+    let [said, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    let passed = output.status.success() && said.contains("1 passed");
+    // Why it panicked is on standard error.
+    assert!(passed, "{name}: {}\n{said}\n{errors}", output.status);
 }
 
 fn fault(graph: bool) -> String {

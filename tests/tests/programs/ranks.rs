@@ -2,8 +2,10 @@
 
 use fulgurite_ops::collectives::{Reduce, all_gather_one, all_reduce, all_reduce_one, broadcast};
 use fulgurite_ops::prelude::{
-    adamw, checkpoint, clip_grad_norm, full, index_select, linear, mean, sum, tanh, value_and_grad,
+    adamw, checkpoint, clip_grad_norm, full, gt, index_select, linear, log, mean, sum, tanh, value_and_grad,
 };
+use fulgurite_ops::prims;
+use fulgurite_ops_macros::operator;
 use fulgurite_runtime::compile::{Options, stages};
 use fulgurite_runtime::jit::{Names, trace};
 use fulgurite_runtime::mesh::Mesh;
@@ -243,6 +245,90 @@ fn fsdp_trains_as_one_rank_does() {
     }
 }
 
+/// The input divided by its number of elements: the decomposition depends on the shape.
+#[operator(name = "ranks::shared_out")]
+pub mod shared_out {
+    fn shared_out(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        input / input.shape().iter().product::<usize>() as f64
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([3])));
+    }
+}
+
+/// The parameters, in parts; the part of the batch; a number.
+type OnParts = fn(Tensor, Tensor, Tensor) -> (Tensor, Tensor);
+
+/// What a program gives on so many ranks: its result in parts, as the whole, and the other one, on each rank.
+fn of_parts(count: usize, shape: &[usize], f: OnParts) -> (Vec<f64>, Vec<Vec<f64>>) {
+    let mesh: Mesh = format!("data={count}").parse().unwrap();
+    let elements: usize = shape.iter().product();
+    let outcomes = ranks::simulate(&mesh, |rank| {
+        let sharding = Sharding::new("data").with_part("w", shape);
+        let options = Options { mesh: mesh.clone(), verify: true, ..Options::default() }.with_fsdp(sharding);
+        let f = jit(move |(w, x, s): (Tensor, Tensor, Tensor)| f(w, x, s));
+        let f = f.arguments(["w", "x", "s"]).results(["w", "out"]).options(options);
+        let w: Vec<f64> = (1..=elements).map(|i| i as f64).collect();
+        let w = Array::new(shape, &w).unwrap().part(rank, &mesh.axes()[0]).unwrap();
+        let each = BATCH.len() / count;
+        let x = Array::new([each], &BATCH[rank * each..(rank + 1) * each]).unwrap();
+        let (w, out): (Array, Array) = f.call((w, x, Array::new([], &[0.5f64]).unwrap())).unwrap();
+        (w.to_f64().unwrap(), out.to_f64().unwrap())
+    });
+    let (parts, outs): (Vec<Vec<f64>>, Vec<Vec<f64>>) = outcomes.unwrap().into_iter().unzip();
+    (parts.concat().into_iter().take(elements).collect(), outs)
+}
+
+/// What is computed on parts is what one rank computes of the whole.
+#[test]
+fn parts_give_the_numbers_of_whole_tensors() {
+    let programs: [(&str, OnParts); 8] = [
+        ("a sum beside parts", |w, _, s| (w * sum(w * w), s)),
+        ("a sum given to a gradient", |w, _, _| {
+            let square = sum(w * w);
+            let (loss, gradient) = value_and_grad(w, |w| sum(*w * *w) * square);
+            (gradient, loss)
+        }),
+        ("a sum in a gradient", |w, _, _| {
+            let (loss, gradient) = value_and_grad(w, |w| sum(*w * sum(*w * *w)));
+            (gradient, loss)
+        }),
+        // The logarithm of padding is infinite.
+        ("a number's gradient", |w, _, s| {
+            let (_, gradients) = value_and_grad((w, s), |(w, s)| sum(log(*w) * *s));
+            (gradients.0, gradients.1)
+        }),
+        ("a number of the batch in a gradient", |w, x, _| {
+            let (loss, gradient) = value_and_grad(w, |w| sum(*w * *w * mean(x)));
+            (gradient, loss)
+        }),
+        ("a decomposition with extents", |w, _, s| (shared_out(w), s)),
+        ("truth values", |w, _, s| (w * s, prims::select(gt(w, 2.0), full(w.shape(), 1.0), full(w.shape(), -1.0)))),
+        ("a parameter twice", |w, x, s| {
+            let (loss, gradients) = value_and_grad((w, w, s), |(a, b, s)| sum(*a * *b) * mean(x) + sum(*a) * *s);
+            (w - gradients.0 * s - gradients.1 * gradients.2, loss)
+        }),
+    ];
+    let close = |a: &[f64], b: &[f64]| {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-12 * b.abs().max(1.0))
+    };
+    for shape in [&[4][..], &[5], &[2, 3], &[]] {
+        for (name, f) in programs {
+            let (w, out) = of_parts(1, shape, f);
+            for count in [2, 4] {
+                let (found, outs) = of_parts(count, shape, f);
+                assert!(close(&found, &w), "{name}, {shape:?} on {count} ranks: {found:?}, one: {w:?}");
+                for found in outs {
+                    assert!(close(&found, &out[0]), "{name}, {shape:?} on {count} ranks: {found:?}, one: {out:?}");
+                }
+            }
+        }
+    }
+}
+
 /// The collectives of three layers' step for two GPUs, by the line of the last stage that they are in, with the number
 /// of tensors; and how many lines there are.
 fn collectives_on_gpus(options: Options) -> (Vec<(usize, &'static str, usize)>, usize) {
@@ -267,6 +353,25 @@ fn collectives_on_gpus(options: Options) -> (Vec<(usize, &'static str, usize)>, 
         Some((at, def.name, symbol.results.len()))
     });
     (found.collect(), block.symbols.len())
+}
+
+/// A tensor that is gathered in 32 bits, for one of its readers, is not kept for the sake of its copy in 16 bits, which
+/// takes half of the room.
+#[test]
+fn what_is_gathered_once_is_not_kept_for_a_smaller_copy() {
+    let meta = |shape: &[usize], dtype| TensorMeta::new(shape, dtype, Device::CPU);
+    let names = Names { arguments: vec!["w".into(), "rows".into()], results: vec!["w".into(), "loss".into()] };
+    let step = |(w, rows): (Tensor, Tensor)| {
+        let (loss, gradient) = value_and_grad(w, |w| mean(linear(index_select(*w, 0, rows), *w)));
+        (w - gradient * 0.1, loss)
+    };
+    let arguments = (meta(&[4096, 1024], DType::F32), meta(&[8], DType::I64));
+    let target = Target::cpu().on_mesh("data=2".parse().unwrap());
+    let (traced, _) = trace("step", target, &names, arguments, step).unwrap();
+    let sharding = Sharding::new("data").with_part("w", [4096, 1024]);
+    let options = Options { autocast: Some(DType::BF16), ..on("data=2").with_fsdp(sharding) };
+    let last = stages(traced, &options).unwrap().pop().unwrap().trace.to_string();
+    assert!(last.contains("all_gather") && !last.contains("grad.again"), "{last}");
 }
 
 /// What reduces is in buckets, and under way before the last gradient is computed; what gathers comes one ahead.
@@ -340,10 +445,50 @@ fn lines_of_lists_are_kept_on_parts() {
     }
 }
 
+/// Of two buckets, one may hold what the other reads: what reduces moves back, what gathers moves forward.
+#[test]
+fn a_bucket_does_not_move_before_another_that_it_reads() {
+    let outcomes = ranks::simulate(&"data=2".parse().unwrap(), |rank| {
+        let f = jit(|x: Tensor| {
+            let sum = all_reduce_one(x, "data=2", Reduce::Sum);
+            let gathered = all_gather_one(x * 2.0, "data=2", 0);
+            let other = all_reduce_one(x * 3.0, "data=2", Reduce::Sum);
+            (gathered + all_gather_one(sum, "data=2", 0), other)
+        });
+        let f = f.options(Options { verify: true, ..on("data=2") });
+        let (both, other): (Array, Array) = f.call(Array::new([1], &[1.0 + rank as f32]).unwrap()).unwrap();
+        (both.to_vec::<f32>().unwrap(), other.to_vec::<f32>().unwrap())
+    });
+    assert_eq!(outcomes.unwrap(), vec![(vec![5.0, 7.0], vec![9.0]); 2]);
+}
+
+/// A part that is multiplied by a number of each rank's own batch is a part of no tensor.
+#[test]
+fn numbers_beside_parts_are_the_same_on_all_ranks() {
+    let scaled = |sharding: Sharding| {
+        ranks::simulate(&"data=2".parse().unwrap(), |rank| {
+            let f = jit(|(w, x): (Tensor, Tensor)| w * sum(x)).arguments(["w", "x"]).results(["w"]);
+            let f = f.options(on("data=2").with_fsdp(sharding.clone()));
+            let w = Array::new([2], &[1.0 + rank as f32, 3.0]).unwrap();
+            f.call((w, Array::new([2], &[0.5f32, 1.5]).unwrap())).map(|w: Array| w.to_vec::<f32>().unwrap())
+        })
+        .unwrap()
+    };
+    let sharding = Sharding::new("data").with_part("w", [4]);
+    for outcome in scaled(sharding.clone()) {
+        let message = outcome.unwrap_err().to_string();
+        assert!(message.contains("the result 'w'") && message.contains("Sharding::with_same"), "{message}");
+    }
+    let same: Vec<Vec<f32>> = scaled(sharding.with_same("x")).into_iter().map(Result::unwrap).collect();
+    assert_eq!(same, [[2.0, 6.0], [4.0, 6.0]]);
+}
+
 #[test]
 fn what_fsdp_cannot_do_is_an_error() {
     let sharding = || Sharding::new("data").with_part("w", [4]);
     let part = || Array::new([2], &[1.0f32, 2.0]).unwrap();
+    let absent = part().part(2, &"data=2".parse().unwrap()).unwrap_err().to_string();
+    assert!(absent.contains("argument 'place': is 2, expected a place along data=2, below 2"), "{absent}");
     let failure = |f: fn(Tensor) -> Tensor, options: Options, w: Array| {
         jit(f).arguments(["w"]).results(["w"]).options(options).call(w).unwrap_err().to_string()
     };
@@ -356,7 +501,17 @@ fn what_fsdp_cannot_do_is_an_error() {
     assert!(message.contains("argument 'v': is to be a part of a tensor, but no argument has that path"), "{message}");
     let turned: fn(Tensor) -> Tensor = |w| index_select(w, 0, full([4], 0i64));
     let message = failure(turned, on("data=2").with_fsdp(sharding()), part());
-    assert!(message.contains("the result 'w'") && message.contains("not made of parts"), "{message}");
+    assert!(message.contains("the result 'w'") && message.contains("not made elementwise of parts"), "{message}");
+    let message = failure(same, on("data=2").with_fsdp(sharding().with_same("v")), part());
+    assert!(message.contains("argument 'v': is to be the same on all ranks, but no argument has"), "{message}");
+    let loss: fn(Tensor) -> Tensor = |w| value_and_grad(w, |w| sum(*w * *w)).1;
+    let message = failure(loss, on("data=2").with_fsdp(sharding()).with_ddp("data"), part());
+    assert!(message.contains("the axis of ddp") && message.contains("along which `fsdp`"), "{message}");
+    let message = failure(loss, on("data=2").with_fsdp(sharding()).with_fsdp(sharding()), part());
+    assert!(message.contains("fsdp") && message.contains("give it once"), "{message}");
+    let outside = jit(same).arguments(["w"]).options(on("data=2").with_fsdp(sharding())).vjp();
+    let message = outside.call(part()).map(drop).unwrap_err().to_string();
+    assert!(message.contains("fsdp") && message.contains("use `value_and_grad` in it"), "{message}");
     let nested: fn(Tensor) -> Tensor = |w| value_and_grad(w, |w| sum(value_and_grad(*w, |w| sum(*w * *w)).1)).1;
     let message = failure(nested, on("data=2").with_fsdp(sharding()), part());
     assert!(message.contains("a gradient inside of another one"), "{message}");

@@ -147,8 +147,11 @@ impl Array {
     /// [`Axis::part_length`] elements.
     ///
     /// # Errors
-    /// If there is not as much memory.
+    /// If the axis has no such place, or there is not as much memory.
     pub fn part(&self, place: usize, axis: &Axis) -> Result<Array> {
+        if place >= axis.extent() {
+            return Err(wrong("place", format!("is {place}, expected a place along {axis}, below {}", axis.extent())));
+        }
         let length = axis.part_length(self.shape());
         let bytes = self.to_bytes()?;
         let wanted = length * self.dtype().size();

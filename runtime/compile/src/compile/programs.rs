@@ -11,6 +11,7 @@ use crate::registered;
 use crate::trace::{InputRole, StageName, Trace};
 use crate::transforms;
 use crate::transforms::autodiff::{split_programs, vjp_of};
+use crate::transforms::fsdp::FSDP;
 
 /// The stages of a function and its derivative: up to where they are one program, and those of the two that it is split
 /// into.
@@ -55,8 +56,13 @@ impl Programs {
 /// cotangents those of the outputs `of`; both must be of floating-point types.
 ///
 /// # Errors
-/// Those of every stage: an operator without a gradient, a symbol that no executor takes.
+/// Those of every stage: an operator without a gradient, a symbol that no executor takes. Arguments that are parts:
+/// what is computed on parts, and becomes a mean, is decided by the `value_and_grad` lines of a program.
 pub fn split_stages(trace: Trace, wrt: &[usize], of: &[usize], options: &Options) -> Result<Programs> {
+    if options.sharding.is_some() {
+        let message = "takes no program whose gradients are taken outside of it: use `value_and_grad` in it".to_owned();
+        return Err(Error::Argument { argument: FSDP.into(), message });
+    }
     let _pinned = registered::pin();
     let _given = options.executor_options.enter();
     settled(trace, options.choices.as_deref(), |trace| match split_once(trace, wrt, of, options) {

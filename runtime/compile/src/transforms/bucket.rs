@@ -22,7 +22,7 @@ const GATHERED: u64 = 4;
 /// together.
 pub fn bucket(trace: &Trace, bytes: u64) -> Option<Trace> {
     let block = &trace.block;
-    let uses = Uses::of(block);
+    let mut uses = Uses::of(block);
     let mut lines: Vec<Line> = (0..block.symbols.len()).filter_map(|at| uses.line(at)).collect();
     lines.sort_by_key(|line| (line.order, line.at));
     let mut buckets: Vec<Bucket> = Vec::new();
@@ -31,12 +31,15 @@ pub fn bucket(trace: &Trace, bytes: u64) -> Option<Trace> {
     for line in lines {
         let key = key(block, &line);
         let most = if line.gathers { bytes / GATHERED } else { bytes };
-        let fits = |at: &&usize| buckets[**at].bytes + line.bytes <= most && buckets[**at].takes(&line);
-        match open.get(&key).filter(fits) {
-            Some(at) => buckets[*at].add(&line),
+        let bucket = open.get(&key).map(|at| &mut buckets[*at]);
+        match bucket.filter(|bucket| bucket.bytes + line.bytes <= most && uses.take(bucket, &line)) {
+            Some(bucket) => {
+                bucket.lines.push(line.at);
+                bucket.bytes += line.bytes;
+            }
             None => {
                 open.insert(key, buckets.len());
-                buckets.push(Bucket::of(&line));
+                buckets.push(Bucket { lines: vec![line.at], gathers: line.gathers, bytes: line.bytes });
             }
         }
     }
@@ -46,8 +49,7 @@ pub fn bucket(trace: &Trace, bytes: u64) -> Option<Trace> {
     }
     let mut symbols: Vec<Option<BoundSymbol>> = block.symbols.iter().cloned().map(Some).collect();
     for bucket in buckets {
-        let place = if bucket.gathers { bucket.lines.iter().min() } else { bucket.lines.iter().max() };
-        let place = place.copied().unwrap_or_default();
+        let place = uses.places[bucket.lines[0]];
         let (mut inputs, mut results) = (Vec::new(), Vec::new());
         for line in &bucket.lines {
             let symbol = &block.symbols[*line];
@@ -81,26 +83,35 @@ struct Line {
     bytes: u64,
     /// Where it comes among the others of its kind.
     order: usize,
-    /// The last line before which it cannot be, and the first one behind which it cannot.
-    written: Option<usize>,
-    read: usize,
 }
 
 /// Where values are written and read.
 struct Uses<'a> {
     block: &'a Block,
     writers: FxHashMap<ValueId, usize>,
-    readers: FxHashMap<ValueId, usize>,
+    readers: FxHashMap<ValueId, Vec<usize>>,
+    /// Where each line is, with the buckets so far.
+    places: Vec<usize>,
 }
 
 impl<'a> Uses<'a> {
     fn of(block: &'a Block) -> Uses<'a> {
-        let mut uses = Uses { block, writers: FxHashMap::default(), readers: FxHashMap::default() };
+        let (mut writers, mut readers) = (FxHashMap::default(), FxHashMap::<_, Vec<usize>>::default());
         for (at, symbol) in block.symbols.iter().enumerate() {
-            symbol.results.iter().for_each(|id| _ = uses.writers.insert(*id, at));
-            symbol.operands().for_each(|id| _ = uses.readers.entry(id).or_insert(at));
+            symbol.results.iter().for_each(|id| _ = writers.insert(*id, at));
+            symbol.operands().for_each(|id| readers.entry(id).or_default().push(at));
         }
-        uses
+        Uses { block, writers, readers, places: (0..block.symbols.len()).collect() }
+    }
+
+    /// The lines that a line depends on.
+    fn before(&self, at: usize) -> impl Iterator<Item = usize> {
+        self.block.symbols[at].operands().filter_map(|id| self.writers.get(&id).copied())
+    }
+
+    /// The lines that depend on a line.
+    fn behind(&self, at: usize) -> impl Iterator<Item = usize> {
+        self.block.symbols[at].results.iter().flat_map(|id| self.readers.get(id).into_iter().flatten().copied())
     }
 
     fn line(&self, at: usize) -> Option<Line> {
@@ -113,12 +124,29 @@ impl<'a> Uses<'a> {
         let bytes =
             |ids: &mut dyn Iterator<Item = ValueId>| ids.map(|id| self.block.meta(id).bytes() as u64).sum::<u64>();
         let (given, taken) = (bytes(&mut symbol.operands()), bytes(&mut symbol.results.iter().copied()));
-        let written = symbol.operands().filter_map(|id| self.writers.get(&id).copied()).max();
-        let read = symbol.results.iter().filter_map(|id| self.readers.get(id).copied()).min();
-        let read = read.unwrap_or(self.block.symbols.len());
         let gathers = grows(self.block, symbol);
-        let order = if gathers { read } else { written.map_or(0, |line| line + 1) };
-        Some(Line { at, gathers, bytes: given.max(taken), order, written, read })
+        let order = if gathers {
+            self.behind(at).min().unwrap_or(self.block.symbols.len())
+        } else {
+            self.before(at).max().map_or(0, |line| line + 1)
+        };
+        Some(Line { at, gathers, bytes: given.max(taken), order })
+    }
+
+    /// Moves a line and those of a bucket to one place, if what they read is written before it, and what they write is
+    /// read behind it. Other buckets may have moved those lines.
+    fn take(&mut self, bucket: &Bucket, line: &Line) -> bool {
+        let all = || bucket.lines.iter().copied().chain([line.at]);
+        let place = if bucket.gathers { all().min() } else { all().max() }.unwrap_or_default();
+        let fits = |at: usize| {
+            self.before(at).all(|line| self.places[line] < place)
+                && self.behind(at).all(|line| self.places[line] > place)
+        };
+        let takes = bucket.gathers == line.gathers && all().all(fits);
+        if takes {
+            all().for_each(|at| self.places[at] = place);
+        }
+        takes
     }
 }
 
@@ -127,29 +155,4 @@ struct Bucket {
     lines: Vec<usize>,
     gathers: bool,
     bytes: u64,
-    written: Option<usize>,
-    read: usize,
-}
-
-impl Bucket {
-    fn of(line: &Line) -> Bucket {
-        let Line { at, gathers, bytes, written, read, .. } = *line;
-        Bucket { lines: vec![at], gathers, bytes, written, read }
-    }
-
-    fn add(&mut self, line: &Line) {
-        self.lines.push(line.at);
-        self.bytes += line.bytes;
-        self.written = self.written.max(line.written);
-        self.read = self.read.min(line.read);
-    }
-
-    /// Whether what they read is written before the place of the one line, and what they write is read behind it.
-    fn takes(&self, line: &Line) -> bool {
-        let all = self.lines.iter().copied().chain([line.at]);
-        let place = if self.gathers { all.min() } else { all.max() }.unwrap_or_default();
-        self.gathers == line.gathers
-            && self.written.max(line.written).is_none_or(|written| written < place)
-            && self.read.min(line.read) > place
-    }
 }

@@ -9,23 +9,28 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::fsdp::axis_of;
+use super::fsdp::{FSDP, axis_of};
 use crate::argument::{Arg, Attribute};
 use crate::error::{Error, Result};
 use crate::operator::{OperatorDef, Role};
 use crate::registry::role;
 use crate::trace::{Block, BoundSymbol, Callee, Schedule, Trace, ValueId};
+use crate::tracer::with_defaults;
 /// Its name in the history of a trace.
 pub const DDP: &str = "ddp";
 
 /// `trace` with the loss and the gradients of its `value_and_grad` lines averaged over the ranks along `axis`.
 ///
 /// # Errors
-/// If the target's mesh has no such axis, the program has no `value_and_grad`, or no operator has the role of
-/// [`Role::AllReduce`].
+/// If the target's mesh has no such axis, the program has no `value_and_grad`, `fsdp` has taken its means along the
+/// axis already, or no operator has the role of [`Role::AllReduce`].
 pub fn ddp(trace: &Trace, axis: &str) -> Result<Trace> {
     let axis = axis_of(trace.target.mesh(), axis, DDP)?;
     let mut strategy = Strategy { all_reduce: role(Role::AllReduce)?, axis: axis.to_string(), count: 0 };
+    if trace.history.iter().any(|past| past == FSDP) && strategy.sums_a_loss(&trace.block) {
+        let message = format!("is '{}', along which `fsdp` has made loss and gradients means", axis.name());
+        return Err(Error::Argument { argument: format!("the axis of {DDP}"), message });
+    }
     let block = strategy.block(&trace.block);
     if strategy.count == 0 {
         let message = "has nothing to do: the program has no `value_and_grad`".to_owned();
@@ -42,6 +47,17 @@ struct Strategy {
 }
 
 impl Strategy {
+    /// Whether a line sums the loss of a `value_and_grad` over the ranks along the axis.
+    fn sums_a_loss(&self, block: &Block) -> bool {
+        let gradients = block.symbols.iter().filter(|line| matches!(line.callee, Callee::ValueAndGrad { .. }));
+        let losses: FxHashSet<ValueId> = gradients.filter_map(|line| line.results.first().copied()).collect();
+        let axis = Arg::Attribute(Attribute::Text(self.axis.as_str().into()));
+        block.symbols.iter().any(|line| {
+            let reduces = line.operator().is_some_and(|def| std::ptr::eq(def, self.all_reduce));
+            reduces && line.arguments.get(1) == Some(&axis) && line.operands().any(|id| losses.contains(&id))
+        })
+    }
+
     fn block(&mut self, before: &Block) -> Block {
         let names = before.values.iter().map(|value| value.name.to_string()).collect();
         let mut means = Means { renamed: FxHashMap::default(), names };
@@ -75,7 +91,7 @@ impl Strategy {
         let text = |text: &str| Arg::Attribute(Attribute::Text(text.into()));
         BoundSymbol {
             callee: Callee::Operator(self.all_reduce),
-            arguments: vec![Arg::List(vec![value]), text(&self.axis), text("mean")],
+            arguments: with_defaults(self.all_reduce, vec![Arg::List(vec![value]), text(&self.axis), text("mean")]),
             results: [mean].into_iter().collect(),
             body: None,
             pass: of.pass,

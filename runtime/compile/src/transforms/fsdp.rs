@@ -8,14 +8,19 @@
 //! divided by the number of ranks before it is differentiated: its sum, and that of the gradients, are the means.
 //! Rajbhandari et al., 2020 (ZeRO); Zhao et al., 2023 (FSDP).
 
-use std::collections::BTreeMap;
+mod kinds;
+mod lines;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use self::kinds::{Kind, kinds};
+use self::lines::{adds, alike, converts, elementwise, openable, repeats_a_number};
 use super::cheap::Property;
 use super::flatten::{Flattener, Substitution};
-use super::of_parts::{self, Kind, adds, elementwise, repeats_a_number, sums};
+use crate::DType;
 use crate::argument::{Arg, Attribute, AttributeType, Scalar, map_arguments};
 use crate::arithmetic::{Arithmetic, Elements};
 use crate::error::{Error, Result};
@@ -32,11 +37,14 @@ pub const FSDP: &str = "fsdp";
 
 /// Which arguments of a program are parts of tensors, one on each rank along an axis, and the shapes of the whole. A
 /// part is one-dimensional: the elements in row-major order are divided into equal parts, of which the last ones end
-/// with zeros ([`Axis::part_length`]). Results with the paths of such arguments are parts too.
+/// with zeros ([`Axis::part_length`]). Results with the paths of such arguments are parts too. Of the other arguments,
+/// those without dimensions are numbers that all ranks give alike; those with dimensions are each rank's own, as its
+/// batch is.
 #[derive(Debug, Clone, Default)]
 pub struct Sharding {
     axis: String,
     shapes: BTreeMap<String, Vec<usize>>,
+    same: BTreeSet<String>,
     /// From how many bytes on a tensor that was gathered for the forward pass is gathered again for the backward pass,
     /// in place of being kept until then (ZeRO-3). `None` keeps all.
     pub gather_again: Option<u64>,
@@ -54,12 +62,24 @@ impl Sharding {
         self
     }
 
+    /// All ranks give the argument of this path alike, although it has dimensions: what is made of numbers in it may be
+    /// computed with parts.
+    pub fn with_same(mut self, path: &str) -> Sharding {
+        self.same.insert(path.to_owned());
+        self
+    }
+
     /// The name of the axis.
     pub fn axis(&self) -> &str {
         &self.axis
     }
 
-    /// The paths of the arguments.
+    /// The paths of the arguments that all ranks give alike.
+    pub fn same(&self) -> impl Iterator<Item = &str> {
+        self.same.iter().map(String::as_str)
+    }
+
+    /// The paths of the arguments that are parts.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.shapes.keys().map(String::as_str)
     }
@@ -91,21 +111,33 @@ pub(super) fn axis_of<'a>(mesh: &'a Mesh, name: &str, strategy: &str) -> Result<
 /// `trace` with the arguments of `sharding` as parts, and with the means of loss and gradients over the ranks.
 ///
 /// # Errors
-/// If the target's mesh has no such axis, the program has no `value_and_grad` line and no such argument, a gradient is
-/// taken inside of another one, or a result that should be a part is not made of parts.
+/// If the target's mesh has no such axis, the program has no `value_and_grad` line and no such argument, it has been
+/// through this before, a gradient is taken inside of another one, or a result that should be a part is not made of
+/// parts.
 pub fn fsdp(trace: &Trace, sharding: &Sharding) -> Result<Trace> {
     let axis = sharding.axis_of(trace.target.mesh())?;
+    if trace.history.iter().any(|past| past == FSDP) {
+        let message = "has divided this program before: give it once, with all parts".to_owned();
+        return Err(Error::Argument { argument: FSDP.into(), message });
+    }
     let block = &trace.block;
-    let shapes = block.parameters.iter().map(|id| sharding.shapes.get(&*block.value(*id).name).cloned());
-    let shapes: Vec<Option<Vec<usize>>> = shapes.collect();
+    let given = block.parameters.iter().map(|id| {
+        let name = &*block.value(*id).name;
+        match sharding.shapes.get(name) {
+            Some(shape) => Given::Part(shape.clone()),
+            None if block.meta(*id).rank() == 0 || sharding.same.contains(name) => Given::Same,
+            None => Given::Own,
+        }
+    });
+    let given: Vec<Given> = given.collect();
     let places: FxHashSet<&str> = sharding.paths().map(input_place).collect();
     let parts: Vec<bool> = trace.outputs.iter().map(|output| places.contains(output_place(&output.path))).collect();
-    if shapes.iter().all(Option::is_none) && !block.symbols.iter().any(is_gradient) {
+    if !given.iter().any(|given| matches!(given, Given::Part(_))) && !block.symbols.iter().any(is_gradient) {
         let message = "has nothing to do: the program has no `value_and_grad`, and none of its arguments is a part";
         return Err(Error::Argument { argument: FSDP.into(), message: message.to_owned() });
     }
     let strategy = Strategy { axis, all_reduce: role(Role::AllReduce)?, whole: role(Role::Whole)? };
-    let block = strategy.function(block, &shapes, &mut |at| parts[at].then(|| trace.outputs[at].path.clone()))?;
+    let block = strategy.function(block, &given, false, &mut |at| parts[at].then(|| trace.outputs[at].path.clone()))?;
     Ok(trace.transformed(FSDP, block))
 }
 
@@ -121,26 +153,40 @@ struct Strategy<'a> {
     whole: &'static OperatorDef,
 }
 
+/// What a rank is given for a parameter of a block.
+#[derive(Debug, Clone)]
+enum Given {
+    /// A part of a tensor of this shape.
+    Part(Vec<usize>),
+    /// What all ranks have.
+    Same,
+    /// What may be another on each rank, as the batch is.
+    Own,
+}
+
 impl Strategy<'_> {
-    /// A block whose parameters with a shape are parts of tensors of that shape. Its results are whole, but for those
-    /// of which `part` gives the path.
+    /// A block with these parameters, whose results are whole, but for those of which `part` gives the path.
     fn function(
         &self,
         source: &Block,
-        shapes: &[Option<Vec<usize>>],
+        given: &[Given],
+        differentiated: bool,
         part: &mut dyn FnMut(usize) -> Option<String>,
     ) -> Result<Block> {
         let mut before = source.clone();
-        for (id, shape) in source.parameters.iter().zip(shapes) {
-            let Some(shape) = shape else { continue };
+        for (id, given) in source.parameters.iter().zip(given) {
+            let Given::Part(shape) = given else { continue };
             let meta = &mut before.values[id.index()].meta;
             *meta = meta.with_shape(vec![self.axis.part_length(shape)]);
         }
         let (flattener, mut substitution) = Flattener::new(&before);
-        let mut writer = Writer::new(self, flattener);
-        for (id, shape) in source.parameters.iter().zip(shapes) {
-            if let Some(shape) = shape {
-                writer.parts.insert(Flattener::mapped(&substitution, *id), shape.clone());
+        let mut writer = Writer::new(self, flattener, differentiated);
+        for (id, given) in source.parameters.iter().zip(given) {
+            let id = Flattener::mapped(&substitution, *id);
+            match given {
+                Given::Part(shape) => _ = writer.parts.insert(id, shape.clone()),
+                Given::Same => {}
+                Given::Own => _ = writer.differ.insert(id),
             }
         }
         for symbol in &source.symbols {
@@ -152,7 +198,9 @@ impl Strategy<'_> {
             match part(at) {
                 Some(_) if is_part => {}
                 Some(path) => {
-                    let message = "is to be a part of a tensor, and is not made of parts elementwise".to_owned();
+                    let message = "is to be a part of a tensor, and is not made elementwise of parts and of numbers \
+                                   that all ranks have alike (arguments without dimensions, or `Sharding::with_same`)"
+                        .to_owned();
                     return Err(Error::Argument { argument: format!("the result '{path}'"), message });
                 }
                 None if is_part || writer.own_sums.contains(&now) => {
@@ -168,35 +216,46 @@ impl Strategy<'_> {
 struct Writer<'a> {
     strategy: &'a Strategy<'a>,
     flattener: Flattener,
+    /// Whether the gradient of the block is taken.
+    differentiated: bool,
     /// The values that are parts, and the shapes of the whole.
     parts: FxHashMap<ValueId, Vec<usize>>,
     /// The values that are sums over the parts of this rank alone.
     own_sums: FxHashSet<ValueId>,
+    /// The whole values that may be others on each rank.
+    differ: FxHashSet<ValueId>,
     /// What was gathered of parts, and summed over the ranks.
     wholes: FxHashMap<ValueId, ValueId>,
     /// The values whose elements all are a number: that tensor without dimensions.
     filled: FxHashMap<ValueId, ValueId>,
     elementwise: Property,
     openable: Property,
-}
-
-/// Whether a line of a decomposition is elementwise or a sum.
-fn openable(symbol: &BoundSymbol) -> bool {
-    elementwise(symbol) || sums(symbol)
+    converts: Property,
 }
 
 impl<'a> Writer<'a> {
-    fn new(strategy: &'a Strategy<'a>, flattener: Flattener) -> Writer<'a> {
+    fn new(strategy: &'a Strategy<'a>, flattener: Flattener, differentiated: bool) -> Writer<'a> {
         Writer {
             strategy,
             flattener,
+            differentiated,
             own_sums: FxHashSet::default(),
+            differ: FxHashSet::default(),
             parts: FxHashMap::default(),
             wholes: FxHashMap::default(),
             filled: FxHashMap::default(),
             elementwise: Property::new(elementwise),
             openable: Property::new(openable),
+            converts: Property::new(converts),
         }
+    }
+
+    /// The shape of the tensor that a line reads parts of, if it may be computed on parts. What a function computes of
+    /// padding takes part in no gradient: there it is only converted.
+    fn shape(&mut self, symbol: &BoundSymbol, now: &[ValueId]) -> Option<Vec<usize>> {
+        let shape = now.iter().find_map(|id| self.parts.get(id)).cloned()?;
+        let padded = !shape.iter().product::<usize>().is_multiple_of(self.strategy.axis.extent());
+        (!padded || !self.differentiated || self.converts.holds(symbol)).then_some(shape)
     }
 
     fn write(&mut self, source: &Block, symbol: &BoundSymbol, substitution: &mut Substitution) -> Result<()> {
@@ -207,7 +266,7 @@ impl<'a> Writer<'a> {
             return Err(nested("a checkpoint"));
         }
         let now: Vec<ValueId> = symbol.operands().map(|id| Flattener::mapped(substitution, id)).collect();
-        if let Some(shape) = now.iter().find_map(|id| self.parts.get(id)).cloned() {
+        if let Some(shape) = self.shape(symbol, &now) {
             if self.on_parts(source, symbol, &shape, substitution)?
                 || self.sum_of_parts(source, symbol, substitution)?
                 || self.kept(source, symbol, substitution)?
@@ -228,10 +287,16 @@ impl<'a> Writer<'a> {
         }
         // Only this line reads them here; later ones find them.
         let operands: Vec<ValueId> = symbol.operands().collect();
+        let mut differ = false;
         for (id, now) in operands.iter().zip(&now) {
-            substitution[id.index()] = Some(self.whole(*now, Some(symbol))?);
+            let whole = self.whole(*now, Some(symbol))?;
+            differ |= self.differ.contains(&whole);
+            substitution[id.index()] = Some(whole);
         }
         let results = self.flattener.copy(source, symbol, substitution).results.clone();
+        if differ && !symbol.operator().is_some_and(|def| std::ptr::eq(def, self.strategy.all_reduce)) {
+            self.differ.extend(&results);
+        }
         for (id, now) in operands.iter().zip(&now) {
             substitution[id.index()] = Some(*now);
         }
@@ -258,20 +323,26 @@ impl<'a> Writer<'a> {
         let mut mapped: FxHashMap<ValueId, ValueId> = FxHashMap::default();
         for id in symbol.operands() {
             let now = Flattener::mapped(substitution, id);
-            let part = match (self.parts.get(&now), self.filled.get(&now)) {
-                (Some(own), _) if own == shape => now,
-                (None, _) if source.meta(id).rank() == 0 => now,
-                (None, Some(number)) if source.meta(id).shape() == shape => {
-                    let length = vec![self.strategy.axis.part_length(shape)];
-                    let arguments = vec![
-                        Arg::Tensor(*number),
-                        attribute(length.to_attribute()),
-                        attribute(Vec::<usize>::new().to_attribute()),
-                    ];
-                    let name = format!("{}.part", source.value(id).name);
-                    self.call(role(Role::Broadcast)?, arguments, &name, Some(symbol))?
+            let meta = source.meta(id);
+            let part = match self.parts.get(&now) {
+                Some(own) if own == shape => now,
+                Some(_) => return Ok(false),
+                // Parts made of numbers that differ would be parts of no tensor.
+                None if self.differ.contains(&now) => return Ok(false),
+                None => {
+                    let number = match self.filled.get(&now) {
+                        Some(number) => *number,
+                        None if meta.rank() == 0 => self.whole(now, Some(symbol))?,
+                        None => return Ok(false),
+                    };
+                    if meta.shape() == shape {
+                        self.repeated(number, shape, &source.value(id).name, symbol)?
+                    } else if meta.rank() == 0 {
+                        number
+                    } else {
+                        return Ok(false);
+                    }
                 }
-                _ => return Ok(false),
             };
             mapped.insert(id, part);
         }
@@ -279,20 +350,23 @@ impl<'a> Writer<'a> {
         let metas = map_arguments(&arguments, |id| self.flattener.block().meta(*id).clone());
         // An operator may ask for more dimensions than a part has.
         let Ok((metas, body)) = infer(def, &metas) else { return Ok(false) };
-        // A number may come from the shape.
-        if let (Some(whole), Some(own)) = (&symbol.body, &body)
-            && !of_parts::same_but_for_shapes(whole, own)
-        {
-            return Ok(false);
-        }
         let length = self.strategy.axis.part_length(shape);
-        if metas.iter().any(|meta| meta.shape() != [length]) {
+        let fits = metas.iter().all(|meta| meta.shape() == [length]);
+        if !fits || !alike(symbol.body.as_deref(), body.as_deref()) {
             return Ok(false);
         }
         let results = self.define(source, symbol, metas, substitution);
         results.iter().for_each(|id| _ = self.parts.insert(*id, shape.to_vec()));
         self.flattener.push(BoundSymbol { arguments, results, body, ..symbol.clone() });
         Ok(true)
+    }
+
+    /// A part of a tensor of this shape whose elements all are a number.
+    fn repeated(&mut self, number: ValueId, shape: &[usize], name: &str, of: &BoundSymbol) -> Result<ValueId> {
+        let length = vec![self.strategy.axis.part_length(shape)];
+        let dims = Vec::<usize>::new();
+        let arguments = vec![Arg::Tensor(number), attribute(length.to_attribute()), attribute(dims.to_attribute())];
+        self.call(role(Role::Broadcast)?, arguments, &format!("{name}.part"), Some(of))
     }
 
     /// Writes the sum of all elements as that of the parts, over the ranks. False if the line is not that, or parts end
@@ -323,20 +397,24 @@ impl<'a> Writer<'a> {
     fn kept(&mut self, source: &Block, symbol: &BoundSymbol, substitution: &mut Substitution) -> Result<bool> {
         let (Some(def), Some(body)) = (symbol.operator(), &symbol.body) else { return Ok(false) };
         let axis = self.strategy.axis;
-        let mut kinds = Vec::new();
+        let mut given = Vec::new();
         let mut divided = true;
         for id in symbol.operands() {
             let (now, meta) = (Flattener::mapped(substitution, id), source.meta(id));
-            kinds.push(match self.parts.get(&now) {
+            given.push(match self.parts.get(&now) {
                 Some(shape) if shape == meta.shape() => {
                     divided &= meta.rank() > 0 && meta.len().is_multiple_of(axis.extent());
                     Kind::Part
                 }
-                None if meta.rank() == 0 => Kind::Number,
+                None if meta.rank() == 0 && !self.differ.contains(&now) => Kind::Number,
                 _ => return Ok(false),
             });
         }
-        let Some(made) = of_parts::kinds(body, &kinds, &mut self.elementwise) else { return Ok(false) };
+        // As for one part, in `shape`.
+        if self.differentiated && !divided && !self.converts.holds(symbol) {
+            return Ok(false);
+        }
+        let Some(made) = kinds(body, &given, &mut self.elementwise) else { return Ok(false) };
         // Padding need not be zero.
         if made.iter().any(|kind| *kind == Kind::Filled || (*kind == Kind::OwnSum && !divided)) {
             return Ok(false);
@@ -354,7 +432,7 @@ impl<'a> Writer<'a> {
             Kind::Part => vec![axis.part_length(source.meta(*id).shape())],
             _ => Vec::new(),
         });
-        if !metas.iter().map(|meta| meta.shape().to_vec()).eq(expected) || !of_parts::same_but_for_shapes(body, &own) {
+        if !metas.iter().map(|meta| meta.shape().to_vec()).eq(expected) || !alike(Some(body), Some(&own)) {
             return Ok(false);
         }
         let results = self.define(source, symbol, metas, substitution);
@@ -403,13 +481,28 @@ impl<'a> Writer<'a> {
         if body.symbols.iter().any(is_gradient) {
             return Err(nested("another one"));
         }
-        let now: Vec<ValueId> = symbol.operands().map(|id| Flattener::mapped(substitution, id)).collect();
-        let shapes: Vec<Option<Vec<usize>>> = now.iter().map(|id| self.parts.get(id).cloned()).collect();
-        let mut inner = self.strategy.function(body, &shapes, &mut |_| None)?;
+        let mut now: FxHashMap<ValueId, ValueId> = FxHashMap::default();
+        let mut given = Vec::new();
+        for id in symbol.operands() {
+            let mut operand = Flattener::mapped(substitution, id);
+            if self.own_sums.contains(&operand) {
+                operand = self.whole(operand, Some(symbol))?;
+            }
+            now.insert(id, operand);
+            given.push(match self.parts.get(&operand) {
+                Some(shape) => Given::Part(shape.clone()),
+                None if self.differ.contains(&operand) => Given::Own,
+                None => Given::Same,
+            });
+        }
+        let mut inner = self.strategy.function(body, &given, true, &mut |_| None)?;
         self.strategy.share(&mut inner, symbol)?;
-        let arguments = map_arguments(&symbol.arguments, |id| Flattener::mapped(substitution, *id));
+        let arguments = map_arguments(&symbol.arguments, |id| now[id]);
         let first = symbol.results.len() - wrt.len();
-        let shape_of = |at: usize| at.checked_sub(first).and_then(|at| shapes[wrt[at]].clone());
+        let shape_of = |at: usize| match &given[wrt[at.checked_sub(first)?]] {
+            Given::Part(shape) => Some(shape.clone()),
+            _ => None,
+        };
         let meta = |(at, id): (usize, &ValueId)| {
             let meta = source.meta(*id);
             let length = |shape: Vec<usize>| vec![self.strategy.axis.part_length(&shape)];
@@ -432,7 +525,7 @@ impl<'a> Writer<'a> {
                     let sum = self.all_reduced(*id, &name, Some(symbol))?;
                     substitution[symbol.results[at].index()] = Some(sum);
                 }
-                None => {}
+                None => _ = self.differ.insert(*id),
             }
         }
         Ok(())
@@ -451,9 +544,15 @@ impl<'a> Writer<'a> {
         }
         let Some(shape) = self.parts.get(&id) else { return Ok(id) };
         let axis = Attribute::Text(self.strategy.axis.to_string().into());
-        let arguments = vec![Arg::Tensor(id), attribute(axis), attribute(shape.clone().to_attribute())];
+        let shape = attribute(shape.clone().to_attribute());
         let name = format!("{}.whole", self.flattener.block().value(id).name);
-        let whole = self.call(self.strategy.whole, arguments, &name, of)?;
+        // Collectives are of numbers.
+        let truth = self.flattener.block().meta(id).dtype() == DType::Bool;
+        let part = if truth { self.converted(id, DType::U8, &format!("{name}.u8"), of)? } else { id };
+        let mut whole = self.call(self.strategy.whole, vec![Arg::Tensor(part), attribute(axis), shape], &name, of)?;
+        if truth {
+            whole = self.converted(whole, DType::Bool, &name, of)?;
+        }
         self.wholes.insert(id, whole);
         Ok(whole)
     }
@@ -462,6 +561,11 @@ impl<'a> Writer<'a> {
         let text = |text: &str| attribute(Attribute::Text(text.into()));
         let arguments = vec![Arg::List(vec![id]), text(&self.strategy.axis.to_string()), text("sum")];
         self.call(self.strategy.all_reduce, arguments, name, of)
+    }
+
+    fn converted(&mut self, id: ValueId, dtype: DType, name: &str, of: Option<&BoundSymbol>) -> Result<ValueId> {
+        let arguments = vec![Arg::Tensor(id), attribute(dtype.to_attribute())];
+        self.call(role(Role::Convert)?, arguments, name, of)
     }
 
     /// A line that calls an operator with one result.

@@ -17,7 +17,6 @@ pub mod fuse;
 pub mod join;
 pub mod layout;
 pub(crate) mod nest;
-mod of_parts;
 pub mod pad;
 pub mod plan;
 pub mod recompute;

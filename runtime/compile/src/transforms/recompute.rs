@@ -120,8 +120,15 @@ impl<'a> Forward<'a> {
     fn available(&self, id: ValueId) -> bool {
         let root = self.roots[id.index()].index();
         self.producers[root].is_none()
-            || self.bytes(self.roots[id.index()]).saturating_mul(SMALL_SHARE) <= self.least_bytes(root)
+            || self.bytes(self.roots[id.index()]).saturating_mul(SMALL_SHARE) <= self.least_beside(root)
             || (self.kept[root] && self.again[root].is_none())
+    }
+
+    /// The least bytes of what is made again, beside which the value with this number is small. One that is gathered
+    /// once is like one that is computed: it is not kept for the sake of a smaller one.
+    fn least_beside(&self, value: usize) -> u64 {
+        let once = self.least.gathered.is_none();
+        self.least.computed.filter(|_| once).map_or_else(|| self.least_bytes(value), |least| least.max(1))
     }
 
     /// The least bytes of the value with this number, if it is to be made again.
