@@ -18,7 +18,9 @@ mod resume;
 mod run;
 mod run_lock;
 mod sameness;
+mod save;
 mod settings;
+mod snapshot;
 mod steps;
 mod strategy;
 #[cfg(test)]
@@ -42,7 +44,8 @@ pub use strategy::Strategy;
 use agreement::{agree, writes, written};
 use log::in_table;
 use record::{ceilings, write_profile};
-use run::{Run, evaluate, prepare, sample, save};
+use run::{Run, evaluate, prepare, sample};
+use save::{save, settle};
 use steps::Steps;
 
 use crate::argument_error::wrong;
@@ -161,6 +164,7 @@ fn reported(
     // What was only profiled is as it was.
     if run.done > first {
         save(checkpoint, &mut run, options, &programs.validation_loss)?;
+        settle(&mut run)?;
     }
     let traces = programs.of_batch(options, run.state.get()?, &run.batches, |_, stages| {
         written("the traces", || {
