@@ -51,6 +51,7 @@ fn options(out: &Path, lr: f64, evaluate_every: u64) -> TrainOptions {
         resume: false,
         overwrite: true,
         strategy: Default::default(),
+        state_dict: None,
         precision: Default::default(),
         compile: Options { verify: false, ..Options::default() },
         stop: None,

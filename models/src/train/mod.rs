@@ -39,7 +39,7 @@ pub use options::{OnNonFinite, TrainOptions, TrainReport};
 pub use record::write_stages;
 pub use resume::precision_of;
 pub use run_lock::RunLock;
-pub use strategy::Strategy;
+pub use strategy::{StateDict, Strategy};
 
 use agreement::{agree, writes, written};
 use log::in_table;

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
 
+use fulgurite_kernels::mesh::Axis;
+use fulgurite_kernels::ranks;
+use fulgurite_runtime::Error;
 use fulgurite_runtime::tree::Tree;
-use fulgurite_runtime::{Error, Result};
 
 use super::agreement::{agree, fewest, writes};
 use super::arrays::batch_arrays;
@@ -18,13 +21,34 @@ use super::resume;
 use super::run::Run;
 use super::snapshot::Snapshot;
 use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, SECOND_MOMENT, TrainingState};
+use crate::checkpoint_parts::{Part, remove_others};
 use crate::kept;
+use crate::model::Model;
+use crate::nonfinite::NonFinite;
 
-/// A checkpoint that is being written. A run that fails leaves it whole too: dropping waits for it.
+/// A checkpoint that is being written. A run that fails leaves a file that is begun whole: dropping waits for it.
 pub(super) struct Saving {
     step: u64,
     /// None on ranks that do not write.
-    thread: Option<JoinHandle<Result<Option<kept::Identity>, TrainError>>>,
+    thread: Option<Thread>,
+    /// What remains to be written once the parts of all ranks are.
+    sharded: Option<Sharded>,
+}
+
+type Thread = JoinHandle<Result<Written, TrainError>>;
+
+/// What a thread has written.
+enum Written {
+    Part(Part),
+    Checkpoint(Option<kept::Identity>),
+}
+
+/// A checkpoint in parts, without them.
+struct Sharded {
+    place: Place,
+    state: TrainingState,
+    shapes: BTreeMap<String, Vec<usize>>,
+    axis: Axis,
 }
 
 impl Saving {
@@ -32,8 +56,9 @@ impl Saving {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    fn wait(&mut self) -> Result<Option<kept::Identity>, TrainError> {
-        self.thread.take().map_or(Ok(None), |thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    fn wait(&mut self) -> Result<Option<Written>, TrainError> {
+        let thread = self.thread.take();
+        thread.map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).transpose()
     }
 }
 
@@ -54,38 +79,60 @@ pub(super) fn save(
     options: &TrainOptions,
     loss: &ValidationLoss<'_>,
 ) -> Result<(), TrainError> {
+    let begun = Instant::now();
     settle(run)?;
+    let waited = begun.elapsed();
+    let along = options.saved_along();
     let state = run.state.get()?;
-    let mut arrays = Vec::new();
+    let (mut arrays, mut shapes) = (Vec::new(), BTreeMap::new());
     for (prefix, tree) in [("", &state.params), (FIRST_MOMENT, &state.exp_avg), (SECOND_MOMENT, &state.exp_avg_sq)] {
-        let whole = options.whole(&run.config, tree)?;
-        let own = whole.leaves().into_iter().filter(|_| writes());
+        let saved = if along.is_some() { tree.clone() } else { options.whole(&run.config, tree)? };
+        let own = saved.leaves().into_iter().filter(|_| along.is_some() || writes());
         arrays.extend(own.map(|(name, array)| (format!("{prefix}{name}"), array.clone())));
+        shapes.extend(run.config.parameters().into_iter().map(|own| (format!("{prefix}{}", own.name), own.shape)));
     }
     let validation = match run.validation.first() {
         Some(batch) => Some(loss.call((state.params.clone(), batch_arrays(batch)?))?.item()?),
         None => None,
     };
-    let begin = || {
-        let snapshot = Snapshot::of(arrays)?;
-        let place = Place {
-            path: path.to_owned(),
-            saved: run.saved,
-            before: run.saved.or(run.resumed),
-            known: run.known.clone(),
-            earlier: options.keep - 1,
-            // A run that starts anew replaces those of the run before it.
-            pruned_before: if run.saved.is_none() && !options.resume { 0 } else { run.done },
-        };
-        let state = training_state(run, options);
-        let write = move || place.write(state, snapshot, validation);
-        let started = Builder::new().name("checkpoint".into()).spawn(write);
-        started.map_err(|error| TrainError::from(file_error(path, format!("no thread writes the checkpoint: {error}"))))
+    let place = Place {
+        path: path.to_owned(),
+        saved: run.saved,
+        before: run.saved.or(run.resumed),
+        known: run.known.clone(),
+        earlier: options.keep - 1,
+        // A run that starts anew replaces those of the run before it.
+        pruned_before: if run.saved.is_none() && !options.resume { 0 } else { run.done },
     };
-    let begun = if writes() { begin().map(Some) } else { Ok(None) };
-    let (thread, _) = agree("the beginning of a checkpoint", false, begun)?;
-    run.saving = Some(Saving { step: run.done, thread });
+    let state = training_state(run, options);
+    let begin = || match along {
+        Some(axis) => {
+            let snapshot = Snapshot::of(arrays)?;
+            let (whose, step) = (place.clone(), state.step);
+            let at = (ranks::place(axis)?, axis.extent());
+            let sharded = Sharded { place, state, shapes, axis: axis.clone() };
+            let thread = started(path, move || whose.write_part(step, at, snapshot, validation))?;
+            Ok((Some(thread), Some(sharded)))
+        }
+        None if writes() => {
+            let snapshot = Snapshot::of(arrays)?;
+            Ok((Some(started(path, move || place.write(state, snapshot, validation))?), None))
+        }
+        None => Ok((None, None)),
+    };
+    let ((thread, sharded), _) = agree("the beginning of a checkpoint", false, begin())?;
+    run.saving = Some(Saving { step: run.done, thread, sharded });
+    // A step's pause, without what the checkpoint before takes longer than the steps since.
+    tracing::info!(step = run.done, pause = ?begun.elapsed() - waited, ?waited, "a checkpoint is begun");
     Ok(())
+}
+
+fn started(
+    path: &Path,
+    write: impl FnOnce() -> Result<Written, TrainError> + Send + 'static,
+) -> Result<Thread, TrainError> {
+    let started = Builder::new().name("checkpoint".into()).spawn(write);
+    started.map_err(|error| file_error(path, format!("no thread writes the checkpoint: {error}")).into())
 }
 
 /// Waits until the checkpoint that is being written is in its place. All ranks call it.
@@ -93,13 +140,13 @@ pub(super) fn save(
 /// # Errors
 /// Those of [`Place::write`], on all ranks.
 pub(super) fn settle(run: &mut Run) -> Result<(), TrainError> {
-    let Some(mut saving) = run.saving.take() else { return Ok(()) };
-    (run.known, _) = agree("a checkpoint", false, saving.wait())?;
-    run.saved = Some(saving.step);
+    while run.saving.is_some() {
+        advance(run)?;
+    }
     Ok(())
 }
 
-/// As [`settle`], if nobody has to wait.
+/// Goes on with the checkpoint that is being written, if nobody has to wait.
 ///
 /// # Errors
 /// As [`settle`].
@@ -107,8 +154,36 @@ pub(super) fn poll(run: &mut Run) -> Result<(), TrainError> {
     let Some(saving) = &run.saving else { return Ok(()) };
     match fewest("whether a checkpoint is written", u64::from(saving.is_finished()))? {
         0 => Ok(()),
-        _ => settle(run),
+        _ => advance(run),
     }
+}
+
+/// Waits for what is being written; where that is the parts, the file that names them is begun.
+fn advance(run: &mut Run) -> Result<(), TrainError> {
+    let Some(mut saving) = run.saving.take() else { return Ok(()) };
+    match agree("a checkpoint", false, saving.wait())?.0 {
+        Some(Written::Part(part)) => {
+            let Some(Sharded { place, state, shapes, axis }) = saving.sharded.take() else { return Ok(()) };
+            let own = serde_json::to_vec(&part).map_err(CheckpointError::Metadata);
+            let own = own.map_err(|error| resume::in_file(&place.path, error))?;
+            let given = ranks::exchange(&axis, "the parts of a checkpoint", &own)?;
+            let begin = || {
+                let parts = given.iter().map(|part| serde_json::from_slice(part)).collect::<Result<Vec<Part>, _>>();
+                let parts = parts.map_err(|error| resume::in_file(&place.path, CheckpointError::Metadata(error)))?;
+                let path = place.path.clone();
+                started(&path, move || {
+                    place.replace(&state, |path| Checkpoint::save_sharded(path, &state, shapes, parts))
+                })
+                .map(Some)
+            };
+            let begun = if writes() { begin() } else { Ok(None) };
+            (saving.thread, _) = agree("the end of a checkpoint", false, begun)?;
+            run.saving = Some(saving);
+        }
+        Some(Written::Checkpoint(known)) => (run.known, run.saved) = (known, Some(saving.step)),
+        None => run.saved = Some(saving.step),
+    }
+    Ok(())
 }
 
 /// Everything of a run but its tensors, as a checkpoint has it.
@@ -149,6 +224,7 @@ fn training_state(run: &Run, options: &TrainOptions) -> TrainingState {
 }
 
 /// Where a checkpoint goes, and what is there.
+#[derive(Clone)]
 struct Place {
     path: PathBuf,
     /// The step of the newest checkpoint, if it is one of this run.
@@ -162,25 +238,46 @@ struct Place {
 }
 
 impl Place {
-    /// Writes the checkpoint, and keeps those before it that are to be kept. Nothing is written if a weight or a moment
-    /// is not finite, or the loss of a validation batch: a run resumed from there could not go on. Nor if the
-    /// checkpoint there is not the one that the run found or saved itself.
-    fn write(
+    /// Writes the checkpoint in one file. Nothing is written if a weight or a moment is not finite, or the loss of a
+    /// validation batch: a run resumed from there could not go on.
+    fn write(self, state: TrainingState, snapshot: Snapshot, validation: Option<f64>) -> Result<Written, TrainError> {
+        let checkpoint = Checkpoint { state, tensors: snapshot.into_host()? };
+        self.finite(checkpoint.state.step, NonFinite::among(&checkpoint.tensors), validation)?;
+        self.replace(&checkpoint.state, |path| checkpoint.save_unchecked(path))
+    }
+
+    /// Writes the part at a place of so many, under the same conditions. The checkpoint there is as it was.
+    fn write_part(
         self,
-        state: TrainingState,
+        step: u64,
+        at: (usize, usize),
         snapshot: Snapshot,
         validation: Option<f64>,
-    ) -> Result<Option<kept::Identity>, TrainError> {
+    ) -> Result<Written, TrainError> {
+        let pieces = snapshot.into_host()?;
+        let found = NonFinite::among(&pieces).map(|found| {
+            let before = pieces.get(&found.name).map_or(0, |piece| at.0 * piece.shape().iter().product::<usize>());
+            NonFinite { index: before + found.index, ..found }
+        });
+        self.finite(step, found, validation)?;
+        let part = Part::write(&self.path, step, at, &pieces).map_err(CheckpointError::written);
+        Ok(Written::Part(part.map_err(|error| resume::in_file(&self.path, error))?))
+    }
+
+    fn finite(&self, step: u64, state: Option<NonFinite>, validation: Option<f64>) -> Result<(), Divergence> {
+        let loss = validation.filter(|value| !value.is_finite()).map(Cause::ValidationLoss);
+        let cause = state.map(Cause::State).or(loss);
+        cause.map_or(Ok(()), |cause| Err(Divergence { step, cause, saved: self.before }))
+    }
+
+    /// Replaces the checkpoint by the one of `state` that `save` writes, and keeps those before it that are to be kept;
+    /// not if the checkpoint there is not the one that the run found or saved itself.
+    fn replace(
+        &self,
+        state: &TrainingState,
+        save: impl FnOnce(&Path) -> Result<(), CheckpointError>,
+    ) -> Result<Written, TrainError> {
         let (path, step) = (&*self.path, state.step);
-        let diverged = |cause| Divergence { step, cause, saved: self.before };
-        let checkpoint = Checkpoint { state, tensors: snapshot.into_host()? };
-        match checkpoint.validate_finite() {
-            Err(CheckpointError::NonFinite(found)) => return Err(diverged(Cause::State(found)).into()),
-            other => other.map_err(|error| resume::in_file(path, error))?,
-        }
-        if let Some(value) = validation.filter(|value| !value.is_finite()) {
-            return Err(diverged(Cause::ValidationLoss(value)).into());
-        }
         // The lock of the folder keeps other runs away; a copy, or a program that knows no lock, may have come all the
         // same.
         let found = kept::Identity::of(path);
@@ -200,10 +297,14 @@ impl Place {
             })?,
             _ => {}
         }
-        // Looked through above.
-        checkpoint.save_unchecked(path).map_err(|error| resume::in_file(path, error))?;
+        save(path).map_err(|error| resume::in_file(path, error))?;
         kept::prune(path, self.pruned_before, self.earlier);
-        Ok(kept::Identity::of(path))
+        let all = kept::earlier(path).into_iter().map(|(_, path)| path).chain([path.to_owned()]);
+        // Where one cannot be read, nothing says which parts are its own.
+        if let Ok(parts) = all.map(|path| Checkpoint::parts(&path)).collect::<Result<Vec<_>, _>>() {
+            remove_others(path, &parts.into_iter().flatten().collect());
+        }
+        Ok(Written::Checkpoint(kept::Identity::of(path)))
     }
 }
 
