@@ -123,6 +123,8 @@ impl Steps<'_> {
                 return Err(error);
             }
             if self.is_timed() && recording.is_none() && number + TIMED_STEPS > options.steps {
+                // Its reads are no part of the steps.
+                settle(&mut run)?;
                 let device = DeviceState::of(options.device())?;
                 device.begin_timeline()?;
                 recording = Some(Recording(device));
