@@ -19,6 +19,7 @@ mod run;
 mod run_lock;
 mod sameness;
 mod save;
+mod saving;
 mod settings;
 mod snapshot;
 mod steps;

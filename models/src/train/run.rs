@@ -13,7 +13,7 @@ use super::options::TrainOptions;
 use super::parallel::place;
 use super::programs::{State, ValidationLoss};
 use super::resume;
-use super::save::Saving;
+use super::saving::Saving;
 use crate::argument_error::wrong;
 use crate::batches::{Batch, Batches, Order, validation_batches};
 use crate::checkpoint::{Checkpoint, FIRST_MOMENT, SECOND_MOMENT};
