@@ -93,6 +93,7 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
         resume: of.resume,
         overwrite: of.overwrite,
         strategy: of.strategy,
+        state_dict: of.state_dict.as_deref().and_then(|kind| kind.parse().ok()),
         precision: of.precision,
         compile,
         stop: Some(stop_when_interrupted(match of.bench {

@@ -4,6 +4,8 @@
 //! [`SECOND_MOMENT`] before them. The metadata holds the [`TrainingState`] as JSON and a CRC-32 of every tensor and of
 //! the JSON itself, so that a damaged byte anywhere is an error that says where, not a run that goes on with wrong
 //! numbers.
+//!
+//! A sharded checkpoint has no tensors of its own, and names the files that have them in [parts](Part).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,6 +15,7 @@ use fulgurite_kernels::durable;
 use serde::{Deserialize, Serialize};
 
 use crate::batches::BatchPosition;
+use crate::checkpoint_parts::{Part, PartError, checksum, tensor_checksum, whole};
 use crate::config::ConfigError;
 use crate::host_tensor::HostTensor;
 use crate::kept;
@@ -30,6 +33,8 @@ pub const SECOND_MOMENT: &str = "adamw.second_moment.";
 
 /// The format written; others are refused.
 const FORMAT: u64 = 1;
+/// That of sharded checkpoints.
+const SHARDED: u64 = 2;
 const STATE_KEY: &str = "fulgurite";
 const CHECKSUM_KEY: &str = "fulgurite_crc32";
 
@@ -170,6 +175,12 @@ pub enum CheckpointError {
     /// No safetensors file, or a damaged one.
     #[error(transparent)]
     Tensors(#[from] TensorFileError),
+    /// A part is missing or damaged.
+    #[error(transparent)]
+    Part(#[from] PartError),
+    /// A sharded checkpoint without a folder that its parts are in.
+    #[error("the tensors are in {0} other files: load the checkpoint from its folder")]
+    NoFolder(usize),
     /// A safetensors file of another program.
     #[error("the header's metadata has no key {0:?}: a file of tensors, but not a checkpoint of a training run")]
     MissingMetadata(&'static str),
@@ -177,7 +188,7 @@ pub enum CheckpointError {
     #[error("metadata {STATE_KEY:?}: {0}")]
     Metadata(#[source] serde_json::Error),
     /// Written by a program that is older or newer.
-    #[error("metadata {STATE_KEY:?}: the format is {found}, this program reads {FORMAT}")]
+    #[error("metadata {STATE_KEY:?}: the format is {found}, this program reads {FORMAT} and {SHARDED}")]
     Format {
         /// The format found.
         found: u64,
@@ -249,6 +260,14 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
+    /// That of a file that could not be replaced.
+    pub(crate) fn written((stage, source): (durable::Stage, std::io::Error)) -> Self {
+        match stage {
+            durable::Stage::SyncFolder => CheckpointError::NotDurable(source),
+            stage => CheckpointError::Write { doing: stage.describe(), source },
+        }
+    }
+
     pub(crate) fn in_file(self, path: &Path) -> Self {
         match self {
             // It names the file itself.
@@ -267,6 +286,27 @@ struct Metadata<State> {
     state: State,
     /// CRC-32 of each tensor, eight hexadecimal digits.
     crc32: BTreeMap<String, String>,
+    /// Of a sharded checkpoint: the shape of each tensor, and the parts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    shapes: BTreeMap<String, Vec<usize>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<Part>,
+}
+
+impl<State: Serialize> Metadata<State> {
+    fn texts(&self) -> Result<BTreeMap<String, String>, CheckpointError> {
+        let text = serde_json::to_string(self).map_err(CheckpointError::Metadata)?;
+        let checksum = checksum([text.as_bytes()]);
+        Ok(BTreeMap::from([(STATE_KEY.to_owned(), text), (CHECKSUM_KEY.to_owned(), checksum)]))
+    }
+}
+
+fn replace(
+    path: &Path,
+    metadata: &BTreeMap<String, String>,
+    tensors: &BTreeMap<String, HostTensor>,
+) -> Result<(), CheckpointError> {
+    durable::replace(path, |writer| TensorFile::write(metadata, tensors, writer)).map_err(CheckpointError::written)
 }
 
 /// Read before the rest, so that another format is called that and not a missing field.
@@ -278,14 +318,14 @@ struct Format {
 impl Checkpoint {
     /// Reads a checkpoint held in memory. Never panics, whatever the bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, CheckpointError> {
-        Checkpoint::from_file(TensorFile::parse(bytes)?)
+        Checkpoint::from_file(TensorFile::parse(bytes)?, None)
     }
 
     /// Reads a checkpoint; every error names the file and the place in it.
     pub fn load(path: &Path) -> Result<Self, CheckpointError> {
         TensorFile::load(path)
             .map_err(CheckpointError::Tensors)
-            .and_then(Checkpoint::from_file)
+            .and_then(|file| Checkpoint::from_file(file, Some(path)))
             .map_err(|error| error.in_file(path))
     }
 
@@ -308,12 +348,30 @@ impl Checkpoint {
 
     fn save_parts(&self, path: &Path) -> Result<(), CheckpointError> {
         self.state.validate()?;
-        let metadata = self.metadata()?;
-        let written = durable::replace(path, |writer| TensorFile::write(&metadata, &self.tensors, writer));
-        written.map_err(|(stage, source)| match stage {
-            durable::Stage::SyncFolder => CheckpointError::NotDurable(source),
-            stage => CheckpointError::Write { doing: stage.describe(), source },
-        })
+        replace(path, &self.metadata()?, &self.tensors)
+    }
+
+    /// Writes a checkpoint whose tensors, of these shapes, are in parts that are on the disk, as [`Checkpoint::save`]
+    /// does.
+    pub fn save_sharded(
+        path: &Path,
+        state: &TrainingState,
+        shapes: BTreeMap<String, Vec<usize>>,
+        parts: Vec<Part>,
+    ) -> Result<(), CheckpointError> {
+        let written = || {
+            state.validate()?;
+            let metadata = Metadata { format: SHARDED, state, crc32: BTreeMap::new(), shapes, parts };
+            replace(path, &metadata.texts()?, &BTreeMap::new())
+        };
+        written().map_err(|error| error.in_file(path))
+    }
+
+    /// The files of the parts that the checkpoint at `path` has.
+    pub fn parts(path: &Path) -> Result<Vec<String>, CheckpointError> {
+        let file = TensorFile::map(path).map_err(CheckpointError::Tensors);
+        let metadata = file.and_then(|file| described(&file)).map_err(|error| error.in_file(path))?;
+        Ok(metadata.parts.into_iter().map(|part| part.file).collect())
     }
 
     /// The bytes that [`save`](Checkpoint::save) writes; the same checkpoint gives the same bytes.
@@ -366,10 +424,7 @@ impl Checkpoint {
 
     fn metadata(&self) -> Result<BTreeMap<String, String>, CheckpointError> {
         let crc32 = self.tensors.iter().map(|(name, tensor)| (name.clone(), tensor_checksum(name, tensor))).collect();
-        let metadata = Metadata { format: FORMAT, state: &self.state, crc32 };
-        let text = serde_json::to_string(&metadata).map_err(CheckpointError::Metadata)?;
-        let checksum = checksum([text.as_bytes()]);
-        Ok(BTreeMap::from([(STATE_KEY.to_owned(), text), (CHECKSUM_KEY.to_owned(), checksum)]))
+        Metadata { format: FORMAT, state: &self.state, crc32, shapes: BTreeMap::new(), parts: Vec::new() }.texts()
     }
 
     /// Whether a file says that it is a checkpoint of a training run.
@@ -377,8 +432,13 @@ impl Checkpoint {
         file.metadata.contains_key(STATE_KEY)
     }
 
-    pub(crate) fn from_file(file: TensorFile) -> Result<Self, CheckpointError> {
-        let Metadata { state, crc32, .. } = described(&file)?;
+    /// `path` is that of the file.
+    pub(crate) fn from_file(file: TensorFile, path: Option<&Path>) -> Result<Self, CheckpointError> {
+        let Metadata { state, crc32, shapes, parts, .. } = described(&file)?;
+        if !parts.is_empty() {
+            let path = path.ok_or(CheckpointError::NoFolder(parts.len()))?;
+            return Ok(Checkpoint { state, tensors: whole(path, &parts, shapes)? });
+        }
         for (name, tensor) in &file.tensors {
             let expected = crc32.get(name).ok_or_else(|| CheckpointError::NoChecksum(name.clone()))?;
             compare(&format!("tensor {name:?}"), expected, tensor_checksum(name, tensor))?;
@@ -396,7 +456,7 @@ fn described(file: &TensorFile) -> Result<Metadata<TrainingState>, CheckpointErr
     let (text, expected) = (value(STATE_KEY)?, value(CHECKSUM_KEY)?);
     compare("the metadata", expected, checksum([text.as_bytes()]))?;
     let Format { format: found } = serde_json::from_str(text).map_err(CheckpointError::Metadata)?;
-    if found != FORMAT {
+    if found != FORMAT && found != SHARDED {
         return Err(CheckpointError::Format { found });
     }
     let metadata: Metadata<TrainingState> = serde_json::from_str(text).map_err(CheckpointError::Metadata)?;
@@ -409,18 +469,6 @@ fn compare(place: &str, expected: &str, found: String) -> Result<(), CheckpointE
         return Ok(());
     }
     Err(CheckpointError::Checksum { place: place.to_owned(), expected: expected.to_owned(), found })
-}
-
-/// Over name, dtype and shape too, so that a damaged header is noticed where it still makes sense.
-fn tensor_checksum(name: &str, tensor: &HostTensor) -> String {
-    let description = format!("{name}\0{} {:?}\0", tensor.dtype(), tensor.shape());
-    checksum([description.as_bytes(), tensor.bytes()])
-}
-
-fn checksum<const N: usize>(parts: [&[u8]; N]) -> String {
-    let mut hasher = crc32fast::Hasher::new();
-    parts.iter().for_each(|part| hasher.update(part));
-    format!("{:08x}", hasher.finalize())
 }
 
 #[cfg(test)]

@@ -120,13 +120,13 @@ fn edited(edit: impl Fn(&str) -> String) -> Result<Checkpoint, CheckpointError> 
     assert_ne!(text, metadata[STATE_KEY], "the edit changed nothing");
     metadata.insert(CHECKSUM_KEY.to_owned(), checksum([text.as_bytes()]));
     metadata.insert(STATE_KEY.to_owned(), text);
-    Checkpoint::from_file(TensorFile { metadata, tensors: checkpoint.tensors })
+    Checkpoint::from_file(TensorFile { metadata, tensors: checkpoint.tensors }, None)
 }
 
 #[test]
 fn signed_nonsense_is_refused() {
     for (from, to, part) in [
-        ("\"format\":1", "\"format\":2", "the format is 2, this program reads 1"),
+        ("\"format\":1", "\"format\":3", "the format is 3, this program reads 1 and 2"),
         ("\"step\":12", "\"step\":-12", "invalid value: integer `-12`"),
         ("\"step\":12,", "", "missing field `step`"),
         ("\"step\":12", "\"stop\":12", "unknown field `stop`"),

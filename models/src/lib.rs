@@ -13,6 +13,7 @@ pub mod batches;
 pub mod blocks;
 pub mod cache;
 pub mod checkpoint;
+pub mod checkpoint_parts;
 pub mod config;
 mod config_fields;
 pub mod corpus;

@@ -219,7 +219,7 @@ fn load_safetensors(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightF
     if !Checkpoint::is_one(&file) {
         return of_others(file, heads, path);
     }
-    let read = Checkpoint::from_file(file).and_then(|checkpoint| {
+    let read = Checkpoint::from_file(file, Some(path)).and_then(|checkpoint| {
         checkpoint.validate_tensors()?;
         Ok(checkpoint)
     });

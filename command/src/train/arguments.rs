@@ -207,6 +207,11 @@ pub(super) struct Run {
     /// pass.
     #[arg(long, default_value_t = Strategy::Ddp, value_name = "NAME")]
     pub(super) strategy: Strategy,
+    /// What ranks with parts of the state (`zero2`, `zero3`) write as a checkpoint: `sharded`, the default, a file of
+    /// each rank, named by checkpoint.safetensors; `full` one file, of tensors that are gathered first. Every command
+    /// reads both.
+    #[arg(long, value_name = "KIND", value_parser = ["full", "sharded"])]
+    pub(super) state_dict: Option<String>,
     /// Up to how many MiB of gradients go through one exchange of the ranks, and a quarter of parameters that are
     /// gathered; 0 gives each tensor an exchange of its own.
     #[arg(long, default_value_t = 128, value_name = "MIB", value_parser = clap::value_parser!(u32))]

@@ -111,6 +111,34 @@ fn a_rank_that_is_killed_ends_the_run() {
     assert!(said.starts_with("nothing to do: the checkpoint is at step "), "{said}");
 }
 
+/// Whatever the ranks write at that moment, the checkpoint before it remains, and all of it can be read.
+#[cfg(unix)]
+#[test]
+fn a_rank_that_is_killed_while_parts_are_written_leaves_the_checkpoint_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = format!(
+        "exec '{}' {SMALL} --batch 2 --steps 100000 --save-every 1 --strategy zero2",
+        env!("CARGO_BIN_EXE_fulgurite")
+    );
+    let mut steps = Vec::new();
+    for (round, milliseconds) in [3, 17, 40, 71].into_iter().enumerate() {
+        let resume = if round > 0 { "--resume" } else { "" };
+        let wait = "while [ ! -e run/checkpoint.safetensors -o run/checkpoint.safetensors -ot started ]; do sleep 0.01";
+        let kill = format!("(touch started; {wait}; done; sleep 0.0{milliseconds:02}; kill -9 $$) &");
+        let script = format!("if [ $RANK = {} ]; then {kill} fi; {train} {resume}", round % 2);
+        let launched = start(folder.path(), &["launch", "--ranks", "2", "--", "sh", "-c", &script], &[]);
+        let output = launched.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(128 + 9), "{}", err(&output));
+        let said = run_in(folder.path(), &words("train gpt2 --out run --resume --steps 1 --batch 4")).ok();
+        let told = said.strip_prefix("nothing to do: the checkpoint is at step ");
+        let step = told.and_then(|told| told.split_once(',')).unwrap_or_else(|| panic!("{said}")).0;
+        steps.push(step.parse::<u64>().unwrap());
+    }
+    assert!(steps.is_sorted_by(|a, b| a < b), "{steps:?}");
+    run_in(folder.path(), &words("generate run --max-new-tokens 2")).ok();
+    run_in(folder.path(), &words("convert run whole.safetensors --to checkpoint")).ok();
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interruption_ends_all_ranks_with_a_checkpoint() {

@@ -51,6 +51,7 @@ fn options(out: &Path, lr: f64, evaluate_every: u64) -> TrainOptions {
         resume: false,
         overwrite: true,
         strategy: Default::default(),
+        state_dict: None,
         precision: Default::default(),
         compile: Options { verify: false, ..Options::default() },
         stop: None,
@@ -156,6 +157,28 @@ fn the_timeline_of_a_profile_has_steps_alone() {
     let count = |what: &str| copies.iter().filter(|line| line.ends_with(what)).count();
     assert_eq!((count("inputs of train_step"), count("read 8 bytes"), copies.len()), (2, 2, 4), "{copies:#?}");
     assert!(copies.iter().filter(|line| line.contains("  read ")).all(|line| line.ends_with("read 8 bytes")));
+}
+
+/// Its copy of the state is read while the next steps write into the memory of the state.
+#[test]
+fn a_checkpoint_is_that_of_its_step() {
+    let _alone = alone();
+    let run = |name: &str, more: &dyn Fn(&mut TrainOptions)| {
+        let mut options = TrainOptions { save_every: 1, keep: 9, ..options(&folder(name), 1e-3, 0) };
+        options.compile.device = Some(Device::new("sim", DEVICES[1]));
+        more(&mut options);
+        train(&options, false, &mut |_| {}).unwrap()
+    };
+    let whole = run("checkpoints", &|_| {});
+    for step in [1, 3] {
+        let name = format!("checkpoint_{step}");
+        std::fs::create_dir_all(folder(&name)).unwrap();
+        let from = whole.checkpoint.with_file_name(format!("checkpoint-{step}.safetensors"));
+        std::fs::copy(from, folder(&name).join("checkpoint.safetensors")).unwrap();
+        let resumed = run(&name, &|options| (options.resume, options.overwrite) = (true, false));
+        assert_eq!(resumed.losses, whole.losses[step..]);
+        assert!(state(&resumed.checkpoint) == state(&whole.checkpoint), "checkpoints differ");
+    }
 }
 
 /// Why a run ends whose third step fails, which is enqueued before the report of the second one is read.

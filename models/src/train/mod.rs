@@ -18,7 +18,10 @@ mod resume;
 mod run;
 mod run_lock;
 mod sameness;
+mod save;
+mod saving;
 mod settings;
+mod snapshot;
 mod steps;
 mod strategy;
 #[cfg(test)]
@@ -37,12 +40,13 @@ pub use options::{OnNonFinite, TrainOptions, TrainReport};
 pub use record::write_stages;
 pub use resume::precision_of;
 pub use run_lock::RunLock;
-pub use strategy::Strategy;
+pub use strategy::{StateDict, Strategy};
 
 use agreement::{agree, writes, written};
 use log::in_table;
 use record::{ceilings, write_profile};
-use run::{Run, evaluate, prepare, sample, save};
+use run::{Run, evaluate, prepare, sample};
+use save::{save, settle};
 use steps::Steps;
 
 use crate::argument_error::wrong;
@@ -161,6 +165,7 @@ fn reported(
     // What was only profiled is as it was.
     if run.done > first {
         save(checkpoint, &mut run, options, &programs.validation_loss)?;
+        settle(&mut run)?;
     }
     let traces = programs.of_batch(options, run.state.get()?, &run.batches, |_, stages| {
         written("the traces", || {

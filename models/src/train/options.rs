@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::{Device, Result};
 
-use super::strategy::Strategy;
+use super::strategy::{StateDict, Strategy};
 use crate::argument_error::wrong;
 use crate::blocks::ActivationCheckpointing;
 use crate::checkpoint::OptimizerSettings;
@@ -108,6 +108,8 @@ pub struct TrainOptions {
     pub overwrite: bool,
     /// How the ranks that run ([`fulgurite_kernels::ranks`]) divide the work. With one rank it means nothing.
     pub strategy: Strategy,
+    /// What ranks with parts of the state write; each its part if absent. With one rank, or `ddp`, one rank writes all.
+    pub state_dict: Option<StateDict>,
     /// The element types of parameters and products.
     pub precision: Precision,
     /// How it is compiled; what `precision` says of it, `precision` sets.

@@ -10,7 +10,7 @@ use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, Result};
 
 use super::options::TrainOptions;
-use super::strategy::{DATA, Strategy};
+use super::strategy::{DATA, StateDict, Strategy};
 use crate::argument_error::wrong;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
@@ -41,6 +41,11 @@ impl TrainOptions {
     /// The axis along which each rank has a part of the state.
     pub(super) fn sharded_along(&self) -> Option<&Axis> {
         self.along().filter(|_| self.strategy != Strategy::Ddp)
+    }
+
+    /// The axis along which each rank writes a part of a checkpoint.
+    pub(super) fn saved_along(&self) -> Option<&Axis> {
+        self.sharded_along().filter(|_| self.state_dict != Some(StateDict::Full))
     }
 
     /// The options of a program with parameters below these paths among its arguments, or with copies of them, and
@@ -141,6 +146,11 @@ pub(super) fn compile_options(options: &TrainOptions, compile: Options) -> Resul
     if mesh.axes().len() != 1 || mesh.axis(DATA).is_none() {
         let message = format!("{strategy} takes the mesh '{DATA}={ranks}', and the ranks are '{mesh}'");
         return Err(wrong("strategy", message));
+    }
+    if strategy == Strategy::Ddp && options.state_dict == Some(StateDict::Sharded) {
+        let message = "is sharded, and with ddp each rank has the whole state; expected full, or the strategy zero2 or \
+                       zero3";
+        return Err(wrong("state_dict", message));
     }
     if options.dropout > 0.0 {
         let dropout = options.dropout;

@@ -1,32 +1,29 @@
-//! A run's state: made, continued, saved, evaluated.
+//! A run's state: made, continued, evaluated.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use fulgurite_runtime::compile::{Options, compile};
-use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, DType, Error, Result};
 
-use super::agreement::{sums, writes, written};
+use super::agreement::sums;
 use super::arrays::batch_arrays;
 use super::chunks::{Chunks, fitting};
 use super::failure::{Cause, Divergence, TrainError};
-use super::notes::{self, DATA, DROPOUT_STREAMS, LOGITS, PRECISION, SET, VALIDATION};
 use super::options::TrainOptions;
 use super::parallel::place;
 use super::programs::{State, ValidationLoss};
 use super::resume;
+use super::saving::Saving;
 use crate::argument_error::wrong;
 use crate::batches::{Batch, Batches, Order, validation_batches};
-use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, SECOND_MOMENT, TrainingState};
+use crate::checkpoint::{Checkpoint, FIRST_MOMENT, SECOND_MOMENT};
 use crate::config::Parameter;
 use crate::generate::{Request, generate};
 use crate::head::Logits;
-use crate::host_tensor::HostTensor;
 use crate::model::Model;
 use crate::model_config::ModelConfig;
 use crate::parameter_list::Parameters;
-use crate::parameters::{copied, initial_parameters, parameters_from, placed, rounded_copies, to_host};
+use crate::parameters::{copied, initial_parameters, parameters_from, placed, rounded_copies};
 use crate::sampling::Sampling;
 use crate::step::TrainState;
 use crate::tokenizer::Tokenizer;
@@ -51,6 +48,8 @@ pub(super) struct Run {
     pub(super) saved: Option<u64>,
     /// The newest checkpoint in the folder when the run began, or as the run saved it last.
     pub(super) known: Option<kept::Identity>,
+    /// The checkpoint that is being written.
+    pub(super) saving: Option<Saving>,
     /// The step that it was resumed at.
     pub(super) resumed: Option<u64>,
     /// Fields of the configuration that were given, `name=value` each.
@@ -227,6 +226,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
             passed_over,
             saved,
             known,
+            saving: None,
             resumed: Some(stored.step),
             fields,
             has_samples,
@@ -255,6 +255,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
         passed_over: Vec::new(),
         saved: None,
         known,
+        saving: None,
         resumed: None,
         fields,
         has_samples,
@@ -280,113 +281,6 @@ fn state_of(
     };
     let copies = rounded_copies(config, &params, rounded)?;
     Ok(State::new(TrainState { params, exp_avg, exp_avg_sq, copies }))
-}
-
-/// Has the rank that writes save the run, and the others wait for it.
-///
-/// # Errors
-/// Those of [`save_here`], on all ranks.
-pub(super) fn save(
-    path: &Path,
-    run: &mut Run,
-    options: &TrainOptions,
-    loss: &ValidationLoss<'_>,
-) -> Result<(), TrainError> {
-    let state = run.state.get()?;
-    let mut tensors = BTreeMap::new();
-    for (prefix, tree) in [("", &state.params), (FIRST_MOMENT, &state.exp_avg), (SECOND_MOMENT, &state.exp_avg_sq)] {
-        for (name, array) in options.whole(&run.config, tree)?.leaves().into_iter().filter(|_| writes()) {
-            tensors.insert(format!("{prefix}{name}"), to_host(array)?);
-        }
-    }
-    let validation = match run.validation.first() {
-        Some(batch) => Some(loss.call((state.params.clone(), batch_arrays(batch)?))?.item()?),
-        None => None,
-    };
-    written("a checkpoint", || save_here(path, run, options, (tensors, validation)))
-}
-
-/// Writes the checkpoint, and keeps those before it that are to be kept. Nothing is written if a weight or a moment is
-/// not finite, or the loss of a validation batch: a run resumed from there could not go on. Nor if the checkpoint there
-/// is not the one that the run found or saved itself.
-fn save_here(
-    path: &Path,
-    run: &mut Run,
-    options: &TrainOptions,
-    (tensors, validation): (BTreeMap<String, HostTensor>, Option<f64>),
-) -> Result<(), TrainError> {
-    let diverged = |run: &Run, cause| run.divergence(run.done, cause);
-    let mut notes = BTreeMap::from([
-        (PRECISION.to_owned(), options.precision.name().to_owned()),
-        (DROPOUT_STREAMS.to_owned(), "by step, batch and place".to_owned()),
-        (notes::EVALUATE_EVERY.to_owned(), options.evaluate_every.to_string()),
-        (notes::EVALUATE_BATCHES.to_owned(), options.evaluate_batches.to_string()),
-        (notes::SAMPLE_EVERY.to_owned(), options.sample_every.to_string()),
-        (notes::SAMPLE_TOKENS.to_owned(), options.sample_tokens.to_string()),
-        (notes::PROMPT.to_owned(), options.prompt.clone()),
-        (LOGITS.to_owned(), run.logits.name().to_owned()),
-    ]);
-    for (note, files) in [(DATA, &options.data), (VALIDATION, &options.validation)] {
-        // Paths that are not UTF-8 cannot be stored; `--resume` then needs `--data`.
-        let names = files.iter().map(|file| std::path::absolute(file).ok()?.to_str().map(str::to_owned));
-        if let Some(names) = names.collect::<Option<Vec<String>>>().filter(|names| !names.is_empty()) {
-            notes.insert(note.to_owned(), serde_json::json!(names).to_string());
-        }
-    }
-    if !run.fields.is_empty() {
-        notes.insert(SET.to_owned(), serde_json::json!(run.fields).to_string());
-    }
-    let state = TrainingState {
-        step: run.done,
-        model: run.config.clone(),
-        tokenizer: run.tokenizer.name().into_owned(),
-        data: run.batches.position().clone(),
-        accumulation: options.accumulate as u64,
-        schedule: options.schedule(),
-        optimizer: options.optimizer,
-        seed: options.seed,
-        // Each step draws from streams that its number says.
-        random_offset: run.done,
-        notes,
-    };
-    let checkpoint = Checkpoint { state, tensors };
-    match checkpoint.validate_finite() {
-        Err(CheckpointError::NonFinite(found)) => return Err(diverged(run, Cause::State(found)).into()),
-        other => other.map_err(|error| resume::in_file(path, error))?,
-    }
-    if let Some(value) = validation.filter(|value| !value.is_finite()) {
-        return Err(diverged(run, Cause::ValidationLoss(value)).into());
-    }
-    let failed = |error: std::io::Error| Error::File {
-        path: path.display().to_string(),
-        message: format!("the checkpoint could not be kept before it is replaced: {error}"),
-    };
-    // The lock of the folder keeps other runs away; a copy, or a program that knows no lock, may have come all the
-    // same.
-    let found = kept::Identity::of(path);
-    if found.is_some() && found != run.known {
-        let since = run.saved.map_or_else(|| "this run began".into(), |step| format!("step {step} was saved"));
-        let message = format!(
-            "was written by another program since {since}: it is kept, and the checkpoint of step {} is not saved; give \
-             each run a folder of its own (--out)",
-            run.done
-        );
-        return Err(Error::File { path: path.display().to_string(), message }.into());
-    }
-    let earlier = options.keep - 1;
-    match run.saved.filter(|_| found.is_some()) {
-        // Resumed, trained no step, and saved again.
-        Some(step) if step == run.done => {}
-        Some(step) if earlier > 0 => kept::keep(path, step).map_err(failed)?,
-        _ => {}
-    }
-    // Looked through above.
-    checkpoint.save_unchecked(path).map_err(|error| resume::in_file(path, error))?;
-    run.known = kept::Identity::of(path);
-    // A run that starts anew replaces those of the run before it.
-    kept::prune(path, if run.saved.is_none() && !options.resume { 0 } else { run.done }, earlier);
-    run.saved = Some(run.done);
-    Ok(())
 }
 
 /// Mean loss over the validation batches of all ranks.

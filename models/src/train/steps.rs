@@ -17,7 +17,8 @@ use super::log::{Log, Report};
 use super::options::{OnNonFinite, TrainOptions};
 use super::parallel::averages;
 use super::programs::{Programs, STEP, no_report};
-use super::run::{Run, evaluate, sample, save};
+use super::run::{Run, evaluate, sample};
+use super::save::{poll, save, settle};
 use crate::parameter_list::Parameters;
 use crate::report::RunReport;
 use crate::schedule::Schedule;
@@ -117,7 +118,13 @@ impl Steps<'_> {
         let mut recording = None;
         while run.done < options.steps {
             let number = run.done + 1;
+            if let Err(error) = poll(&mut run) {
+                unread.take().map_or(Ok(()), |before| self.read(&mut run, before, &mut skipped, &mut log))?;
+                return Err(error);
+            }
             if self.is_timed() && recording.is_none() && number + TIMED_STEPS > options.steps {
+                // Its reads are no part of the steps.
+                settle(&mut run)?;
                 let device = DeviceState::of(options.device())?;
                 device.begin_timeline()?;
                 recording = Some(Recording(device));
@@ -138,6 +145,10 @@ impl Steps<'_> {
                 Ok(Step::Stopped) => break,
                 // The state went with the step.
                 Err(failed) => {
+                    // Of several ranks this one may have failed alone.
+                    if options.ranks() == 1 {
+                        settle(&mut run)?;
+                    }
                     let saved = run.saved.or(run.resumed);
                     return Err(match unread.take() {
                         Some(before) => self.failed_after(&before, failed, saved, &mut log),
@@ -223,6 +234,7 @@ impl Steps<'_> {
             let hopeless = matches!(cause, Cause::Weight(_)) || skipped.in_a_row >= MOST_SKIPPED;
             if options.nonfinite == OnNonFinite::Stop || hopeless {
                 log.end_bar();
+                settle(run)?;
                 return Err(run.divergence(number, cause).into());
             }
             log.note(&format!("step {number}: its update is left out: {cause}"))?;

@@ -1,4 +1,4 @@
-//! Strategies of training on several ranks.
+//! Strategies of training on several ranks, and of their checkpoints.
 
 use std::fmt;
 use std::str::FromStr;
@@ -42,6 +42,36 @@ impl FromStr for Strategy {
         let names = Strategy::ALL.map(Strategy::name).join(", ");
         let found = Strategy::ALL.into_iter().find(|strategy| strategy.name() == text);
         found.ok_or_else(|| format!("'{text}' is no strategy, expected one of: {names}"))
+    }
+}
+
+/// How several ranks write a checkpoint. Any number of them reads either, by any strategy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateDict {
+    /// One file of whole tensors, which one rank writes.
+    Full,
+    /// A file of each rank with its part of the state.
+    Sharded,
+}
+
+impl StateDict {
+    /// Both.
+    pub const ALL: [StateDict; 2] = [StateDict::Full, StateDict::Sharded];
+
+    /// Its name as an option.
+    pub fn name(self) -> &'static str {
+        match self {
+            StateDict::Full => "full",
+            StateDict::Sharded => "sharded",
+        }
+    }
+}
+
+impl FromStr for StateDict {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<StateDict, String> {
+        let found = StateDict::ALL.into_iter().find(|kind| kind.name() == text);
+        found.ok_or_else(|| format!("'{text}' is no kind of checkpoint, expected full or sharded"))
     }
 }
 

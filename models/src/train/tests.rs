@@ -49,6 +49,7 @@ fn limited(gigabytes: u64, accumulate: usize) -> TrainOptions {
         resume: false,
         overwrite: false,
         strategy: Default::default(),
+        state_dict: None,
         precision: Default::default(),
         compile: Options { memory_limit: Some(gigabytes << 30), ..Options::default() },
         stop: None,

@@ -165,6 +165,7 @@ fn options(out: &Path, steps: u64) -> TrainOptions {
         resume: false,
         overwrite: false,
         strategy: Default::default(),
+        state_dict: None,
         precision: Precision::Bf16True,
         compile: Default::default(),
         stop: None,

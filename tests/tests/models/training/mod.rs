@@ -52,6 +52,7 @@ fn options(out: &Path, steps: u64) -> TrainOptions {
         resume: false,
         overwrite: false,
         strategy: Default::default(),
+        state_dict: None,
         precision: Default::default(),
         compile: Default::default(),
         stop: None,

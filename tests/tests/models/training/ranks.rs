@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fulgurite_models::checkpoint::Checkpoint;
-use fulgurite_models::train::{TrainError, TrainOptions, TrainReport, train};
+use fulgurite_models::train::{StateDict, Strategy, TrainError, TrainOptions, TrainReport, train};
 use fulgurite_runtime::ranks::simulate;
 
 use super::options;
@@ -93,6 +93,85 @@ fn a_run_goes_on_with_another_number_of_ranks() {
         let error = outcome.unwrap_err().to_string();
         assert!(error.contains("batch is 8 in the checkpoint, got 6 (2 ranks of 3)"), "{error}");
     }
+}
+
+/// The parts of the checkpoint at `path`, and all files of parts beside it.
+fn parts(path: &Path) -> [Vec<String>; 2] {
+    let entries = std::fs::read_dir(path.parent().unwrap()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut there: Vec<String> = names.filter(|name| name.contains("-of-")).collect();
+    there.sort();
+    [Checkpoint::parts(path).unwrap(), there]
+}
+
+/// What ranks write in parts are the bits that one of them writes, and any ranks go on from there, by any strategy.
+#[test]
+fn a_sharded_checkpoint_is_the_full_one() {
+    let run = |count: usize, folder: &Path, of: &(dyn Fn(&mut TrainOptions) + Sync)| -> TrainReport {
+        let options = |_| {
+            let mut options = TrainOptions { strategy: Strategy::Zero2, save_every: 2, ..of_eight(count, folder, 6) };
+            of(&mut options);
+            options
+        };
+        on_ranks(count, options, |_| {}).into_iter().map(Result::unwrap).next().unwrap()
+    };
+    let folders: [_; 2] = std::array::from_fn(|_| tempfile::tempdir().unwrap());
+    let [full, sharded] = folders.each_ref().map(|folder| folder.path());
+    let whole = run(2, full, &|options| options.state_dict = Some(StateDict::Full));
+    let in_parts = run(2, sharded, &|_| {});
+    let path = in_parts.checkpoint.clone();
+    let load = |path: &Path| Checkpoint::load(path).unwrap();
+    assert_eq!(whole.losses, in_parts.losses);
+    assert_eq!(load(&whole.checkpoint), load(&path));
+    let before = path.with_file_name("checkpoint-4.safetensors");
+    assert_eq!(load(&whole.checkpoint.with_file_name("checkpoint-4.safetensors")), load(&before));
+    // Two checkpoints of two parts each, and none of the one that is no longer kept.
+    let [own, there] = parts(&path);
+    assert!(own.len() == 2 && there.len() == 4 && own.iter().all(|name| there.contains(name)), "{there:?}");
+    assert_eq!(parts(&whole.checkpoint), [Vec::<String>::new(), Vec::new()]);
+
+    // As if it had been killed after step 4, while it wrote.
+    let half = path.with_file_name(".checkpoint-6.0-of-2.01234567.safetensors.abc.partial");
+    for (count, strategy) in [(2, Strategy::Zero2), (4, Strategy::Zero3), (1, Strategy::Ddp), (2, Strategy::Ddp)] {
+        let copy = tempfile::tempdir().unwrap();
+        for name in &there {
+            std::fs::copy(path.with_file_name(name), copy.path().join(name)).unwrap();
+        }
+        std::fs::copy(&before, copy.path().join("checkpoint.safetensors")).unwrap();
+        std::fs::write(copy.path().join(half.file_name().unwrap()), b"half").unwrap();
+        let resumed = run(count, copy.path(), &|options| (options.resume, options.strategy) = (true, strategy));
+        assert_eq!(resumed.steps, 6);
+        let pairs = || resumed.losses.iter().zip(&in_parts.losses[4..]);
+        assert!(pairs().all(|(a, b)| (a / b - 1.0).abs() <= 1e-5), "{strategy} {count}: {resumed:?}");
+        if (count, strategy) == (2, Strategy::Zero2) {
+            assert_eq!(load(&resumed.checkpoint), load(&path), "the same bits");
+        }
+        assert!(!copy.path().join(half.file_name().unwrap()).exists());
+    }
+
+    // Parts that are damaged, those of another step, and missing.
+    let good = std::fs::read(path.with_file_name(&own[1])).unwrap();
+    let mut damaged = good.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    let other = parts(&before)[0][1].clone();
+    let other = std::fs::read(path.with_file_name(other)).unwrap();
+    let part = path.with_file_name(&own[1]);
+    for content in [&damaged, &other, &good[..good.len() - 1].to_vec()] {
+        std::fs::write(&part, content).unwrap();
+        let error = Checkpoint::load(&path).unwrap_err().to_string();
+        assert!(error.contains(&own[1]), "{error}");
+    }
+    std::fs::remove_file(&part).unwrap();
+    let error = Checkpoint::load(&path).unwrap_err().to_string();
+    assert!(error.contains(&own[1]) && error.contains("cannot read the file"), "{error}");
+    let mut lines = Vec::new();
+    let resumed = TrainOptions { resume: true, ..of_eight(1, sharded, 6) };
+    train(&resumed, false, &mut |line| lines.push(line.to_owned())).unwrap();
+    assert!(lines.iter().any(|line| line == "resumed at step 4 of 6"), "{lines:#?}");
+
+    let refused = |_| TrainOptions { state_dict: Some(StateDict::Sharded), ..of_eight(2, full, 6) };
+    let error = on_ranks(2, refused, |_| {}).remove(0).unwrap_err().to_string();
+    assert!(error.contains("'state_dict': is sharded, and with ddp"), "{error}");
 }
 
 #[test]
