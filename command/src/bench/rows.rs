@@ -23,6 +23,25 @@ pub enum Work {
         /// Steps that are timed.
         steps: usize,
     },
+    /// A training step on several GPUs by `train --devices N --bench`, or its like on one of them.
+    RanksStep {
+        /// The family, by the name that `train` has for it.
+        model: &'static str,
+        /// The model's size.
+        size: &'static str,
+        /// Sequences of each GPU.
+        batch: usize,
+        /// Tokens of a sequence.
+        context: usize,
+        /// As `train --precision` has it.
+        precision: &'static str,
+        /// GPUs, each with a rank.
+        devices: usize,
+        /// As `train --strategy` has it; one GPU has none.
+        strategy: Option<&'static str>,
+        /// Steps that are timed.
+        steps: usize,
+    },
     /// How long a training run needs until the end of its first step, with all caches warm.
     FirstStep {
         /// The model's size.
@@ -82,6 +101,23 @@ pub enum Work {
     },
 }
 
+impl Work {
+    /// On how many devices it runs at once.
+    pub fn devices(&self) -> usize {
+        if let Work::RanksStep { devices, .. } = self { *devices } else { 1 }
+    }
+
+    /// The same step on one GPU, if this is one of several.
+    pub fn on_one(&self) -> Option<Work> {
+        let mut work = self.clone();
+        match &mut work {
+            Work::RanksStep { devices, strategy, .. } if *devices > 1 => (*devices, *strategy) = (1, None),
+            _ => return None,
+        }
+        Some(work)
+    }
+}
+
 /// What a query sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -114,6 +150,8 @@ pub enum Form {
 pub enum Group {
     /// Training steps.
     Steps,
+    /// Training steps on several GPUs.
+    ManyGpus,
     /// Attention.
     Attention,
     /// Operators that are bound by memory.
@@ -126,12 +164,14 @@ pub enum Group {
 
 impl Group {
     /// All of them, in the order of the table.
-    pub const ALL: [Group; 5] = [Group::Steps, Group::Attention, Group::Operators, Group::Products, Group::Host];
+    pub const ALL: [Group; 6] =
+        [Group::Steps, Group::ManyGpus, Group::Attention, Group::Operators, Group::Products, Group::Host];
 
     /// The heading of its rows.
     pub const fn heading(self) -> &'static str {
         match self {
             Group::Steps => "Training steps",
+            Group::ManyGpus => "Many GPUs",
             Group::Attention => "Attention",
             Group::Operators => "Operators bound by memory",
             Group::Products => "Products",
@@ -162,6 +202,15 @@ impl fmt::Display for Work {
                 let again = if *checkpointing { ", blocks computed again" } else { "" };
                 write!(f, "GPT-2 {size}, B{batch} T{context}, {precision}{again}")
             }
+            Work::RanksStep { model, size, batch, context, precision, devices, strategy, .. } => {
+                // A size of GPT-2 is a number.
+                let model = if *model == "gpt2" { "GPT-2 " } else { "" };
+                let gpus = match strategy {
+                    Some(strategy) => format!("{strategy} on {devices} GPUs"),
+                    None => "one GPU".to_owned(),
+                };
+                write!(f, "{model}{size}, B{batch} T{context} a GPU, {precision}, {gpus}")
+            }
             Work::FirstStep { size, batch, context, precision } => {
                 write!(f, "first step of GPT-2 {size}, B{batch} T{context}, {precision}, caches warm")
             }
@@ -191,6 +240,9 @@ impl fmt::Display for Work {
     }
 }
 
+/// What the names of rows of many GPUs begin with.
+pub const MANY_GPUS: &str = "many-gpus";
+
 fn row(group: Group, name: impl Into<String>, quick: bool, work: Work) -> Row {
     Row { name: name.into(), group, quick, work }
 }
@@ -212,6 +264,31 @@ fn steps() -> Vec<Row> {
         step("1558M-checkpointed-bf16", "1558M", [4, 1024, 6], "bf16-mixed", true, false),
         row(Group::Steps, "gpt2-first-step", false, first),
     ]
+}
+
+/// The numbers of GPUs that a step is divided over.
+const MANY: [usize; 3] = [2, 4, 8];
+
+/// The same batch on each GPU: the time on one of them is what that on several is compared with.
+fn many_gpus() -> Vec<Row> {
+    let strategies = ["ddp", "zero2", "zero3"];
+    let rows_of = |(name, model, size, [batch, context, steps], quick): (&str, _, _, [usize; 3], bool)| {
+        let on = |devices, strategy: Option<&'static str>| {
+            let how = strategy.map_or_else(String::new, |strategy| format!("-{strategy}"));
+            let precision = "bf16-mixed";
+            let work = Work::RanksStep { model, size, batch, context, precision, devices, strategy, steps };
+            let quick = quick && devices <= 2 && strategy.is_none_or(|strategy| strategy == "ddp");
+            row(Group::ManyGpus, format!("{MANY_GPUS}-{name}-b{batch}{how}-x{devices}"), quick, work)
+        };
+        let several = MANY.into_iter().flat_map(|devices| strategies.map(|strategy| on(devices, Some(strategy))));
+        [on(1, None)].into_iter().chain(several).collect::<Vec<_>>()
+    };
+    let models = [
+        ("gpt2", "gpt2", "124M", [16, 1024, 40], false),
+        ("gpt2", "gpt2", "124M", [4, 1024, 60], true),
+        ("tinyllama", "llama", "TinyLlama-1.1B", [4, 2048, 20], false),
+    ];
+    models.into_iter().flat_map(rows_of).collect()
 }
 
 fn attention() -> Vec<Row> {
@@ -315,10 +392,11 @@ fn host() -> Vec<Row> {
 
 /// All rows, in the order of the table.
 pub fn all() -> Vec<Row> {
-    [steps(), attention(), operators(), products(), host()].concat()
+    [steps(), many_gpus(), attention(), operators(), products(), host()].concat()
 }
 
-/// The rows that were asked for: those whose names begin with one of `only`, or of all those that `quick` has.
+/// The rows that were asked for: those whose names begin with one of `only`, or of all those that `quick` has. Rows of
+/// many GPUs are in no table that does not ask for them: they keep all GPUs of a machine busy for long.
 ///
 /// # Errors
 /// A beginning that no row has.
@@ -331,7 +409,7 @@ pub fn selected(only: &[String], quick: bool) -> Result<Vec<Row>, String> {
         }
     }
     let wanted = |row: &Row| match only.is_empty() {
-        true => !quick || row.quick,
+        true => row.group != Group::ManyGpus && (!quick || row.quick),
         false => only.iter().any(|asked| row.name.starts_with(&**asked)) && (!quick || row.quick),
     };
     Ok(rows.into_iter().filter(wanted).collect())
@@ -352,7 +430,7 @@ mod tests {
     #[test]
     fn every_row_has_a_program_or_is_a_run() {
         for row in all() {
-            let runs = matches!(row.work, Work::Step { .. } | Work::FirstStep { .. });
+            let runs = matches!(row.work, Work::Step { .. } | Work::RanksStep { .. } | Work::FirstStep { .. });
             assert!(runs != super::super::cases::case(&row.work).is_some(), "{}", row.name);
         }
     }
@@ -365,7 +443,32 @@ mod tests {
         };
         assert_eq!(names(&["host-g"], false).unwrap(), ["host-gpt2", "host-gelu"]);
         assert_eq!(names(&["attention"], true).unwrap(), ["attention-gpt2"]);
-        assert_eq!(names(&[], false).unwrap().len(), all().len());
+        let usual = names(&[], false).unwrap();
+        assert_eq!(usual.len(), all().len() - many_gpus().len());
+        assert!(usual.iter().all(|name| !name.starts_with(MANY_GPUS)));
+        assert_eq!(names(&["many-gpus"], true).unwrap(), ["many-gpus-gpt2-b4-x1", "many-gpus-gpt2-b4-ddp-x2"]);
         assert!(names(&["x"], false).unwrap_err().starts_with("no row's name begins with 'x', there are: gpt2-"));
+    }
+
+    #[test]
+    fn a_step_on_several_gpus_comes_after_the_same_step_on_one() {
+        let rows = many_gpus();
+        assert_eq!(rows.len(), 3 * (1 + 3 * 3));
+        let mut ones = 0;
+        for (i, row) in rows.iter().enumerate() {
+            let Some(one) = row.work.on_one() else {
+                ones += 1;
+                assert_eq!((row.work.devices(), row.name.ends_with("-x1")), (1, true), "{}", row.name);
+                continue;
+            };
+            assert!(rows[..i].iter().any(|before| before.work == one), "{}", row.name);
+        }
+        assert_eq!(ones, 3);
+        let named = |name: &str| rows.iter().find(|row| row.name == name).unwrap().work.to_string();
+        assert_eq!(named("many-gpus-gpt2-b16-x1"), "GPT-2 124M, B16 T1024 a GPU, bf16-mixed, one GPU");
+        assert_eq!(
+            named("many-gpus-tinyllama-b4-zero3-x4"),
+            "TinyLlama-1.1B, B4 T2048 a GPU, bf16-mixed, zero3 on 4 GPUs"
+        );
     }
 }
