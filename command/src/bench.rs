@@ -12,6 +12,7 @@ mod rates_of;
 mod report;
 mod rows;
 mod step;
+mod work;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -5,7 +5,7 @@ use fulgurite::prelude::*;
 use fulgurite::{Array, DType, Result, Tensor};
 
 use super::super::measured_inputs::filled;
-use super::rows::{Form, Mask, Work};
+use super::work::{Form, Mask, Work};
 
 /// What a program computes from its inputs.
 pub type Function = Box<dyn Fn(&[Tensor]) -> Vec<Tensor>>;

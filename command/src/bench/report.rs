@@ -242,7 +242,7 @@ mod tests {
         let text = Report { rows: vec![four], ..report() }.markdown();
         assert!(text.contains("\nScaling is the time of a step on one GPU over that on several,"), "{text}");
         assert!(text.contains("\n### Many GPUs\n"), "{text}");
-        assert!(text.contains("| | scaling, % | 98.50 |  | 85.00 (FSDP2, blocks) | 1.16 |\n"), "{text}");
+        assert!(text.contains("|  | scaling, % | 98.50 |  | 85.00 (FSDP2, blocks) | 1.16 |\n"), "{text}");
         assert!(!report().markdown().contains("Scaling is"));
     }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::output::program;
 use super::figures::{Figure, quantile};
 use super::processes::{Processes, complaints_of};
-use super::rows::Work;
+use super::work::Work;
 
 /// How often the first step is measured, after a run that warms the caches.
 const FIRST_STEPS: usize = 3;
