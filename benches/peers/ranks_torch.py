@@ -1,20 +1,10 @@
 """A training step on several GPUs in PyTorch, by DDP or FSDP2: `torchrun --standalone --nproc-per-node N ranks_torch.py
 ROW MODE`.
 
-ROW is a row of `fulgurite bench --json` as JSON, MODE one of those below. Rank 0 prints a line of JSON with the figures,
-and a rank that cannot go on one that says why. As in `train`, parameters and moments are f32, products bf16, gradients
-are clipped by their norm, and each rank has a batch of its own.
-"""
-import ctypes
-import gc
-import json
-import os
-import signal
-import statistics
-import subprocess
-import sys
-import time
-from datetime import timedelta
+ROW is a row of `fulgurite bench --json` as JSON, MODE one of those below. Rank 0 prints a line of JSON with the
+figures, and a rank that cannot go on one that says why. As in `train`, parameters and moments are f32, products bf16,
+gradients are clipped by their norm, and each rank has a batch of its own. """ import ctypes import gc import json
+import os import signal import statistics import subprocess import sys import time from datetime import timedelta
 
 # What is compiled: all of the model, or each of its blocks by itself.
 WHOLE, BLOCKS = "torch.compile", "torch.compile of blocks"
@@ -177,7 +167,8 @@ def main(row, mode):
         from bench_torch import figure
 
         speed = batch * context * row["devices"] * 1e3 / statistics.median(times)
-        figures = [figure("step", "ms", times), figure("speed", "tokens/s", [speed]), figure("first step", "s", [first])]
+        figures = [figure("step", "ms", times), figure("speed", "tokens/s", [speed])]
+        figures.append(figure("first step", "s", [first]))
         if cuda:
             figures.append(figure("memory", "GiB", [torch.cuda.max_memory_allocated() / 2**30]))
         print(json.dumps({"figures": figures}), flush=True)

@@ -50,14 +50,15 @@ const PEERS: &str = "benches/peers";
 #[derive(Args)]
 #[command(after_help = "\
 Training steps are processes of `train gpt2 ... --bench`, with the command's own data, log and vocabulary. Rows called
-many-gpus-... are `train --devices N --strategy ... --bench` of GPT-2 and TinyLlama, with the same batch on each GPU, and
-have their scaling: the step's time on one GPU over that on N. They keep all GPUs busy for long, so that only a table has
-them whose --only asks for them; those of more GPUs than the machine has are left out. The other rows are programs of one operator as they are compiled by default (the list of executors, and what measurements choose):
-whole runs with cold caches, between events of the device and as graphs are replayed; backward is forward with its
-gradients, less forward. Shares are of the copy and the products that are measured on the device once, and kept below
-the cache. A row that fails says why, and the others go on. Without a device the rows of the host are measured. Files
-have all that is measured so far: Ctrl-C or SIGTERM ends the command with exit code 130, and the files name the rows
-that were not measured.
+many-gpus-... are `train --devices N --strategy ... --bench` of GPT-2 and TinyLlama, with the same batch on each GPU,
+and have their scaling: the step's time on one GPU over that on N. They keep all GPUs busy for long, so that only a
+table has them whose --only asks for them; those of more GPUs than the machine has are left out. The other rows are
+programs of one operator as they are compiled by default (the list of executors, and what measurements choose): whole
+runs with cold caches, between events of the device and as graphs are replayed; backward is forward with its gradients,
+less forward. Shares are of the copy and the products that are measured on the device once, and kept below the cache. A
+row that fails says why, and the others go on. Without a device the rows of the host are measured. Files have all that
+is measured so far: Ctrl-C or SIGTERM ends the command with exit code 130, and the files name the rows that were not
+measured.
 
 Examples:
   fulgurite bench --quick

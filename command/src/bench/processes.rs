@@ -76,8 +76,8 @@ impl Processes {
         let mut state = self.state();
         state.ended = true;
         if let Some(mut child) = state.child.take() {
-            // It has nothing to lose: what it writes is in a folder that goes with the command. But what it has started,
-            // ranks on all devices, ends with it only where it is asked.
+            // It has nothing to lose: what it writes is in a folder that goes with the command. But what it has
+            // started, ranks on all devices, ends with it only where it is asked.
             #[cfg(unix)]
             asked_to_end(&mut child);
             let _ = child.kill();

@@ -119,7 +119,7 @@ fn a_row_is_measured_and_one_that_fails_says_why() {
 fn rows_are_listed_and_what_cannot_be_measured_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| run_in(home.path(), arguments);
-    let list = run(&["bench", "--list"]).ok();
+    let list = run(&["bench", "--list"]).out;
     assert!(list.contains("gpt2-b16-t1024-bf16") && list.contains("GPT-2 124M, B16 T1024, bf16-mixed"), "{list}");
     assert_eq!(run(&["bench", "--list", "--only", "product-qkv"]).ok().lines().count(), 3);
     let many = run(&["bench", "--list", "--only", "many-gpus-tinyllama"]);

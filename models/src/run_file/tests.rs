@@ -162,7 +162,7 @@ fn what_cannot_be_is_named_with_its_line() {
         (
             "strategy:\n  class_path: FSDPStrategy\n  init_args: {sharding_strategy: HYBRID_SHARD}",
             3,
-            "strategy.init_args.sharding_strategy is 'HYBRID_SHARD': expected FULL_SHARD (zero3), SHARD_GRAD_OP (zero2)",
+            "strategy.init_args.sharding_strategy is 'HYBRID_SHARD': expected FULL_SHARD (zero3), SHARD_GRAD_OP",
         ),
         (
             "strategy: {class_path: FSDPStrategy, init_args: {state_dict_type: sharded}}",
