@@ -3,8 +3,18 @@ ROW MODE`.
 
 ROW is a row of `fulgurite bench --json` as JSON, MODE one of those below. Rank 0 prints a line of JSON with the
 figures, and a rank that cannot go on one that says why. As in `train`, parameters and moments are f32, products bf16,
-gradients are clipped by their norm, and each rank has a batch of its own. """ import ctypes import gc import json
-import os import signal import statistics import subprocess import sys import time from datetime import timedelta
+gradients are clipped by their norm, and each rank has a batch of its own.
+"""
+import ctypes
+import gc
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from datetime import timedelta
 
 # What is compiled: all of the model, or each of its blocks by itself.
 WHOLE, BLOCKS = "torch.compile", "torch.compile of blocks"

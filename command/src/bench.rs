@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(scaled("many-gpus-gpt2-b16-ddp-x2", 32.0, &rows), None, "before that on one");
         assert_eq!(scaled("many-gpus-gpt2-b16-x1", 30.0, &rows), None);
         assert_eq!(scaled("many-gpus-gpt2-b16-ddp-x4", 32.0, &rows), Some(93.75));
-        // Of another batch.
+        // A row with another batch is not compared.
         let all = rows::all();
         assert_eq!(scaled("many-gpus-gpt2-b4-ddp-x2", 10.0, &all), None);
     }
