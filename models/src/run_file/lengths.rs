@@ -22,8 +22,8 @@ const DEVICES: &str = "devices";
 
 impl RunFile {
     /// `given`, and what the file says of the rest: `global_batch_size` and `max_tokens` are divided by what a run has
-    /// after `given`, not by what the file says, and both are those of all ranks. Where neither says how long a sequence
-    /// is, it has the model's own context, `of_model`.
+    /// after `given`, not by what the file says, and both are those of all ranks. Where neither says how long a
+    /// sequence is, it has the model's own context, `of_model`.
     ///
     /// # Errors
     /// A `global_batch_size` that is no multiple of the batch, `max_tokens` of sequences whose length is not known.
