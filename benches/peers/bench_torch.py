@@ -18,6 +18,8 @@ import torch.nn.functional as F
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 RUNS, WARM_UP = 15, 4
+# Milliseconds of steps on one GPU, by what is trained.
+ON_ONE = {}
 
 
 def quantile(numbers, part):
@@ -170,6 +172,24 @@ def step_row(row, device):
     if device != "cpu" and row["size"] == "124M" and not row["checkpointing"]:
         modes["torch.compile, graphs"] = "reduce-overhead"
     for who, mode in modes.items():
+        peer(row, who, lambda: measure(mode))
+
+
+def ranks_row(row, device):
+    import ranks_torch
+
+    def measure(mode):
+        figures = ranks_torch.run(row, mode)
+        step = next(found["median"] for found in figures if found["name"] == "step")
+        # The same model with the same batch, which comes before on one GPU.
+        subject = json.dumps([row[name] for name in ("model", "size", "batch", "context", "precision")])
+        if row["devices"] == 1:
+            ON_ONE[subject] = step
+        elif subject in ON_ONE:
+            figures.append(figure("scaling", "%", [100 * ON_ONE[subject] / step]))
+        return figures
+
+    for who, mode in ranks_torch.modes(row).items():
         peer(row, who, lambda: measure(mode))
 
 
@@ -342,6 +362,7 @@ def main():
     say(about=about)
     kinds = {
         "step": step_row,
+        "ranks_step": ranks_row,
         "operator": operator_row,
         "attention": attention_row,
         "product": product_row,

@@ -12,6 +12,7 @@ mod rates_of;
 mod report;
 mod rows;
 mod step;
+mod work;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,13 +22,14 @@ use std::thread::Builder;
 
 use clap::Args;
 use fulgurite::choices::Machine;
+use fulgurite::device::find_kind;
 use fulgurite::executor::executors_named;
 use fulgurite::{Device, Target};
 use fulgurite_kernels::machine::exit_at_once;
 use fulgurite_rates::too_low::TooLow;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use self::figures::Measured;
+use self::figures::{Figure, Measured};
 use self::measuring::{Asked, Event, measure};
 use self::processes::Processes;
 use self::report::Report;
@@ -36,7 +38,7 @@ use super::files;
 use super::idle_executors;
 use super::interruption::{self, INTERRUPTED};
 use super::outcome::{Failed, Outcome};
-use super::output::{mark_debug_build, program, quoted, say, warn};
+use super::output::{mark_debug_build, note, program, quoted, say, warn};
 use crate::cases::write_whole;
 
 /// Bytes of the stack of the thread that measures: as many as the command's own has.
@@ -47,18 +49,22 @@ const PEERS: &str = "benches/peers";
 /// Arguments of `bench`.
 #[derive(Args)]
 #[command(after_help = "\
-Training steps are processes of `train gpt2 ... --bench`, with the command's own data, log and vocabulary. The other
-rows are programs of one operator as they are compiled by default (the list of executors, and what measurements choose):
-whole runs with cold caches, between events of the device and as graphs are replayed; backward is forward with its
-gradients, less forward. Shares are of the copy and the products that are measured on the device once, and kept below
-the cache. A row that fails says why, and the others go on. Without a device the rows of the host are measured. Files
-have all that is measured so far: Ctrl-C or SIGTERM ends the command with exit code 130, and the files name the rows
-that were not measured.
+Training steps are processes of `train gpt2 ... --bench`, with the command's own data, log and vocabulary. Rows called
+many-gpus-... are `train --devices N --strategy ... --bench` of GPT-2 and TinyLlama, with the same batch on each GPU,
+and have their scaling: the step's time on one GPU over that on N. They keep all GPUs busy for long, so that only a
+table has them whose --only asks for them; those of more GPUs than the machine has are left out. The other rows are
+programs of one operator as they are compiled by default (the list of executors, and what measurements choose): whole
+runs with cold caches, between events of the device and as graphs are replayed; backward is forward with its gradients,
+less forward. Shares are of the copy and the products that are measured on the device once, and kept below the cache. A
+row that fails says why, and the others go on. Without a device the rows of the host are measured. Files have all that
+is measured so far: Ctrl-C or SIGTERM ends the command with exit code 130, and the files name the rows that were not
+measured.
 
 Examples:
   fulgurite bench --quick
   fulgurite bench --list
   fulgurite bench --only attention softmax -o attention.md
+  fulgurite bench --only many-gpus --peers -o many.md --json many.json
   fulgurite bench --peers -o table.md --json table.json")]
 pub struct Arguments {
     /// Where it runs: cpu, cuda, cuda:1, ..., or auto for the first device that is available.
@@ -97,8 +103,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let rows =
         rows::selected(&arguments.only, arguments.quick).map_err(|reason| Failed(format!("--only: {reason}")))?;
     if arguments.list {
-        rows.iter().try_for_each(|row| say!("{:<28} {}", row.name, row.work))?;
-        return Ok(ExitCode::SUCCESS);
+        return list(if arguments.only.is_empty() && !arguments.quick { rows::all() } else { rows });
     }
     let rows: Vec<Row> = rows.into_iter().filter(|row| row.group == Group::Host || !device.is_cpu()).collect();
     if rows.is_empty() {
@@ -106,6 +111,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
                        device";
         return Err(Failed(message.into()));
     }
+    let rows = on_this_machine(rows, (device.kind(), devices(device.kind())))?;
     files::can_be_written(&[&arguments.out, &arguments.json].into_iter().flatten().collect::<Vec<_>>())?;
     if let Some(folder) = &arguments.peers {
         peers::has_script(folder).map_err(|reason| Failed(format!("--peers: {reason}")))?;
@@ -180,6 +186,42 @@ pub fn run(arguments: &Arguments) -> Outcome {
     Ok(if all_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+/// How many devices of a kind this machine has; none where their libraries are absent.
+fn devices(kind: &str) -> usize {
+    find_kind(kind).ok().and_then(|kind| kind.count().ok()).unwrap_or(0) as usize
+}
+
+/// Prints the rows.
+fn list(rows: Vec<Row>) -> Outcome {
+    rows.iter().try_for_each(|row| say!("{:<32} {}", row.name, row.work))?;
+    if rows.iter().any(|row| row.group == Group::ManyGpus) {
+        let (name, count) = (rows::MANY_GPUS, devices("cuda"));
+        note(&format!("rows called {name}-... are measured where --only names them; this machine has {count} GPUs"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The rows that this machine has enough devices of a kind for; how many are left out is told.
+fn on_this_machine(rows: Vec<Row>, (kind, count): (&str, usize)) -> Result<Vec<Row>, Failed> {
+    let (rows, beyond): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(|row| row.work.devices() <= count.max(1));
+    if rows.is_empty() {
+        return Err(Failed(format!("the rows that were asked for need more devices of kind {kind} than {count}")));
+    }
+    if !beyond.is_empty() {
+        let number = beyond.len();
+        note(&format!("{number} rows are left out: they need more devices of kind {kind} than {count}"));
+    }
+    Ok(rows)
+}
+
+/// Adds to the figures of a step on several devices how it scales, if the same step on one was measured before it.
+fn with_scaling(row: &Row, figures: &mut Vec<Figure>, asked: &[Row], measured: &[Measured]) {
+    let Some(one) = row.work.on_one() else { return };
+    let name = asked.iter().find(|row| row.work == one).map(|row| &row.name);
+    let one = name.and_then(|name| measured.iter().find(|row| row.name == *name));
+    figures.extend(one.and_then(|one| Figure::scaling(&one.figures, figures)));
+}
+
 impl Arguments {
     /// Warns of executors that have nothing for any device that rows run on; a name that is none is an error.
     fn warn_of_executors(&self, names: &str, rows: &[Row]) -> Result<(), Failed> {
@@ -208,7 +250,10 @@ impl Arguments {
                 Event::Row { row, figures, rates, too_low } => {
                     let row = &asked.rows[row];
                     let (figures, failed) = match figures {
-                        Ok(figures) => (figures, None),
+                        Ok(mut figures) => {
+                            with_scaling(row, &mut figures, &asked.rows, &report.rows);
+                            (figures, None)
+                        }
                         Err(reason) => (Vec::new(), Some(reason)),
                     };
                     let row = Measured {
@@ -269,5 +314,46 @@ impl Arguments {
             write_whole(path, format!("{text}\n").as_bytes())?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_several_devices_have_their_scaling_by_the_row_of_one() {
+        let rows = rows::selected(&["many-gpus-gpt2-b16".to_owned()], false).unwrap();
+        let step = |ms: f64| vec![Figure::one("step", "ms", ms)];
+        let mut measured: Vec<Measured> = Vec::new();
+        let mut scaled = |name: &str, ms: f64, rows: &[Row]| {
+            let row = rows.iter().find(|row| row.name == name).unwrap();
+            let mut figures = step(ms);
+            with_scaling(row, &mut figures, rows, &measured);
+            let scaling = figures.get(1).map(|figure| figure.median);
+            let (what, row, group) = (String::new(), serde_json::Value::Null, String::new());
+            let name = name.to_owned();
+            measured.push(Measured { name, group, what, row, figures, command: None, failed: None, peers: Vec::new() });
+            scaling
+        };
+        assert_eq!(scaled("many-gpus-gpt2-b16-ddp-x2", 32.0, &rows), None, "before that on one");
+        assert_eq!(scaled("many-gpus-gpt2-b16-x1", 30.0, &rows), None);
+        assert_eq!(scaled("many-gpus-gpt2-b16-ddp-x4", 32.0, &rows), Some(93.75));
+        // A row with another batch is not compared.
+        let all = rows::all();
+        assert_eq!(scaled("many-gpus-gpt2-b4-ddp-x2", 10.0, &all), None);
+    }
+
+    #[test]
+    fn rows_of_more_devices_than_there_are_are_left_out() {
+        let of = |name: &str| rows::selected(&[name.to_owned()], false).unwrap();
+        let host = of("host");
+        assert_eq!(on_this_machine(host.clone(), ("cpu", 0)).unwrap(), host);
+        let of_model = of("many-gpus-tinyllama");
+        for (count, expected) in [(0, 1), (1, 1), (2, 4), (5, 7), (8, 10)] {
+            assert_eq!(on_this_machine(of_model.clone(), ("cuda", count)).unwrap().len(), expected);
+        }
+        let refused = on_this_machine(of("many-gpus-gpt2-b16-ddp-x4"), ("cuda", 2)).unwrap_err();
+        assert_eq!(refused.0, "the rows that were asked for need more devices of kind cuda than 2");
     }
 }

@@ -5,7 +5,7 @@ use fulgurite::prelude::*;
 use fulgurite::{Array, DType, Result, Tensor};
 
 use super::super::measured_inputs::filled;
-use super::rows::{Form, Mask, Work};
+use super::work::{Form, Mask, Work};
 
 /// What a program computes from its inputs.
 pub type Function = Box<dyn Fn(&[Tensor]) -> Vec<Tensor>>;
@@ -50,7 +50,7 @@ fn dtype(name: &str) -> DType {
 /// The program of a row; `None` for one that is a process of its own.
 pub fn case(work: &Work) -> Option<Case> {
     match *work {
-        Work::Step { .. } | Work::FirstStep { .. } => None,
+        Work::Step { .. } | Work::RanksStep { .. } | Work::FirstStep { .. } => None,
         Work::Operator { operator, shape, dtype: name } => operator_case(operator, shape, dtype(name)),
         Work::Attention { batch, heads, groups, length, width, mask, dtype: name } => {
             Some(attention([batch, heads, groups, length, width], mask, dtype(name)))

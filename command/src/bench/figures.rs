@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// The figure that compares steps on several devices with those on one.
+pub const SCALING: &str = "scaling";
+
 /// A number that was measured several times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
@@ -31,6 +34,15 @@ impl Figure {
         values.sort_by(f64::total_cmp);
         let quartiles = (values.len() > 1).then(|| [quantile(&values, 0.25), quantile(&values, 0.75)]);
         Figure { quartiles, ..Figure::one(name, unit, quantile(&values, 0.5)) }
+    }
+
+    /// The time of a step on one device over that of a step on several, with the same batch on each, in percent: from
+    /// the figures of both.
+    pub fn scaling(one: &[Figure], several: &[Figure]) -> Option<Figure> {
+        let step = |figures: &[Figure]| {
+            figures.iter().find(|figure| (&*figure.name, &*figure.unit) == ("step", "ms")).map(|figure| figure.median)
+        };
+        Some(Figure::one(SCALING, "%", 100.0 * step(one)? / step(several)?))
     }
 
     /// Whether both say how much there is of one thing.
@@ -109,8 +121,8 @@ impl Measured {
     fn best_of(&self, figure: &Figure, counts: impl Fn(&Peer) -> bool) -> Option<(&str, f64)> {
         let own = |peer: &Peer| peer.figures.iter().find(|of| of.is_of(figure)).map(|of| of.median);
         let all = self.peers.iter().filter(|peer| counts(peer)).filter_map(|peer| Some((&*peer.who, own(peer)?)));
-        // Times and bytes are better the smaller they are, rates the larger.
-        let is_rate = figure.unit.ends_with("/s");
+        // Times and bytes are better the smaller they are, rates and scaling the larger.
+        let is_rate = figure.unit.ends_with("/s") || figure.name == SCALING;
         all.min_by(|a, b| if is_rate { b.1.total_cmp(&a.1) } else { a.1.total_cmp(&b.1) })
     }
 }
@@ -143,6 +155,25 @@ mod tests {
         assert_eq!(looked_at(None, same.clone()), None, "nobody looked");
         assert_eq!(looked_at(same.clone(), same), None, "it is the best of all");
         assert_eq!(looked_at(changing.clone(), changing), None, "there is none");
+    }
+
+    #[test]
+    fn scaling_is_the_time_on_one_over_that_on_several() {
+        let figures = |step: f64| [Figure::one("first step", "s", 9.0), Figure::of("step", "ms", vec![step; 3])];
+        let scaling = Figure::scaling(&figures(9.0), &figures(10.0)).unwrap();
+        assert_eq!((&*scaling.name, &*scaling.unit, scaling.median), ("scaling", "%", 90.0));
+        assert_eq!(Figure::scaling(&figures(9.0)[..1], &figures(10.0)), None, "the one of a step that failed");
+        let peer = |who: &str, percent: f64| Peer {
+            row: String::new(),
+            who: who.into(),
+            figures: vec![Figure::one(SCALING, "%", percent)],
+            failed: None,
+            repeats: None,
+        };
+        let peers = vec![peer("worse", 85.0), peer("best", 95.0)];
+        let (name, group, what, row) = (String::new(), String::new(), String::new(), Value::Null);
+        let measured = Measured { name, group, what, row, figures: vec![], command: None, failed: None, peers };
+        assert_eq!(measured.best_peer(&scaling), Some(("best", 95.0)));
     }
 
     #[test]

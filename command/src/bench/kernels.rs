@@ -12,7 +12,7 @@ use fulgurite_rates::bandwidth;
 use super::super::measured_inputs::filled;
 use super::cases::{Case, case};
 use super::figures::Figure;
-use super::rows::Work;
+use super::work::Work;
 
 /// Runs before those that count: the first ones compile kernels, choose algorithms, record a graph, and replay it.
 const WARM_UP: usize = 3;

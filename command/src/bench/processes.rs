@@ -7,6 +7,12 @@ use std::time::Duration;
 
 /// How often it is looked whether a process that has closed its output has ended.
 const POLL: Duration = Duration::from_millis(5);
+/// How long a process that is asked to end has until it is asked again: signals that come closer together are one.
+#[cfg(unix)]
+const ASKED: Duration = Duration::from_millis(300);
+/// How often it is asked, before it is ended from outside.
+#[cfg(unix)]
+const TIMES: usize = 12;
 
 /// The process that runs, if one does.
 #[derive(Debug, Default)]
@@ -70,9 +76,30 @@ impl Processes {
         let mut state = self.state();
         state.ended = true;
         if let Some(mut child) = state.child.take() {
-            // It has nothing to lose: what it writes is in a folder that goes with the command.
+            // It has nothing to lose: what it writes is in a folder that goes with the command. But what it has
+            // started, ranks on all devices, ends with it only where it is asked.
+            #[cfg(unix)]
+            asked_to_end(&mut child);
             let _ = child.kill();
             let _ = child.wait();
+        }
+    }
+}
+
+/// Asks a process to end until it has: the second time a run does so at once, the third time a launcher ends its ranks.
+#[cfg(unix)]
+fn asked_to_end(child: &mut Child) {
+    for _ in 0..TIMES {
+        if let Ok(process) = i32::try_from(child.id()) {
+            // SAFETY: it takes two numbers. The child was not waited for, so that the number is its own.
+            unsafe { libc::kill(process, libc::SIGTERM) };
+        }
+        let since = std::time::Instant::now();
+        while since.elapsed() < ASKED {
+            if !matches!(child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(POLL);
         }
     }
 }
@@ -94,6 +121,21 @@ mod tests {
     use std::process::Stdio;
 
     use super::*;
+
+    #[test]
+    fn a_process_is_asked_to_end_so_that_it_ends_what_it_has_started() {
+        let processes = Processes::default();
+        let mut starts = Command::new("sh");
+        starts.args(["-c", "sleep 1000 & trap 'kill $!; echo asked; exit' TERM; echo started; wait"]);
+        let mut output = processes.start(starts.stdout(Stdio::piped())).unwrap().output.unwrap();
+        let mut begun = [0; 8];
+        output.read_exact(&mut begun).unwrap();
+        processes.end();
+        let mut said = String::new();
+        // The pipe ends with both of them.
+        output.read_to_string(&mut said).unwrap();
+        assert_eq!((&begun, said.as_str()), (b"started\n", "asked\n"));
+    }
 
     #[test]
     fn processes_end_and_none_starts_after_that() {

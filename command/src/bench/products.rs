@@ -4,7 +4,7 @@ use fulgurite::kernels::cuda::cublaslt::{Operand, Problem, survey};
 use fulgurite::{DType, Device};
 
 use super::figures::Figure;
-use super::rows::{Form, Work};
+use super::work::{Form, Work};
 
 /// Algorithms of the library that are measured.
 const ALGORITHMS: usize = 64;

@@ -6,7 +6,8 @@ use fulgurite_rates::too_low::TooLow;
 
 use super::figures::Figure;
 use super::report::short;
-use super::rows::{Row, Work};
+use super::rows::Row;
+use super::work::Work;
 
 /// Rates of devices, measured when the first row needs them: training runs before that have the device for themselves.
 pub struct RatesOf {

@@ -3,7 +3,7 @@
 use fulgurite_rates::too_low::TooLow;
 use serde::Serialize;
 
-use super::figures::{Figure, Measured, Peer};
+use super::figures::{Figure, Measured, Peer, SCALING};
 use super::rows::Group;
 
 /// What was measured, where, and with what.
@@ -101,6 +101,9 @@ impl Report {
             line("not measured", &self.not_measured.join(", "));
         }
         text += "\nMedians; in parentheses the quartiles. A share of `copy` or `products` is that of the measured rate; on the host, of a copy beside the row.\n";
+        if self.rows.iter().flat_map(|row| &row.figures).any(|figure| figure.name == SCALING) {
+            text += "Scaling is the time of a step on one GPU over that on several, with the same batch on each.\n";
+        }
         if self.peers.is_some() && self.rows.iter().flat_map(|row| &row.peers).any(|peer| peer.repeats.is_some()) {
             text += "If the results of the best peer differ from run to run, the best peer whose results do not follows it.\n";
         }
@@ -221,6 +224,26 @@ mod tests {
             "markdown_without_peers",
             Report { peers: None, device: None, libraries: None, ..report() }.markdown()
         );
+    }
+
+    #[test]
+    fn scaling_is_beside_the_best_of_the_peers() {
+        let figures =
+            |step: f64, scaling: f64| vec![Figure::of("step", "ms", vec![step]), Figure::one(SCALING, "%", scaling)];
+        let peer = |who: &str, step, scaling| Peer {
+            row: "four".into(),
+            who: who.into(),
+            figures: figures(step, scaling),
+            failed: None,
+            repeats: None,
+        };
+        let peers = vec![peer("FSDP2, whole", 53.0, 71.0), peer("FSDP2, blocks", 40.0, 85.0)];
+        let four = Measured { peers, ..measured("four", Group::ManyGpus, figures(30.0, 98.5)) };
+        let text = Report { rows: vec![four], ..report() }.markdown();
+        assert!(text.contains("\nScaling is the time of a step on one GPU over that on several,"), "{text}");
+        assert!(text.contains("\n### Many GPUs\n"), "{text}");
+        assert!(text.contains("|  | scaling, % | 98.50 |  | 85.00 (FSDP2, blocks) | 1.16 |\n"), "{text}");
+        assert!(!report().markdown().contains("Scaling is"));
     }
 
     #[test]

@@ -1,112 +1,8 @@
 //! What `bench` measures: a row for each training step, operator, attention and product.
 
-use std::fmt;
-
 use serde::Serialize;
 
-/// What a row measures, as its peers are told it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Work {
-    /// A training step of GPT-2 by `train --bench`: clipping, vocabulary 50257, the command's own data.
-    Step {
-        /// The model's size.
-        size: &'static str,
-        /// Sequences.
-        batch: usize,
-        /// Tokens of a sequence.
-        context: usize,
-        /// As `train --precision` has it.
-        precision: &'static str,
-        /// Whether the backward pass computes blocks again.
-        checkpointing: bool,
-        /// Steps that are timed.
-        steps: usize,
-    },
-    /// How long a training run needs until the end of its first step, with all caches warm.
-    FirstStep {
-        /// The model's size.
-        size: &'static str,
-        /// Sequences.
-        batch: usize,
-        /// Tokens of a sequence.
-        context: usize,
-        /// As `train --precision` has it.
-        precision: &'static str,
-    },
-    /// An operator that is bound by memory, forward and backward.
-    Operator {
-        /// Its name.
-        operator: &'static str,
-        /// Rows and columns of its first operand.
-        shape: [usize; 2],
-        /// The element type.
-        dtype: &'static str,
-    },
-    /// Attention, forward and backward.
-    Attention {
-        /// Sequences.
-        batch: usize,
-        /// Heads of queries.
-        heads: usize,
-        /// Heads of keys and values.
-        groups: usize,
-        /// Tokens of a sequence.
-        length: usize,
-        /// Width of a head.
-        width: usize,
-        /// What a query sees.
-        mask: Mask,
-        /// The element type.
-        dtype: &'static str,
-    },
-    /// A product `m × k` by `k × n`.
-    Product {
-        /// Rows of the result.
-        m: usize,
-        /// Columns of the result.
-        n: usize,
-        /// Length of its sums.
-        k: usize,
-        /// Which of the operands are transposed in memory.
-        form: Form,
-        /// The element type.
-        dtype: &'static str,
-    },
-    /// `gelu(x * a + b)` of a large tensor.
-    Affine {
-        /// Elements of the tensor.
-        elements: usize,
-        /// The element type.
-        dtype: &'static str,
-    },
-}
-
-/// What a query sees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mask {
-    /// Every query sees every key.
-    Full,
-    /// Itself and what is before it.
-    Causal,
-    /// Of these, so many.
-    Window(usize),
-    /// Everything, and a matrix of booleans says so.
-    Boolean,
-}
-
-/// Which of the operands of a product are transposed in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Form {
-    /// The second: a linear layer.
-    Linear,
-    /// Neither: the gradient of a linear layer's input.
-    Input,
-    /// The first: the gradient of its weight.
-    Weight,
-}
+use super::work::{Form, Mask, Work};
 
 /// Parts of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -114,6 +10,8 @@ pub enum Form {
 pub enum Group {
     /// Training steps.
     Steps,
+    /// Training steps on several GPUs.
+    ManyGpus,
     /// Attention.
     Attention,
     /// Operators that are bound by memory.
@@ -126,12 +24,14 @@ pub enum Group {
 
 impl Group {
     /// All of them, in the order of the table.
-    pub const ALL: [Group; 5] = [Group::Steps, Group::Attention, Group::Operators, Group::Products, Group::Host];
+    pub const ALL: [Group; 6] =
+        [Group::Steps, Group::ManyGpus, Group::Attention, Group::Operators, Group::Products, Group::Host];
 
     /// The heading of its rows.
     pub const fn heading(self) -> &'static str {
         match self {
             Group::Steps => "Training steps",
+            Group::ManyGpus => "Many GPUs",
             Group::Attention => "Attention",
             Group::Operators => "Operators bound by memory",
             Group::Products => "Products",
@@ -155,41 +55,8 @@ pub struct Row {
     pub work: Work,
 }
 
-impl fmt::Display for Work {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Work::Step { size, batch, context, precision, checkpointing, .. } => {
-                let again = if *checkpointing { ", blocks computed again" } else { "" };
-                write!(f, "GPT-2 {size}, B{batch} T{context}, {precision}{again}")
-            }
-            Work::FirstStep { size, batch, context, precision } => {
-                write!(f, "first step of GPT-2 {size}, B{batch} T{context}, {precision}, caches warm")
-            }
-            Work::Operator { operator, shape: [rows, columns], dtype } => {
-                write!(f, "{operator}, {rows} x {columns}, {dtype}")
-            }
-            Work::Attention { batch, heads, groups, length, width, mask, dtype } => {
-                let shared = if groups == heads { String::new() } else { format!(" ({groups} of keys)") };
-                let mask = match mask {
-                    Mask::Full => "full".to_owned(),
-                    Mask::Causal => "causal".to_owned(),
-                    Mask::Window(window) => format!("window {window}"),
-                    Mask::Boolean => "boolean mask".to_owned(),
-                };
-                write!(f, "attention, B{batch} H{heads}{shared} T{length} D{width}, {mask}, {dtype}")
-            }
-            Work::Product { m, n, k, form, dtype } => {
-                let form = match form {
-                    Form::Linear => "linear layer",
-                    Form::Input => "gradient of an input",
-                    Form::Weight => "gradient of a weight",
-                };
-                write!(f, "{m} x {n} x {k}, {form}, {dtype}")
-            }
-            Work::Affine { elements, dtype } => write!(f, "gelu(x * a + b), {elements} elements, {dtype}"),
-        }
-    }
-}
+/// What the names of rows of many GPUs begin with.
+pub const MANY_GPUS: &str = "many-gpus";
 
 fn row(group: Group, name: impl Into<String>, quick: bool, work: Work) -> Row {
     Row { name: name.into(), group, quick, work }
@@ -212,6 +79,31 @@ fn steps() -> Vec<Row> {
         step("1558M-checkpointed-bf16", "1558M", [4, 1024, 6], "bf16-mixed", true, false),
         row(Group::Steps, "gpt2-first-step", false, first),
     ]
+}
+
+/// The numbers of GPUs that a step is divided over.
+const MANY: [usize; 3] = [2, 4, 8];
+
+/// The same batch on each GPU: the time on one of them is what that on several is compared with.
+fn many_gpus() -> Vec<Row> {
+    let strategies = ["ddp", "zero2", "zero3"];
+    let rows_of = |(name, model, size, [batch, context, steps], quick): (&str, _, _, [usize; 3], bool)| {
+        let on = |devices, strategy: Option<&'static str>| {
+            let how = strategy.map_or_else(String::new, |strategy| format!("-{strategy}"));
+            let precision = "bf16-mixed";
+            let work = Work::RanksStep { model, size, batch, context, precision, devices, strategy, steps };
+            let quick = quick && devices <= 2 && strategy.is_none_or(|strategy| strategy == "ddp");
+            row(Group::ManyGpus, format!("{MANY_GPUS}-{name}-b{batch}{how}-x{devices}"), quick, work)
+        };
+        let several = MANY.into_iter().flat_map(|devices| strategies.map(|strategy| on(devices, Some(strategy))));
+        [on(1, None)].into_iter().chain(several).collect::<Vec<_>>()
+    };
+    let models = [
+        ("gpt2", "gpt2", "124M", [16, 1024, 40], false),
+        ("gpt2", "gpt2", "124M", [4, 1024, 60], true),
+        ("tinyllama", "llama", "TinyLlama-1.1B", [4, 2048, 20], false),
+    ];
+    models.into_iter().flat_map(rows_of).collect()
 }
 
 fn attention() -> Vec<Row> {
@@ -315,10 +207,11 @@ fn host() -> Vec<Row> {
 
 /// All rows, in the order of the table.
 pub fn all() -> Vec<Row> {
-    [steps(), attention(), operators(), products(), host()].concat()
+    [steps(), many_gpus(), attention(), operators(), products(), host()].concat()
 }
 
-/// The rows that were asked for: those whose names begin with one of `only`, or of all those that `quick` has.
+/// The rows that were asked for: those whose names begin with one of `only`, or of all those that `quick` has. Rows of
+/// many GPUs are in no table that does not ask for them: they keep all GPUs of a machine busy for long.
 ///
 /// # Errors
 /// A beginning that no row has.
@@ -331,7 +224,7 @@ pub fn selected(only: &[String], quick: bool) -> Result<Vec<Row>, String> {
         }
     }
     let wanted = |row: &Row| match only.is_empty() {
-        true => !quick || row.quick,
+        true => row.group != Group::ManyGpus && (!quick || row.quick),
         false => only.iter().any(|asked| row.name.starts_with(&**asked)) && (!quick || row.quick),
     };
     Ok(rows.into_iter().filter(wanted).collect())
@@ -352,7 +245,7 @@ mod tests {
     #[test]
     fn every_row_has_a_program_or_is_a_run() {
         for row in all() {
-            let runs = matches!(row.work, Work::Step { .. } | Work::FirstStep { .. });
+            let runs = matches!(row.work, Work::Step { .. } | Work::RanksStep { .. } | Work::FirstStep { .. });
             assert!(runs != super::super::cases::case(&row.work).is_some(), "{}", row.name);
         }
     }
@@ -365,7 +258,32 @@ mod tests {
         };
         assert_eq!(names(&["host-g"], false).unwrap(), ["host-gpt2", "host-gelu"]);
         assert_eq!(names(&["attention"], true).unwrap(), ["attention-gpt2"]);
-        assert_eq!(names(&[], false).unwrap().len(), all().len());
+        let usual = names(&[], false).unwrap();
+        assert_eq!(usual.len(), all().len() - many_gpus().len());
+        assert!(usual.iter().all(|name| !name.starts_with(MANY_GPUS)));
+        assert_eq!(names(&["many-gpus"], true).unwrap(), ["many-gpus-gpt2-b4-x1", "many-gpus-gpt2-b4-ddp-x2"]);
         assert!(names(&["x"], false).unwrap_err().starts_with("no row's name begins with 'x', there are: gpt2-"));
+    }
+
+    #[test]
+    fn a_step_on_several_gpus_comes_after_the_same_step_on_one() {
+        let rows = many_gpus();
+        assert_eq!(rows.len(), 3 * (1 + 3 * 3));
+        let mut ones = 0;
+        for (i, row) in rows.iter().enumerate() {
+            let Some(one) = row.work.on_one() else {
+                ones += 1;
+                assert_eq!((row.work.devices(), row.name.ends_with("-x1")), (1, true), "{}", row.name);
+                continue;
+            };
+            assert!(rows[..i].iter().any(|before| before.work == one), "{}", row.name);
+        }
+        assert_eq!(ones, 3);
+        let named = |name: &str| rows.iter().find(|row| row.name == name).unwrap().work.to_string();
+        assert_eq!(named("many-gpus-gpt2-b16-x1"), "GPT-2 124M, B16 T1024 a GPU, bf16-mixed, one GPU");
+        assert_eq!(
+            named("many-gpus-tinyllama-b4-zero3-x4"),
+            "TinyLlama-1.1B, B4 T2048 a GPU, bf16-mixed, zero3 on 4 GPUs"
+        );
     }
 }

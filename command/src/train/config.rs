@@ -2,12 +2,18 @@
 
 use std::path::Path;
 
+use fulgurite_kernels::ranks::environment;
 use fulgurite_models::run_file::{Lengths, RunFile, read};
 use fulgurite_models::weight_files::open;
 use fulgurite_models::{Family, Model, ModelConfig, Tokenizer};
 
 use super::super::outcome::Failed;
 use super::arguments::Llama;
+
+/// How many ranks a launcher has started; a variable that is wrong is told where this process joins them.
+fn of_launcher() -> Option<usize> {
+    environment().ok().flatten().map(|member| member.mesh.ranks())
+}
 
 /// Sets what the file at `path` says and no option of the command line does; `given` is whether an option is there.
 /// Gives the options that were set.
@@ -21,6 +27,7 @@ pub(super) fn apply(path: &Path, of: &mut Llama, given: &dyn Fn(&str) -> bool) -
         accumulate: given("accumulate").then_some(run.accumulate),
         context: run.context,
         steps: given("steps").then_some(run.steps),
+        ranks: run.devices.or(file.devices).map_or_else(of_launcher, |devices| Some(usize::from(devices))),
     };
     let in_file = |message: String| Failed(format!("'{}': {message}", path.display()));
     let init = run.init.clone().or_else(|| file.init.clone().filter(|_| !given("size")));
@@ -69,6 +76,8 @@ pub(super) fn apply(path: &Path, of: &mut Llama, given: &dyn Fn(&str) -> bool) -
         data = (!data.is_empty()).then_some(data),
         validation = (!validation.is_empty()).then_some(validation),
         precision = file.precision,
+        devices = file.devices.map(Some),
+        strategy = file.strategy,
     }
     // A part of the peak, wherever the peak is given.
     let (lr, min_lr) = (run.lr, file.min_lr);

@@ -165,6 +165,17 @@ fn litgpts_own_files_train() {
     // The length of a sequence is the model's own, 64 of nano, and so max_tokens are 2 steps of 8 sequences.
     let said = train(TEXT_FILES, &["--size", "nano"]).ok();
     assert!(said.contains("512 tokens a step, 2 steps") && said.contains("step 2: loss "), "{said}");
+    // The same sequences on two ranks, unless the command line has another number.
+    let sharding = "{class_path: FSDPStrategy, init_args: {sharding_strategy: SHARD_GRAD_OP}}";
+    let two = TEXT_FILES
+        .replace("devices: 1", &format!("devices: 2\nstrategy: {sharding}"))
+        .replace("out_dir: out", "out_dir: two");
+    let said = train(&two, &["--size", "nano"]).ok();
+    assert!(said.contains("512 tokens a step on 2 ranks by zero2, 2 sequences a batch, 2 steps"), "{said}");
+    let said = train(&two, &["--size", "nano", "--strategy", "ddp", "--out", "ddp"]).ok();
+    assert!(said.contains("on 2 ranks by ddp"), "{said}");
+    let said = train(&two, &["--size", "nano", "--devices", "1", "--out", "one"]).ok();
+    assert!(said.contains("512 tokens a step, 2 steps") && !said.contains(" ranks by "), "{said}");
     // Without texts to validate with the first file is.
     let alone = TEXT_FILES.replace("    val_data_path: texts/val\n", "").replace("out_dir: out", "out_dir: alone");
     let said = train(&alone, &["--size", "nano", "--set", "block_size=32"]).ok();

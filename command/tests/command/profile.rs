@@ -119,12 +119,18 @@ fn a_row_is_measured_and_one_that_fails_says_why() {
 fn rows_are_listed_and_what_cannot_be_measured_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| run_in(home.path(), arguments);
-    let list = run(&["bench", "--list"]).ok();
+    let list = run(&["bench", "--list"]).out;
     assert!(list.contains("gpt2-b16-t1024-bf16") && list.contains("GPT-2 124M, B16 T1024, bf16-mixed"), "{list}");
     assert_eq!(run(&["bench", "--list", "--only", "product-qkv"]).ok().lines().count(), 3);
+    let many = run(&["bench", "--list", "--only", "many-gpus-tinyllama"]);
+    let beyond = "many-gpus-tinyllama-b4-zero2-x8  TinyLlama-1.1B, B4 T2048 a GPU, bf16-mixed, zero2 on 8 GPUs";
+    assert!(many.out.lines().count() == 10 && many.out.contains(beyond), "{}", many.out);
+    assert!(many.err.contains("note: rows called many-gpus-... are measured where --only names them"), "{}", many.err);
+    assert!(list.contains(beyond) && !run(&["bench", "--list", "--quick"]).ok().contains("many-gpus"), "{list}");
     for (arguments, expected) in [
         (&["bench", "--only", "nothing"][..], "no row's name begins with 'nothing', there are: gpt2-"),
         (&["bench", "--only", "attention", "--device", "cpu"], "no row that was asked for runs on the host"),
+        (&["bench", "--only", "many-gpus", "--device", "cpu"], "no row that was asked for runs on the host"),
         (&["profile", "gelu", "--device", "cpu", "--plot", "a.png"], "expected a name that ends in .svg"),
         (&["profile", "gelu", "--device", "cpu", "--runs", "0"], "--runs is 0, expected 1 to 10000"),
         (&["profile", "gelu", "--device", "cpu", "--runs", "18446744073709551615"], "expected 1 to 10000"),

@@ -13,20 +13,26 @@ pub struct Lengths {
     pub context: Option<usize>,
     /// Optimizer steps.
     pub steps: Option<u64>,
+    /// Ranks, each with batches of its own; one where it is not known.
+    pub ranks: Option<usize>,
 }
+
+/// What ranks are called in the file.
+const DEVICES: &str = "devices";
 
 impl RunFile {
     /// `given`, and what the file says of the rest: `global_batch_size` and `max_tokens` are divided by what a run has
-    /// after `given`, not by what the file says. Where neither says how long a sequence is, it has the model's own
-    /// context, `of_model`.
+    /// after `given`, not by what the file says, and both are those of all ranks. Where neither says how long a
+    /// sequence is, it has the model's own context, `of_model`.
     ///
     /// # Errors
     /// A `global_batch_size` that is no multiple of the batch, `max_tokens` of sequences whose length is not known.
     pub fn lengths(&self, given: Lengths, of_model: impl FnOnce() -> Option<usize>) -> Result<Lengths, String> {
-        let (batch, accumulate) = self.batches(given.batch.or(self.micro_batch), given.accumulate)?;
+        let ranks = given.ranks.or(self.devices.map(usize::from)).unwrap_or(1);
+        let (batch, accumulate) = self.batches(given.batch.or(self.micro_batch), given.accumulate, ranks)?;
         let context = given.context.or(self.context);
         let of_tokens = |tokens: f64| {
-            let sequences = batch.map(|batch| batch as f64 * accumulate.unwrap_or(1) as f64);
+            let sequences = batch.map(|batch| batch as f64 * accumulate.unwrap_or(1) as f64 * ranks as f64);
             let tokens_of_step =
                 sequences.zip(context.or_else(of_model)).map(|(sequences, length)| sequences * length as f64);
             let tokens_of_step = tokens_of_step.filter(|tokens| *tokens > 0.0);
@@ -39,20 +45,31 @@ impl RunFile {
             (None, Some(tokens)) => Some(of_tokens(tokens)?),
             (steps, _) => steps,
         };
-        Ok(Lengths { batch, accumulate, context, steps })
+        Ok(Lengths { batch, accumulate, context, steps, ranks: given.ranks })
     }
 
-    /// Sequences in a batch and batches of a step, of which `global_batch_size` is the product where one is not given.
+    /// Sequences in a batch and batches of a step on each rank, of which `global_batch_size` is the product where one
+    /// is not given.
     fn batches(
         &self,
         batch: Option<usize>,
         accumulate: Option<usize>,
+        ranks: usize,
     ) -> Result<(Option<usize>, Option<usize>), String> {
         let over = |whole: usize, part: usize, what: &str| match part != 0 && whole.is_multiple_of(part) {
             true => Ok(Some(whole / part)),
-            false => Err(format!("global_batch_size, {whole}, is no multiple of the {what}, {part}")),
+            false => {
+                let each = if ranks > 1 && what != DEVICES { " of each device" } else { "" };
+                Err(format!("global_batch_size, {whole}{each}, is no multiple of the {what}, {part}"))
+            }
         };
-        Ok(match (self.global_batch, batch, accumulate) {
+        let of_rank = |whole| match batch.zip(accumulate) {
+            // Nothing is divided.
+            Some(_) => Ok(None),
+            None => over(whole, ranks, DEVICES),
+        };
+        let of_rank = self.global_batch.map(of_rank).transpose()?.flatten();
+        Ok(match (of_rank, batch, accumulate) {
             (None, ..) | (_, Some(_), Some(_)) => (batch, accumulate),
             (Some(whole), Some(batch), None) => (Some(batch), over(whole, batch, "sequences in a batch")?),
             (Some(whole), None, Some(count)) => (over(whole, count, "batches of a step")?, Some(count)),
@@ -74,7 +91,7 @@ mod tests {
             max_tokens: Some(1e6),
             ..RunFile::default()
         };
-        let lengths = |batch, accumulate, context, steps| Lengths { batch, accumulate, context, steps };
+        let lengths = |batch, accumulate, context, steps| Lengths { batch, accumulate, context, steps, ranks: None };
         let own = lengths(Some(4), Some(16), Some(128), Some(123));
         assert_eq!(file.lengths(Lengths::default(), || None), Ok(own));
         for (given, expected) in [
@@ -91,6 +108,26 @@ mod tests {
         assert_eq!(whole.lengths(four, || None), Ok(lengths(Some(16), Some(4), None, None)));
         assert_eq!(whole.lengths(Lengths::default(), || None), Ok(lengths(Some(64), Some(1), None, None)));
         assert_eq!(RunFile::default().lengths(Lengths::default(), || None), Ok(Lengths::default()));
+    }
+
+    #[test]
+    fn ranks_have_their_parts_of_a_step() {
+        let file = RunFile {
+            global_batch: Some(64),
+            micro_batch: Some(4),
+            context: Some(128),
+            max_tokens: Some(1e6),
+            devices: Some(2),
+            ..RunFile::default()
+        };
+        let of = |given| file.lengths(given, || None).map(|own| (own.batch, own.accumulate, own.steps));
+        assert_eq!(of(Lengths::default()), Ok((Some(4), Some(8), Some(123))));
+        let four = Lengths { ranks: Some(4), ..Lengths::default() };
+        assert_eq!(of(four), Ok((Some(4), Some(4), Some(123))));
+        assert_eq!(of(Lengths { batch: Some(4), accumulate: Some(1), ..four }), Ok((Some(4), Some(1), Some(489))));
+        let refused = |ranks| of(Lengths { ranks: Some(ranks), ..four }).unwrap_err();
+        assert_eq!(refused(3), "global_batch_size, 64, is no multiple of the devices, 3");
+        assert_eq!(refused(32), "global_batch_size, 2 of each device, is no multiple of the sequences in a batch, 4");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod data_set;
 pub(crate) mod fields;
 mod lengths;
+mod strategy;
 pub(crate) mod yaml;
 
 pub use data_set::DataSet;
@@ -18,6 +19,7 @@ use fields::{Fault, Fields, Range};
 use yaml::{Node, Value};
 
 use crate::precision::Precision;
+use crate::train::Strategy;
 
 /// The settings of a file; `None` and empty lists where it says nothing.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -39,9 +41,9 @@ pub struct RunFile {
     pub tokenizer: Option<String>,
     /// `data`: the files to train on and to validate with.
     pub data: Option<DataSet>,
-    /// `train.global_batch_size`: sequences of a step.
+    /// `train.global_batch_size`: sequences of a step, of all devices.
     pub global_batch: Option<usize>,
-    /// `train.micro_batch_size`: sequences of a batch.
+    /// `train.micro_batch_size`: sequences of a batch of one device.
     pub micro_batch: Option<usize>,
     /// `train.max_steps`.
     pub steps: Option<u64>,
@@ -75,6 +77,10 @@ pub struct RunFile {
     pub weight_decay: Option<f64>,
     /// `seed`.
     pub seed: Option<u64>,
+    /// `devices`, each with a rank.
+    pub devices: Option<u16>,
+    /// `strategy`.
+    pub strategy: Option<Strategy>,
 }
 
 /// A file that describes no run.
@@ -159,10 +165,14 @@ fn parse(text: &str) -> Result<RunFile, Fault> {
         self::optimizer(optimizer, &mut run)?;
     }
     run.seed = all.number("seed", Range::NotNegative)?;
-    all.one_of("devices", |devices| match devices {
-        "1" | "auto" => Ok(()),
-        _ => Err("a run is on one device, expected 1 or auto".into()),
-    })?;
+    run.devices = all
+        .one_of("devices", |devices| match (devices, devices.parse::<u16>()) {
+            ("auto", _) => Ok(None),
+            (_, Ok(count)) if count > 0 => Ok(Some(count)),
+            _ => Err(format!("expected a number from 1 to {}, or auto, which is one device", u16::MAX)),
+        })?
+        .flatten();
+    run.strategy = all.take("strategy").map(strategy::read).transpose()?.flatten();
     all.only("num_nodes", "1", "a run is on one machine")?;
     all.only("logger_name", "csv", "a run writes metrics.csv")?;
     if let Some(log) = all.map("log")? {

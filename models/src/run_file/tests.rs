@@ -154,7 +154,21 @@ fn what_cannot_be_is_named_with_its_line() {
         ("train: {epochs: 2}", 1, "train.epochs is '2', expected null: the length of a run"),
         ("precision: 16-mixed", 1, "precision is '16-mixed': f16 needs loss scaling"),
         ("precision: bf61", 1, "there are 32-true, bf16-mixed, bf16-true, tf32"),
-        ("devices: 8", 1, "devices is '8': a run is on one device"),
+        ("devices: 0", 1, "devices is '0': expected a number from 1 to 65535, or auto, which is one device"),
+        ("devices: [0, 1]", 1, "devices is no single value"),
+        ("strategy: deepspeed", 1, "strategy is 'deepspeed': expected ddp, zero2, zero3, fsdp, or the class_path"),
+        ("strategy: {init_args: {}}", 1, "strategy has no class_path, expected ddp"),
+        ("strategy: {class_path: DDPStrategy, init_args: {bucket: 1}}", 1, "strategy.init_args has no key 'bucket'"),
+        (
+            "strategy:\n  class_path: FSDPStrategy\n  init_args: {sharding_strategy: HYBRID_SHARD}",
+            3,
+            "strategy.init_args.sharding_strategy is 'HYBRID_SHARD': expected FULL_SHARD (zero3), SHARD_GRAD_OP",
+        ),
+        (
+            "strategy: {class_path: FSDPStrategy, init_args: {state_dict_type: sharded}}",
+            1,
+            "state_dict_type is 'sharded', expected full",
+        ),
         ("data: OpenWebText", 1, "data is 'OpenWebText', expected a list of files, litgpt.data.TextFiles or"),
         ("data: TextFiles", 1, "data is TextFiles, expected train_data_path in init_args with it"),
         ("data: {class_path: litgpt.data.TextFiles}", 1, "expected train_data_path in init_args with it"),
@@ -180,6 +194,27 @@ fn what_cannot_be_is_named_with_its_line() {
     }
     let deep = "[".repeat(10_000);
     assert!(parse(&deep).is_err());
+}
+
+#[test]
+fn devices_and_strategies_are_those_of_train() {
+    let strategy = |text: &str| parse(&format!("strategy: {text}")).unwrap().strategy;
+    for (text, expected) in [
+        ("auto", None),
+        ("~", None),
+        ("ddp", Some(Strategy::Ddp)),
+        ("zero2", Some(Strategy::Zero2)),
+        ("fsdp", Some(Strategy::Zero3)),
+        ("lightning.fabric.strategies.DDPStrategy", Some(Strategy::Ddp)),
+        ("{class_path: zero3}", Some(Strategy::Zero3)),
+        ("{class_path: FSDPStrategy}", Some(Strategy::Zero3)),
+        ("{class_path: FSDPStrategy, init_args: {sharding_strategy: NO_SHARD}}", Some(Strategy::Ddp)),
+        ("{class_path: FSDPStrategy, init_args: {sharding_strategy: SHARD_GRAD_OP}}", Some(Strategy::Zero2)),
+    ] {
+        assert_eq!(strategy(text), expected, "{text}");
+    }
+    assert_eq!(parse("devices: 4").unwrap().devices, Some(4));
+    assert_eq!(parse("devices: auto").unwrap().devices, None);
 }
 
 /// As LitGPT's users write it: folders, keys of the set, and no length of sequences.
@@ -213,6 +248,9 @@ resume: false
 tokenizer_dir: gpt2
 seed: 1
 devices: 1
+strategy.class_path: lightning.fabric.strategies.FSDPStrategy
+strategy.init_args.sharding_strategy: SHARD_GRAD_OP
+strategy.init_args.state_dict_type: full
 num_nodes: 1
 logger_name: csv
 optimizer.class_path: torch.optim.AdamW
