@@ -20,7 +20,7 @@ pub mod own_cotangent {
     }
 
     fn reference(input: &ReferenceTensor, axis: &str) -> Result<ReferenceTensor> {
-        Ok(among::reduced(&among::all_ranks("own_cotangent", axis, input)?.0, Reduce::Sum))
+        Ok(among::reduced(&among::all_ranks("own_cotangent", axis, input)?.0, Reduce::Sum, None))
     }
 
     fn samples(s: &mut Samples) {
@@ -45,7 +45,7 @@ pub mod own_data {
     }
 
     fn reference(input: &ReferenceTensor, axis: &str) -> Result<ReferenceTensor> {
-        Ok(among::reduced(&among::all_ranks("own_data", axis, input)?.0, Reduce::Sum))
+        Ok(among::reduced(&among::all_ranks("own_data", axis, input)?.0, Reduce::Sum, None))
     }
 
     fn samples(s: &mut Samples) {
@@ -129,7 +129,7 @@ pub mod others_swapped {
 
     fn reference(inputs: &[ReferenceTensor], axis: &str) -> Result<Vec<ReferenceTensor>> {
         let (all, _) = among::all_ranks_of_each("others_swapped", axis, inputs)?;
-        Ok(all.iter().map(|tensors| among::reduced(tensors, Reduce::Sum)).collect())
+        Ok(all.iter().map(|tensors| among::reduced(tensors, Reduce::Sum, None)).collect())
     }
 
     fn samples(s: &mut Samples) {
