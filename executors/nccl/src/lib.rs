@@ -1,9 +1,9 @@
 //! `nccl`: collectives among NVIDIA GPUs, each of which is a rank of the mesh.
 //!
 //! Between GPUs of one host that reach each other's memory tensors go by their copy engines, and kernels combine them
-//! in the order of ranks: results have the bits that ranks on the host have. Otherwise NVIDIA's library NCCL moves them,
-//! and adds f32, f64 and integers in the order of its rings, which is the same in every run on the same GPUs. Which of
-//! the two it is, ranks find out when they load a program (`runtime/cuda/src/collectives`).
+//! in the order of ranks: results have the bits that ranks on the host have. Otherwise NVIDIA's library NCCL moves
+//! them, and adds f32, f64 and integers in the order of its rings, which is the same in every run on the same GPUs.
+//! Which of the two it is, ranks find out when they load a program (`runtime/cuda/src/collectives`).
 
 use fulgurite_executor_cuda::elementwise::{contiguous_copy, copy};
 use fulgurite_ops::collectives::Reduce;

@@ -7,7 +7,7 @@ use crate::prims::{cat, convert_element_type, div, eq, mul, reshape, slice};
 
 /// What each of `inputs` of the ranks along `axis` is together, on each of them: by `op` the sum, the mean, the
 /// largest, the smallest or the product, elementwise. The tensors have one dtype and go through one exchange. Sums and
-/// products of types of 16 bits are f32 until the end, or, with `dtype` f32, in the end too; integers wrap. The executor
+/// products of types of 16 bits are f32 until the end, or with `dtype` f32 in the end too; integers wrap. The executor
 /// chooses the order in which ranks are added.
 #[operator(prim, effects(collective), overload = AllReduce)]
 pub mod all_reduce {

@@ -50,8 +50,8 @@ pub fn one_dtype(inputs: &[TensorMeta], [none, other]: [Precondition; 2]) -> Res
     }
 }
 
-/// The dtype of what tensors of a dtype become: their own, or the one in which sums are made. Fails with `code` if it is
-/// another one.
+/// The dtype of what tensors of a dtype become: their own, or the one in which sums are made. Fails with `code` if it
+/// is another one.
 pub fn result_dtype((own, op): (DType, Reduce), dtype: Option<DType>, code: Precondition) -> Result<DType, Failure> {
     let wide = match op {
         Reduce::Sum | Reduce::Mean if own.is_floating() => own.accumulator(),

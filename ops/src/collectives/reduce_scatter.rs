@@ -6,7 +6,7 @@ use crate::prims::{convert_element_type, div, reshape};
 
 /// The sum or the mean of each of `inputs` over the ranks along `axis`, in equal parts along dimension `dim`: each rank
 /// has the part of its place. The tensors have one dtype and go through one exchange. Sums of types of 16 bits are f32
-/// until the end, or, with `dtype` f32, in the end too; integers wrap. The executor chooses the order in which ranks are
+/// until the end, or with `dtype` f32 in the end too; integers wrap. The executor chooses the order in which ranks are
 /// added.
 #[operator(prim, effects(collective))]
 pub mod reduce_scatter {

@@ -3,8 +3,8 @@ use fulgurite_ops_macros::operator;
 use crate::core::promotion::{accumulating, broadcast, cast};
 use crate::prims;
 
-/// The gradients scaled down together, given their total norm: every tensor times `min(max_norm / (norm + 1e-6), 1)`, as
-/// in torch.nn.utils.clip_grads_with_norm_. The norm is f32[] (f64[] of f64).
+/// The gradients scaled down together, given their total norm: every tensor times `min(max_norm / (norm + 1e-6), 1)`,
+/// as in torch.nn.utils.clip_grads_with_norm_. The norm is f32[] (f64[] of f64).
 #[operator(no_grad = "gradients of gradients are not clipped")]
 pub mod clip_grads_with_norm {
     fn clip_grads_with_norm(grads: Vec<Tensor<Floating>>, norm: Tensor<Floating>, max_norm: f64) -> Vec<Tensor>;

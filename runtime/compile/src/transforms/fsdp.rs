@@ -392,8 +392,8 @@ impl<'a> Writer<'a> {
         Ok(true)
     }
 
-    /// Writes a composite line of several tensors with parts, of which its results are parts again, or sums. False if it
-    /// is none.
+    /// Writes a composite line of several tensors with parts, if its results are parts again, or sums. False if they
+    /// are not.
     fn kept(&mut self, source: &Block, symbol: &BoundSymbol, substitution: &mut Substitution) -> Result<bool> {
         let (Some(def), Some(body)) = (symbol.operator(), &symbol.body) else { return Ok(false) };
         let axis = self.strategy.axis;

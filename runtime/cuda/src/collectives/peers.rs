@@ -93,8 +93,7 @@ impl PeersMemory {
 
 /// Ranks of one host have the same.
 fn host() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    [read("/proc/sys/kernel/random/boot_id"), read("/etc/hostname")].join(" ")
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
 /// What all ranks of a group export, as far as they are on one host and could.

@@ -47,8 +47,8 @@ impl Transfer {
         }
     }
 
-    /// Bytes of workspace for tensors of so many elements, of a dtype and with results of another: what a reduction gets
-    /// from the other ranks.
+    /// Bytes of workspace for tensors of so many elements, of one dtype and with results of another: what a reduction
+    /// gets from the other ranks.
     pub fn workspace(self, dtypes: [DType; 2], counts: &[usize], ranks: usize) -> u64 {
         let slots = |count: &usize| Parts::of(self, *count, dtypes, ranks).slot_bytes() as u64;
         let all: u64 = counts.iter().map(slots).sum();
