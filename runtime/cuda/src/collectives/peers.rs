@@ -8,8 +8,8 @@
 //! A flag has the number of the collective, and is cleared by the rank that waited: a rank that runs another program
 //! than the others waits for ever, of which it is told by the watch.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{
@@ -44,7 +44,7 @@ const BY_ENGINE: usize = 256 << 10;
 /// Room of the flags: an allocation of its own, of which the driver gives no part to others.
 const FLAGS: usize = 2 << 20;
 
-/// For how long an abort lets the device's streams come to their end.
+/// For how long an abort lets the devices' streams come to their end.
 const TO_THE_END: Duration = Duration::from_secs(10);
 /// Between telling the others and the end of the own waits, which gives them wrong data.
 const TOLD: Duration = Duration::from_millis(100);
@@ -73,7 +73,8 @@ pub struct Peers {
     others: Vec<Option<Mapped>>,
     /// The number of the last collective that was made.
     last: AtomicU32,
-    aborted: AtomicBool,
+    /// When it was aborted.
+    aborted: Arc<OnceLock<Instant>>,
 }
 
 /// The memory of a program, on all ranks of a group.
@@ -81,6 +82,16 @@ pub struct Peers {
 pub struct PeersMemory {
     own: DeviceAddress,
     others: Vec<Option<Mapped>>,
+    aborted: Arc<OnceLock<Instant>>,
+}
+
+impl Drop for PeersMemory {
+    /// After an abort another rank's device may be late, and write here: the memory is kept for a while.
+    fn drop(&mut self) {
+        if let Some(aborted) = self.aborted.get() {
+            std::thread::sleep(TO_THE_END.saturating_sub(aborted.elapsed()));
+        }
+    }
 }
 
 impl PeersMemory {
@@ -166,7 +177,7 @@ impl Peers {
             flags,
             others,
             last: AtomicU32::new(0),
-            aborted: AtomicBool::new(false),
+            aborted: Arc::default(),
         }))
     }
 
@@ -178,7 +189,7 @@ impl Peers {
     pub fn memory(&self, axis: &Axis, own: DeviceAddress) -> Result<Option<PeersMemory>> {
         let exported = exchanged(&self.context, axis, "the memory of a program", own)?;
         let others = mapped(&self.context, (axis, self.member.place), "memory that is reached", exported)?;
-        Ok(others.map(|others| PeersMemory { own, others }))
+        Ok(others.map(|others| PeersMemory { own, others, aborted: self.aborted.clone() }))
     }
 
     /// The simulation whose ranks joined.
@@ -291,7 +302,7 @@ impl Waiting for Peers {
 
     /// Writes all flags of this rank, again and again, until what is enqueued has come to its end.
     fn abort(&self) {
-        if self.aborted.swap(true, Ordering::AcqRel) {
+        if self.aborted.set(Instant::now()).is_err() {
             return;
         }
         let (context, flags) = (self.context.clone(), self.flags.clone());

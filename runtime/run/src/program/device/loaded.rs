@@ -16,10 +16,11 @@ use crate::trace::Trace;
 
 /// A program on its device.
 pub(super) struct Loaded {
+    pub(super) staging: Staging,
+    /// Dropped before the memory, which other devices may know by it.
+    pub(super) code: Box<dyn LoadedCode>,
     /// Arena, workspace, staged inputs, fresh outputs.
     _memory: Block,
-    pub(super) staging: Staging,
-    pub(super) code: Box<dyn LoadedCode>,
     /// If its steps are on several streams.
     pub(super) fences: Option<Fences>,
     pub(super) room: Room,
