@@ -156,13 +156,15 @@ impl Place {
             _ => {}
         }
         save(path).map_err(|error| resume::in_file(path, error))?;
+        // At once: what another program writes from now on is its own.
+        let known = kept::Identity::of(path);
         kept::prune(path, self.pruned_before, self.earlier);
         let all = kept::earlier(path).into_iter().map(|(_, path)| path).chain([path.to_owned()]);
         // Where one cannot be read, nothing says which parts are its own.
         if let Ok(parts) = all.map(|path| Checkpoint::parts(&path)).collect::<Result<Vec<_>, _>>() {
             remove_others(path, &parts.into_iter().flatten().collect());
         }
-        Ok(Written::Checkpoint(kept::Identity::of(path)))
+        Ok(Written::Checkpoint(known))
     }
 }
 

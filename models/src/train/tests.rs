@@ -168,6 +168,11 @@ fn a_checkpoint_of_another_program_is_not_replaced() {
     let run = |after: &str, content: Option<&str>| {
         let mut line = |line: &str| {
             if line.starts_with(after) {
+                // The checkpoint of step 1 is written meanwhile; the next one is begun behind this line.
+                while after == "step 2:" && !checkpoint.exists() {
+                    std::thread::yield_now();
+                }
+                std::thread::sleep(std::time::Duration::from_millis(300));
                 match content {
                     Some(content) => std::fs::write(&checkpoint, content).unwrap(),
                     None => std::fs::remove_file(&checkpoint).unwrap(),
