@@ -1,8 +1,8 @@
 #include "fulgurite/elements.cuh"
 
-// Parts of tensors of RANKS ranks as one, of RESULT, elementwise and in the order of ranks: COMBINE(a, b) of two numbers and
-// FINISH(a) of the last one are of the type that arithmetic on ELEMENT is carried out in. Block y has the y-th part, of
-// which this rank has its own; those of the others are one after another, `stride` elements apart.
+// Parts of tensors of RANKS ranks as one, of RESULT, elementwise and in the order of ranks: COMBINE(a, b) of two
+// numbers and FINISH(a) of the last one are of the type that arithmetic on ELEMENT is carried out in. Block y has the
+// y-th part, of which this rank has its own; those of the others are one after another, `stride` elements apart.
 struct Parts {
     struct { const ELEMENT* own; const ELEMENT* others; RESULT* to; u64 count, stride; } at[LIMIT];
 };

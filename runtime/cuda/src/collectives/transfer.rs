@@ -74,7 +74,7 @@ pub struct Tensors<'a> {
     pub transfer: Transfer,
     /// The type of what all ranks give, and that of what they get, in which a reduction is made if it is wider.
     pub dtypes: [DType; 2],
-    /// Each of them.
+    /// Where each tensor is given and got.
     pub tensors: &'a [Transferred],
     /// [`Transfer::workspace`] bytes, from a multiple of 256 on.
     pub workspace: DeviceAddress,
