@@ -78,6 +78,7 @@ pub(super) fn apply(path: &Path, of: &mut Llama, given: &dyn Fn(&str) -> bool) -
         precision = file.precision,
         devices = file.devices.map(Some),
         strategy = file.strategy,
+        state_dict = file.state_dict.map(|kind| Some(kind.name().to_owned())),
     }
     // A part of the peak, wherever the peak is given.
     let (lr, min_lr) = (run.lr, file.min_lr);

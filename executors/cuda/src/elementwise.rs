@@ -247,16 +247,18 @@ pub fn contiguous_copy(plan: &mut Plan, tensor: &DeviceTensor) -> Result<DeviceT
     Ok(copied)
 }
 
-/// Copies between tensors of one shape.
+/// Copies between tensors of one shape. What is of another type is converted.
 pub fn copy(plan: &mut Plan, from: &DeviceTensor, to: &DeviceTensor) -> Result<()> {
-    if from.is_contiguous() && to.is_contiguous() {
+    if from.meta.dtype() == to.meta.dtype() && from.is_contiguous() && to.is_contiguous() {
         if !to.meta.is_empty() {
             plan.copy(from, to);
         }
         return Ok(());
     }
-    let dtype = to.meta.dtype();
-    let program =
-        FusedProgram { input_dtypes: vec![dtype], nodes: vec![FusedNode::Input(0)], outputs: vec![(0, dtype)] };
+    let program = FusedProgram {
+        input_dtypes: vec![from.meta.dtype()],
+        nodes: vec![FusedNode::Input(0)],
+        outputs: vec![(0, to.meta.dtype())],
+    };
     launch(plan, "copy", &program, to.shape(), &[(from, &from.strides)], &[(to, to.shape(), &to.strides)])
 }

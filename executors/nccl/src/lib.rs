@@ -37,19 +37,21 @@ impl Group<'_> {
     /// Writes down a transfer between the contiguous tensors of each pair; NCCL carries out all of them as one. One
     /// rank alone has what it gives; several write down that of nothing too, which is compared with what the others
     /// have.
-    fn transfer(&mut self, transfer: Transfer, pairs: &[(DeviceTensor, DeviceTensor)]) {
+    fn transfer(&mut self, transfer: Transfer, pairs: &[(DeviceTensor, DeviceTensor)]) -> Result<()> {
         if self.ranks() == 1 {
-            for (from, to) in pairs.iter().filter(|(from, _)| !from.meta.is_empty()) {
-                self.plan.copy(from, to);
-            }
-            return;
+            return pairs.iter().try_for_each(|(from, to)| {
+                let meta = from.meta.with_shape(to.shape());
+                let from = DeviceTensor { strides: contiguous_strides(to.shape()), meta, ..from.clone() };
+                copy(self.plan, &from, to)
+            });
         }
-        let Some(dtypes) = pairs.first().map(|(from, to)| [from.meta.dtype(), to.meta.dtype()]) else { return };
+        let Some(dtypes) = pairs.first().map(|(from, to)| [from.meta.dtype(), to.meta.dtype()]) else { return Ok(()) };
         let counts = pairs.iter().map(|(from, _)| from.meta.len()).collect();
         let collective = Collective { axis: self.axis.clone(), transfer, dtypes, counts };
         let workspace = Some(collective.workspace()).filter(|bytes| *bytes > 0).map(|bytes| self.plan.workspace(bytes));
         let pairs = pairs.iter().map(|(from, to)| [from.address, to.address]);
         self.plan.push(collective.command(pairs, workspace));
+        Ok(())
     }
 
     /// Room in the workspace for a tensor like `each` of every rank, one after another.
@@ -94,14 +96,14 @@ impl Group<'_> {
                 moved.push((stacked, parts));
             }
         }
-        self.transfer(transfer, &pairs);
+        self.transfer(transfer, &pairs)?;
         moved.iter().try_for_each(|(stacked, parts)| copy(self.plan, stacked, parts))
     }
 
     /// A transfer from each tensor to the one at its place.
-    fn between(&mut self, transfer: Transfer, from: &[DeviceTensor], to: &[DeviceTensor]) {
+    fn between(&mut self, transfer: Transfer, from: &[DeviceTensor], to: &[DeviceTensor]) -> Result<()> {
         let pairs: Vec<_> = from.iter().cloned().zip(to.iter().cloned()).collect();
-        self.transfer(transfer, &pairs);
+        self.transfer(transfer, &pairs)
     }
 }
 
@@ -122,8 +124,7 @@ mod all_reduce_by_nccl {
     }
 
     fn plan(plan: &mut Plan, inputs: &[DeviceTensor], axis: &str, op: Reduce, out: &[DeviceTensor]) -> Result<()> {
-        Group::new(plan, axis)?.between(Transfer::AllReduce(reduction(op)), inputs, out);
-        Ok(())
+        Group::new(plan, axis)?.between(Transfer::AllReduce(reduction(op)), inputs, out)
     }
 }
 
@@ -143,8 +144,7 @@ mod reduce_scatter_by_nccl {
     ) -> Result<()> {
         let mut group = Group::new(plan, axis)?;
         let parts: Vec<_> = inputs.iter().map(|input| group.adjacent_parts(input, dim)).collect::<Result<_>>()?;
-        group.between(Transfer::ReduceScatter(reduction(op)), &parts, out);
-        Ok(())
+        group.between(Transfer::ReduceScatter(reduction(op)), &parts, out)
     }
 }
 
@@ -186,8 +186,7 @@ mod broadcast_by_nccl {
     }
 
     fn plan(plan: &mut Plan, input: &DeviceTensor, axis: &str, root: usize, out: &DeviceTensor) -> Result<()> {
-        Group::new(plan, axis)?.transfer(Transfer::Broadcast(root), &[(input.clone(), out.clone())]);
-        Ok(())
+        Group::new(plan, axis)?.transfer(Transfer::Broadcast(root), &[(input.clone(), out.clone())])
     }
 }
 
@@ -198,7 +197,6 @@ mod send_recv_by_nccl {
     }
 
     fn plan(plan: &mut Plan, input: &DeviceTensor, axis: &str, shift: usize, out: &DeviceTensor) -> Result<()> {
-        Group::new(plan, axis)?.transfer(Transfer::SendRecv(shift), &[(input.clone(), out.clone())]);
-        Ok(())
+        Group::new(plan, axis)?.transfer(Transfer::SendRecv(shift), &[(input.clone(), out.clone())])
     }
 }

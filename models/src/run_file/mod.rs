@@ -19,7 +19,7 @@ use fields::{Fault, Fields, Range};
 use yaml::{Node, Value};
 
 use crate::precision::Precision;
-use crate::train::Strategy;
+use crate::train::{StateDict, Strategy};
 
 /// The settings of a file; `None` and empty lists where it says nothing.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -81,6 +81,8 @@ pub struct RunFile {
     pub devices: Option<u16>,
     /// `strategy`.
     pub strategy: Option<Strategy>,
+    /// `strategy.init_args.state_dict_type`.
+    pub state_dict: Option<StateDict>,
 }
 
 /// A file that describes no run.
@@ -172,7 +174,8 @@ fn parse(text: &str) -> Result<RunFile, Fault> {
             _ => Err(format!("expected a number from 1 to {}, or auto, which is one device", u16::MAX)),
         })?
         .flatten();
-    run.strategy = all.take("strategy").map(strategy::read).transpose()?.flatten();
+    let strategy = all.take("strategy").map(strategy::read).transpose()?.flatten();
+    (run.strategy, run.state_dict) = strategy.map_or((None, None), |(strategy, kind)| (Some(strategy), kind));
     all.only("num_nodes", "1", "a run is on one machine")?;
     all.only("logger_name", "csv", "a run writes metrics.csv")?;
     if let Some(log) = all.map("log")? {

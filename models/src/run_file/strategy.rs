@@ -2,7 +2,7 @@
 
 use super::fields::{Fault, Fields};
 use super::yaml::{Node, Value};
-use crate::train::Strategy;
+use crate::train::{StateDict, Strategy};
 
 const EXPECTED: &str = "expected ddp, zero2, zero3, fsdp, or the class_path DDPStrategy or FSDPStrategy";
 
@@ -31,15 +31,15 @@ fn sharding(name: &str) -> Result<Strategy, String> {
     }
 }
 
-/// The strategy of a name, or of a class with its arguments; `auto` says nothing.
-pub fn read(node: &Node) -> Result<Option<Strategy>, Fault> {
+/// The strategy of a name, or of a class with its arguments, and what it says of checkpoints; `auto` says nothing.
+pub fn read(node: &Node) -> Result<Option<(Strategy, Option<StateDict>)>, Fault> {
     if let Value::Scalar(name) = &node.value {
         return match &**name {
             "auto" => Ok(None),
             name => match named(name).map_err(|message| (node.line, format!("strategy is '{name}': {message}")))? {
-                Named::Ddp => Ok(Some(Strategy::Ddp)),
-                Named::Fsdp => Ok(Some(Strategy::Zero3)),
-                Named::Ours(strategy) => Ok(Some(strategy)),
+                Named::Ddp => Ok(Some((Strategy::Ddp, None))),
+                Named::Fsdp => Ok(Some((Strategy::Zero3, None))),
+                Named::Ours(strategy) => Ok(Some((strategy, None))),
             },
         };
     }
@@ -47,6 +47,7 @@ pub fn read(node: &Node) -> Result<Option<Strategy>, Fault> {
     let found = class.one_of("class_path", named)?;
     let found = found.ok_or_else(|| (node.line, format!("strategy has no class_path, {EXPECTED}")))?;
     let arguments = class.map("init_args")?;
+    let mut state_dict = None;
     let strategy = match found {
         Named::Ours(strategy) => strategy,
         Named::Ddp => Strategy::Ddp,
@@ -54,7 +55,7 @@ pub fn read(node: &Node) -> Result<Option<Strategy>, Fault> {
             let given =
                 arguments.as_ref().map(|arguments| arguments.one_of("sharding_strategy", sharding)).transpose()?;
             if let Some(arguments) = &arguments {
-                arguments.only("state_dict_type", "full", "a checkpoint is that of one rank")?;
+                state_dict = arguments.one_of("state_dict_type", str::parse)?;
             }
             given.flatten().unwrap_or(Strategy::Zero3)
         }
@@ -63,5 +64,5 @@ pub fn read(node: &Node) -> Result<Option<Strategy>, Fault> {
         arguments.end()?;
     }
     class.end()?;
-    Ok(Some(strategy))
+    Ok(Some((strategy, state_dict)))
 }

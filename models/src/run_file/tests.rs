@@ -165,9 +165,9 @@ fn what_cannot_be_is_named_with_its_line() {
             "strategy.init_args.sharding_strategy is 'HYBRID_SHARD': expected FULL_SHARD (zero3), SHARD_GRAD_OP",
         ),
         (
-            "strategy: {class_path: FSDPStrategy, init_args: {state_dict_type: sharded}}",
+            "strategy: {class_path: FSDPStrategy, init_args: {state_dict_type: half}}",
             1,
-            "state_dict_type is 'sharded', expected full",
+            "'half' is no kind of checkpoint, expected full or sharded",
         ),
         ("data: OpenWebText", 1, "data is 'OpenWebText', expected a list of files, litgpt.data.TextFiles or"),
         ("data: TextFiles", 1, "data is TextFiles, expected train_data_path in init_args with it"),

@@ -38,6 +38,8 @@ pub(super) struct Run {
     pub(super) done: u64,
     pub(super) batches: Batches,
     pub(super) validation: Vec<Batch>,
+    /// How many of them all ranks have; a rank may have one more than another.
+    pub(super) validated: usize,
     /// Tokens of a step.
     pub(super) tokens: usize,
     /// Settings other than those of the checkpoint that it continues from.
@@ -219,6 +221,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
             done: stored.step,
             batches,
             validation,
+            validated: whole,
             tokens,
             tokenizer,
             config,
@@ -248,6 +251,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
         done: 0,
         batches,
         validation,
+        validated: whole,
         tokens,
         tokenizer,
         config,

@@ -61,7 +61,7 @@ pub(super) fn subject(options: &TrainOptions, run: &Run) -> Subject {
                 OnNonFinite::Skip => "the update is left out".into(),
             },
         ),
-        ("validation", format!("{}, {} batches", every(options.evaluate_every), run.validation.len())),
+        ("validation", format!("{}, {} batches", every(options.evaluate_every), run.validated)),
         ("samples", every(options.sample_every)),
         ("checkpoints", every(options.save_every)),
     ];
