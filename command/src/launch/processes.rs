@@ -122,6 +122,10 @@ pub fn run(run: &Run, interrupted: &AtomicUsize) -> Result<Ended, Failed> {
             let end = if told > 2 { signals::kill } else { signals::terminate };
             going_on(&mut ranks, end);
         }
+        // A second one ends ranks at once: one that hangs does not hear it.
+        if told > 1 && ranks.children.iter().any(|(_, status)| status.is_some()) {
+            since.get_or_insert_with(Instant::now);
+        }
         match since.map(|since| since.elapsed()) {
             Some(passed) if passed > BY_THEMSELVES + ASKED => going_on(&mut ranks, signals::kill),
             Some(passed) if passed > BY_THEMSELVES && !asked => {
@@ -167,8 +171,10 @@ fn spawn(run: &Run, rank: usize, (rendezvous, secret): (&Rendezvous, &Secret), r
     if rank > 0 {
         match &run.log_folder {
             Some(folder) => {
-                std::fs::create_dir_all(folder)?;
-                let file = File::create(folder.join(format!("rank-{rank}.log")))?;
+                let path = folder.join(format!("rank-{rank}.log"));
+                let file = std::fs::create_dir_all(folder).and_then(|()| File::create(&path));
+                let logs = |error: io::Error| io::Error::new(error.kind(), format!("'{}': {error}", path.display()));
+                let file = file.map_err(logs)?;
                 command.stdout(file.try_clone()?).stderr(file);
             }
             None => {

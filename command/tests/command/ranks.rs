@@ -65,6 +65,24 @@ fn ranks_train_as_one_with_their_batches_together() {
     }
 }
 
+/// Three batches among two ranks, and one among them, which parts of a model can not have.
+#[test]
+fn ranks_may_have_uneven_shares_of_validation() {
+    for (bytes, strategy, fits) in [(97, "ddp", true), (97, "zero2", true), (33, "ddp", true), (33, "zero2", false)] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("v.txt"), "words and words. ".repeat(6).split_at(bytes).0).unwrap();
+        let rest = format!("--steps 1 --batch 2 --devices 2 --strategy {strategy} --validation v.txt");
+        let ran = run_in(folder.path(), &words(&format!("{SMALL} {rest}")));
+        if fits {
+            let said = ran.ok();
+            assert!(said.contains("validation loss"), "{rest}: {said}");
+        } else {
+            let said = ran.fails(1);
+            assert!(said.contains("has 1 batches, expected one for each of 2 ranks"), "{said}");
+        }
+    }
+}
+
 #[test]
 fn an_error_of_ranks_is_told_once() {
     let folder = tempfile::tempdir().unwrap();
