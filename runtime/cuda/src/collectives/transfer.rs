@@ -70,7 +70,7 @@ pub struct Transferred {
 /// Tensors that go through a group as one.
 #[derive(Debug, Clone, Copy)]
 pub struct Tensors<'a> {
-    /// How they go.
+    /// What all ranks get of what each gives.
     pub transfer: Transfer,
     /// The type of what all ranks give, and that of what they get, in which a reduction is made if it is wider.
     pub dtypes: [DType; 2],
