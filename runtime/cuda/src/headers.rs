@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use fulgurite_kernels::DType;
+
 use super::sources;
 
 /// A header, as a source names it.
@@ -44,6 +46,20 @@ pub const HEADERS: [Header; 10] = headers![
     "fulgurite/philox.cuh",
     "fulgurite/faults.cuh",
 ];
+
+/// The name of an element type in `fulgurite/elements.cuh`.
+pub fn type_of(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F64 => "double",
+        DType::F32 => "float",
+        DType::BF16 => "bf16",
+        DType::F16 => "f16",
+        DType::I64 => "i64",
+        DType::I32 => "i32",
+        DType::U8 => "u8",
+        DType::Bool => "boolean",
+    }
+}
 
 /// A header as it is compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use fulgurite_kernels::launch::{DeviceAddress, LaunchShape};
 use super::super::cache::KernelCache;
 use super::super::context::Context;
 use super::super::error::Result;
+use super::super::headers::type_of;
 use super::super::launch::Arguments;
 use super::super::module::Function;
 use super::super::nvrtc::Cubin;
@@ -47,19 +48,6 @@ pub struct Combine {
 
 const KERNEL: OwnKernel = OwnKernel { source: "combine.cu", text: include_str!("combine.cu"), kernel: "combine_parts" };
 
-fn element(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F64 => "double",
-        DType::F32 => "float",
-        DType::BF16 => "bf16",
-        DType::F16 => "f16",
-        DType::I64 => "i64",
-        DType::I32 => "i32",
-        DType::U8 => "u8",
-        DType::Bool => "boolean",
-    }
-}
-
 fn options([from, to]: [DType; 2], by: Reduction, ranks: usize) -> Vec<String> {
     // NaN is not equal to itself.
     let combine = match by {
@@ -71,8 +59,8 @@ fn options([from, to]: [DType; 2], by: Reduction, ranks: usize) -> Vec<String> {
     let finish = if by == Reduction::Mean { "((a)/RANKS)" } else { "(a)" };
     vec![
         format!("-DLIMIT={LIMIT}"),
-        format!("-DELEMENT={}", element(from)),
-        format!("-DRESULT={}", element(to)),
+        format!("-DELEMENT={}", type_of(from)),
+        format!("-DRESULT={}", type_of(to)),
         format!("-DRANKS={ranks}"),
         format!("-DCOMBINE(a,b)={combine}"),
         format!("-DFINISH(a)={finish}"),

@@ -1,12 +1,12 @@
 //! The devices of one host, which write to each other's memory.
 //!
 //! Each rank writes what another one needs to where it is needed, by the device's copy engines. A flag in the memory of
-//! the other device says that all of it is there, and one the other way that it may be written to. Waiting for a flag
-//! takes no multiprocessor either: the stream waits. So that every rank knows the others' addresses, what is written to
-//! is in the program's own memory, which the plan lays out alike on all ranks.
+//! the other device says that all of it is there; another flag says before that the memory may be written to. The
+//! stream waits for a flag, which takes no multiprocessor. Ranks write to the memory of programs, which the plan lays
+//! out alike on all ranks: each rank knows the others' addresses by its own.
 //!
-//! A flag has the number of the collective, and is cleared by the rank that waited: a rank that runs another program
-//! than the others waits for ever, of which it is told by the watch.
+//! A flag has the number of the collective, and the rank that waited clears it. A rank that runs another program than
+//! the others waits for a number that does not come, until the watch ends it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -49,8 +49,8 @@ const TO_THE_END: Duration = Duration::from_secs(10);
 /// Between telling the others and the end of the own waits, which gives them wrong data.
 const TOLD: Duration = Duration::from_millis(100);
 
-/// What a flag says. One that was waited for is written again only after a flag of another kind was waited for by the
-/// rank that writes it.
+/// What a flag says. Before a rank writes one again, it has waited for a flag of another kind, which the other rank
+/// wrote after it had cleared the first: no flag is cleared that was not waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flag {
     /// The rank's memory may be written to.
@@ -102,9 +102,10 @@ impl PeersMemory {
     }
 }
 
-/// Ranks of one host have the same.
-fn host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+/// What ranks of one host have the same of, and no others; none where the system does not say.
+fn host() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_owned()).filter(|host| !host.is_empty())
 }
 
 /// What all ranks of a group export, as far as they are on one host and could.
@@ -154,9 +155,9 @@ impl Peers {
     pub fn join(context: &Context, axis: &Axis) -> Result<Option<Peers>> {
         let place = ranks::place(axis)?;
         let wanted = std::env::var_os(VARIABLE).is_none_or(|set| set != "0");
-        let said = format!("{} {}", u8::from(wanted), host());
-        let given = ranks::exchange(axis, "the hosts of the ranks", said.as_bytes())?;
-        if !wanted || given.iter().any(|other| other[..] != *said.as_bytes()) {
+        let host = if wanted { host().unwrap_or_default() } else { String::new() };
+        let given = ranks::exchange(axis, "the hosts of the ranks", host.as_bytes())?;
+        if host.is_empty() || given.iter().any(|other| other[..] != *host.as_bytes()) {
             return Ok(None);
         }
         // Before the flags are known to others: they are written to from then on.
