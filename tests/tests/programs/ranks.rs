@@ -2,7 +2,8 @@
 
 use fulgurite_ops::collectives::{Reduce, all_gather_one, all_reduce, all_reduce_one, broadcast};
 use fulgurite_ops::prelude::{
-    adamw, checkpoint, clip_grad_norm, full, gt, index_select, linear, log, mean, sum, tanh, value_and_grad,
+    adamw, checkpoint, clip_grad_norm, full, gt, index_select, linear, log, mean, sum, sum_of_squares, tanh,
+    value_and_grad,
 };
 use fulgurite_ops::prims;
 use fulgurite_ops_macros::operator;
@@ -442,6 +443,33 @@ fn lines_of_lists_are_kept_on_parts() {
             }
         }
         assert!(found.iter().all(|(_, own)| (own - norm).abs() < 1e-6), "{found:?}, {norm}");
+    }
+}
+
+/// A function's line that stays on parts is opened later, where `fsdp` has named a sum after it; and the second function
+/// has the names that were made for the first one.
+#[test]
+fn names_differ_where_lines_are_opened() {
+    for count in [1, 2] {
+        let mesh: Mesh = format!("data={count}").parse().unwrap();
+        let parts = ranks::simulate(&mesh, |rank| {
+            let sharding = Sharding::new("data").with_part("w", [4]).with_part("v", [4]);
+            let options = Options { mesh: mesh.clone(), verify: true, ..Options::default() }.with_fsdp(sharding);
+            let step = jit(|(w, v): (Tensor, Tensor)| {
+                let gradient = |w| value_and_grad(w, |w| sum(*w * v) + sum_of_squares([*w, v]));
+                let (_, first) = gradient(w);
+                let (loss, second) = gradient(w - first * 0.1);
+                (second, loss)
+            });
+            let step = step.arguments(["w", "v"]).results(["w", "loss"]).options(options);
+            let part = || Array::new([4], &[1.0f64, 2.0, 3.0, 4.0]).unwrap().part(rank, &mesh.axes()[0]).unwrap();
+            let (gradient, _): (Array, Array) = step.call((part(), part())).unwrap();
+            gradient.to_f64().unwrap()
+        });
+        // The gradient is v + 2 w, and w is 0.7 v by then.
+        let found = parts.unwrap().concat();
+        let expected = [2.4, 4.8, 7.2, 9.6];
+        assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{count}: {found:?}");
     }
 }
 

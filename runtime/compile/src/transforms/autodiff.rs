@@ -20,7 +20,7 @@ mod tape;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use self::tape::{Key, Tape, Tracked};
 use super::decompose;
@@ -118,7 +118,6 @@ fn expanded<'a>(
         false => Cow::Borrowed(source),
     };
     let source = &*opened;
-    let mut taken: FxHashSet<Arc<str>> = source.values.iter().map(|value| value.name.clone()).collect();
     let block = rebuild(source, |known| {
         for symbol in &source.symbols {
             let handles = map_arguments(&symbol.arguments, |id| {
@@ -129,7 +128,8 @@ fn expanded<'a>(
                     let operands: Vec<Tensor> = handles.iter().flat_map(Arg::tensors).copied().collect();
                     // The body is differentiated again.
                     let body = expanded(body, order.inside(), &ranking.of_nobody(), rules)?;
-                    let body = with_names(&body, |name| unused(name, &mut taken));
+                    // Those of the block are reserved, and so are those that were made for functions before it.
+                    let body = with_names(&body, tracer::free_name);
                     let results = expand(symbol, &body, wrt, &operands, ranking, rules)?;
                     for (result, id) in results.iter().zip(&symbol.results) {
                         if !operands.contains(result) {
@@ -174,17 +174,6 @@ fn expanded<'a>(
             .collect())
     })?;
     Ok(Cow::Owned(block.canonical()))
-}
-
-/// `name`, or one that is made of it where it is taken; it is taken then.
-fn unused(name: &str, taken: &mut FxHashSet<Arc<str>>) -> Arc<str> {
-    let mut free: Arc<str> = name.into();
-    let mut counter = 0u32;
-    while !taken.insert(free.clone()) {
-        counter += 1;
-        free = format!("{name}.{counter}").into();
-    }
-    free
 }
 
 fn expand(

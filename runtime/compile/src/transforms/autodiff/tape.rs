@@ -113,7 +113,8 @@ impl<'a> Tape<'a> {
                 .iter()
                 .map(|id| {
                     let name = &block.value(*id).name;
-                    if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}").into() }
+                    // A value of the block around may be called so: a strategy names what it adds after a line.
+                    if prefix.is_empty() { name.clone() } else { tracer::free_name(&format!("{prefix}.{name}")) }
                 })
                 .collect();
             let operands = map_arguments(&symbol.arguments, |id| {
