@@ -95,10 +95,10 @@ impl Drop for PeersMemory {
 }
 
 impl PeersMemory {
-    /// Where an address of this rank's memory is in that of the rank at a place.
-    fn at(&self, place: usize, address: DeviceAddress) -> Option<DeviceAddress> {
-        let start = self.others.get(place)?.as_ref()?.address();
-        Some(start.offset((address.0 - self.own.0) as usize))
+    /// Where an address of this rank's memory is in that of the rank at a place, which is not this one.
+    fn at(&self, place: usize, address: DeviceAddress) -> DeviceAddress {
+        let other = self.others[place].as_ref().unwrap_or_else(|| unreachable!("a rank sends nothing to itself"));
+        other.address().offset((address.0 - self.own.0) as usize)
     }
 }
 
@@ -240,9 +240,9 @@ impl Peers {
         if ready {
             self.meet(stream, Flag::Ready, number)?;
         }
-        let copies = moves.sent.iter().filter_map(|sent| {
-            let to = memory.at(sent.to_rank, sent.to)?;
-            Some(CopyRange { from: sent.from, to, bytes: sent.bytes })
+        let copies = moves.sent.iter().map(|sent| {
+            let to = memory.at(sent.to_rank, sent.to);
+            CopyRange { from: sent.from, to, bytes: sent.bytes }
         });
         // SAFETY: promised by the caller; the other ranks' memory is at the same places of theirs.
         unsafe {
