@@ -446,8 +446,8 @@ fn lines_of_lists_are_kept_on_parts() {
     }
 }
 
-/// A function's line that stays on parts is opened later, where `fsdp` has named a sum after it; and the second function
-/// has the names that were made for the first one.
+/// A function's line that stays on parts is opened later, where `fsdp` has named a sum after it; and the second
+/// function has the names that were made for the first one.
 #[test]
 fn names_differ_where_lines_are_opened() {
     for count in [1, 2] {
