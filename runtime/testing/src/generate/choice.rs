@@ -79,17 +79,21 @@ pub(super) fn runners(device: Option<&str>) -> Vec<Runner> {
 pub(super) fn tested_with(def: &'static OperatorDef, runner: &Runner, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
     let opened = TracingRules::of(def).decomposition.is_some()
         && runner.first.priority.is_some()
-        && !takes_collectives_alone(runner.first)
+        && runs_parts(runner.first, def)
         && !matches!(def.kind, OperatorKind::Symbol(_));
     opened || runner.all.iter().any(|executor| may_claim(def, executor, metas))
 }
 
-/// Whether the executor has nothing to run in a decomposition: composites hold no collectives.
-fn takes_collectives_alone(executor: &ExecutorDef) -> bool {
+/// Whether the executor runs parts of such a decomposition. One that takes collectives alone runs those of the few
+/// composites that hold any. These are not tested with the others, behind which the list need not have it.
+fn runs_parts(executor: &ExecutorDef, def: &OperatorDef) -> bool {
     let own = implementations().into_iter().filter(|implementation| implementation.by == executor.name);
-    let mut operators = own.filter_map(|implementation| find_operator(implementation.of).ok()).peekable();
+    let operators: Vec<_> = own.filter_map(|implementation| find_operator(implementation.of).ok()).collect();
+    if def.effects.collective {
+        return operators.iter().any(|def| def.effects.collective);
+    }
     let others = executor.claims.is_some() || executor.prepare_region.is_some();
-    !others && operators.peek().is_some() && operators.all(|def| def.effects.collective)
+    others || operators.is_empty() || operators.iter().any(|def| !def.effects.collective)
 }
 
 /// Kinds of devices that executors run on and this machine lacks, each with the reason.

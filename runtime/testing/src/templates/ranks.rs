@@ -10,7 +10,7 @@ use crate::array::Array;
 use crate::device::find_kind;
 use crate::generate::sampled_dtypes;
 use crate::mesh::Mesh;
-use crate::meta::Device;
+use crate::meta::{Device, Target};
 use crate::operator::{OperatorDef, ParamKind};
 use crate::problem::{Check, Problem, ensure};
 use crate::program::Program;
@@ -19,6 +19,7 @@ use crate::samples::{Random, Sample, SampleTensor};
 use crate::subject::{List, Subject, accepted_samples, joint_trace, random_like};
 use crate::test::{Context, Outcome, PASSED, nothing, selected_sample};
 use crate::trace::Trace;
+use crate::transforms::retarget::retarget;
 
 /// How far each input moves for a difference.
 const STEP: f64 = 1e-5;
@@ -149,7 +150,7 @@ struct Moved {
 }
 
 fn on_rank(subject: &Subject, mesh: &Mesh, list: &List, context: &Context) -> Check<Option<Moved>> {
-    let trace = on_own_device(list.placed(subject.trace()?)?, mesh);
+    let trace = on_own_device(list.placed(subject.trace()?)?, mesh)?;
     let outputs = list.compile(&trace)?.run(subject.arrays.clone())?;
     let outputs = outputs.iter().map(Array::to_host).collect::<Result<Vec<Array>, _>>()?;
     ensure!(subject.compare(&outputs, context.tolerance)?, "there is no reference");
@@ -161,13 +162,13 @@ fn on_rank(subject: &Subject, mesh: &Mesh, list: &List, context: &Context) -> Ch
 }
 
 /// The trace for the ranks of a mesh, with this rank's values on its device.
-fn on_own_device(trace: Trace, mesh: &Mesh) -> Trace {
-    let target = trace.target.clone().on_mesh(mesh.clone());
-    let kind = target.device();
-    let device = if kind.is_cpu() { kind } else { Device::new(kind.kind(), rank() as u32) };
-    let mut trace = Trace { target, ..trace };
-    trace.block.values.iter_mut().for_each(|value| value.meta = value.meta.with_device(device));
-    trace
+fn on_own_device(trace: Trace, mesh: &Mesh) -> Check<Trace> {
+    let kind = trace.target.device();
+    if kind.is_cpu() {
+        return Ok(Trace { target: trace.target.clone().on_mesh(mesh.clone()), ..trace });
+    }
+    let target = Target::of(Device::new(kind.kind(), rank() as u32))?.on_mesh(mesh.clone());
+    Ok(retarget(&trace, &target))
 }
 
 fn moved(subject: &Subject, joint: &Program, own: usize) -> Check<Moved> {
