@@ -11,9 +11,9 @@ use crate::argument::Arg;
 use crate::operator::{OperatorDef, ResultsDef};
 use crate::trace::{Block, BoundSymbol, Pass, StageName, Trace, ValueId};
 
-/// Bytes up to which tensors go through one exchange by default. Steps of GPT-2 124M on two and four H200 took less
-/// time than with 8, 32 or 1,024 MiB.
-pub const BYTES: u64 = 128 << 20;
+/// Bytes up to which tensors go through one exchange by default. By copy engines, steps of GPT-2 124M on two H200 took
+/// less time than with 128 MiB, at batch 4 by 2 %; with NCCL 128 MiB took 1 % less (`benches/RESULTS.md`).
+pub const BYTES: u64 = 32 << 20;
 
 /// How much smaller the buckets of what gathers are.
 const GATHERED: u64 = 4;
