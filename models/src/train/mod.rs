@@ -221,6 +221,7 @@ fn ready(mut options: TrainOptions) -> std::result::Result<(TrainOptions, Schedu
     let ((compile, schedule), _) = agree("the options of a run", false, checked.map_err(TrainError::from))?;
     options.compile = compile;
     options.compile.memory_limit = agreement::memory_limit(options.compile.memory_limit)?;
+    agree("the settings of the ranks", false, sameness::same_settings(&options))?;
     Ok((options, schedule))
 }
 
