@@ -152,11 +152,6 @@ pub(super) fn compile_options(options: &TrainOptions, compile: Options) -> Resul
                        zero3";
         return Err(wrong("state_dict", message));
     }
-    if options.dropout > 0.0 {
-        let dropout = options.dropout;
-        let message = format!("is {dropout} on {ranks} ranks, expected 0: all of them would drop the same places");
-        return Err(wrong("dropout", message));
-    }
     Ok(Options { mesh, ..compile })
 }
 

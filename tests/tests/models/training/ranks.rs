@@ -65,6 +65,29 @@ fn ranks_take_the_steps_of_one_with_the_same_whole_batches() {
     }
 }
 
+/// Ranks drop what one rank drops of the whole batches, by each strategy, and of each batch of a step.
+#[test]
+fn ranks_drop_the_places_of_one() {
+    let run = |count: usize, dropout: f64, accumulate: usize, strategy: Strategy| {
+        let folder = tempfile::tempdir().unwrap();
+        let own = |_| TrainOptions { dropout, accumulate, strategy, ..of_eight(count, folder.path(), 4) };
+        let reports: Vec<TrainReport> = on_ranks(count, own, |_| {}).into_iter().map(Result::unwrap).collect();
+        reports[0].losses.clone()
+    };
+    for accumulate in [1, 2] {
+        let one = run(1, 0.2, accumulate, Strategy::Ddp);
+        let without = run(1, 0.0, accumulate, Strategy::Ddp);
+        assert!(one.iter().zip(&without).any(|(a, b)| (a - b).abs() > 1e-3 * b), "{one:?} {without:?}");
+        for (count, strategy) in
+            [(2, Strategy::Ddp), (4, Strategy::Ddp), (2, Strategy::Zero2), (2, Strategy::Zero3), (4, Strategy::Zero3)]
+        {
+            let several = run(count, 0.2, accumulate, strategy);
+            let close = one.iter().zip(&several).all(|(a, b)| (a / b - 1.0).abs() <= 1e-5);
+            assert!(close, "{accumulate} {count} {strategy}: {one:?} {several:?}");
+        }
+    }
+}
+
 #[test]
 fn a_run_goes_on_with_another_number_of_ranks() {
     let (parts, whole) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
