@@ -26,6 +26,7 @@ mod process_tests;
 mod rendezvous;
 #[cfg(test)]
 mod tests;
+mod told;
 mod wire;
 mod world;
 
@@ -146,6 +147,15 @@ impl Drop for Joined {
 /// [`RankError::Refused`] if the ranks do not have the same version, mesh and secret, or some do not come; if the
 /// process has joined before.
 pub fn join(member: &Member, patience: Duration) -> Result<Joined, RankError> {
+    join_telling(member, patience, &|waits| tracing::warn!("{waits}"))
+}
+
+/// As [`join`]; `tell` gets a line where the ranks have waited for each other for 5 seconds, and every 30 seconds from
+/// then on: how many have come, and which are missing. Of those that have come, one is told.
+///
+/// # Errors
+/// As [`join`].
+pub fn join_telling(member: &Member, patience: Duration, tell: &dyn Fn(&str)) -> Result<Joined, RankError> {
     let Member { rank, mesh, address, secret, .. } = member;
     let refused = |reason: String| RankError::Refused { rank: *rank, reason };
     if PROCESS.read().unwrap_or_else(PoisonError::into_inner).is_some() {
@@ -161,7 +171,7 @@ pub fn join(member: &Member, patience: Duration) -> Result<Joined, RankError> {
         None
     };
     let host = member.served_by_rank_0.then_some(0);
-    let connection = Connection::open(*rank, mesh, (*address, host), secret, patience).map_err(refused)?;
+    let connection = Connection::open(*rank, mesh, (*address, host), secret, patience, tell).map_err(refused)?;
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
     let transport = Transport::Processes(Arc::new(connection));
     let own = Rank { transport, mesh: mesh.clone(), number: *rank, run };
@@ -204,6 +214,14 @@ pub fn ended() -> Option<usize> {
 pub fn fail() {
     if let Some(rank) = current() {
         rank.fail();
+    }
+}
+
+/// Says that this rank computes from now on: what could refuse the run has not. A launcher starts a run again only
+/// then.
+pub fn begun() {
+    if let Some(Rank { transport: Transport::Processes(connection), .. }) = current() {
+        connection.begun();
     }
 }
 

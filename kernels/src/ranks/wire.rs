@@ -29,6 +29,11 @@ pub(super) const WELCOME: u8 = 9;
 /// The rank is not taken: why.
 pub(super) const REFUSED: u8 = 10;
 
+/// The rank has done all that may refuse the run; it computes from now on.
+pub(super) const BEGUN: u8 = 11;
+/// Ranks are waited for: which, in words.
+pub(super) const WAITING: u8 = 12;
+
 /// How often each side says that it is still there.
 pub(super) const BEAT: Duration = Duration::from_secs(5);
 /// How long a read waits. The second one in a row that gets nothing is the loss of the connection: after a process was

@@ -160,6 +160,7 @@ fn reported(
     }
     let checkpoint = &report.checkpoint;
     let steps = Steps { options, schedule, programs: &programs, checkpoint, progress };
+    fulgurite_kernels::ranks::begun();
     let (mut run, taken) = steps.take(run, page, line)?;
     sameness::same_weights(options, &mut run)?;
     // What was only profiled is as it was.
@@ -219,9 +220,9 @@ fn ready(mut options: TrainOptions) -> std::result::Result<(TrainOptions, Schedu
     let compile = compile.and_then(|compile| parallel::compile_options(&options, compile));
     let checked = compile.and_then(|compile| Ok((compile, checked(&options)?)));
     let ((compile, schedule), _) = agree("the options of a run", false, checked.map_err(TrainError::from))?;
+    agree("the settings of the ranks", false, sameness::same_settings(&options))?;
     options.compile = compile;
     options.compile.memory_limit = agreement::memory_limit(options.compile.memory_limit)?;
-    agree("the settings of the ranks", false, sameness::same_settings(&options))?;
     Ok((options, schedule))
 }
 
