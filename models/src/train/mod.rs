@@ -37,6 +37,7 @@ pub use failure::{Cause, Divergence, TrainError};
 pub use host::HostParts;
 pub use notes::{DROPOUT_STREAMS, PRECISION};
 pub use options::{OnNonFinite, TrainOptions, TrainReport};
+pub(crate) use parallel::GATHERED_AGAIN;
 pub use record::write_stages;
 pub use resume::precision_of;
 pub use run_lock::RunLock;

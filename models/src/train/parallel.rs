@@ -131,7 +131,7 @@ pub(super) const STATE: [(&str, Leaves); 4] = [
 ];
 
 /// The least bytes of a tensor that is gathered again: smaller ones take next to no room.
-const GATHERED_AGAIN: u64 = 1 << 18;
+pub(crate) const GATHERED_AGAIN: u64 = 1 << 18;
 
 /// The options of this rank's programs: on the mesh that runs.
 ///
