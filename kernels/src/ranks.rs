@@ -60,7 +60,7 @@ impl Rank {
     fn fail(&self) {
         match &self.transport {
             Transport::Threads(world) => {
-                world.end(self.number);
+                world.fail(self.number);
             }
             Transport::Processes(connection) => connection.fail(),
         }
@@ -77,12 +77,15 @@ thread_local! {
     static RANK: RefCell<Option<Rank>> = const { RefCell::new(None) };
 }
 
-/// Tells the others that a rank has ended, however it did.
-struct Ending(Rank);
+/// Tells the others that the thread of a rank has ended, however it did.
+struct Ending {
+    world: Arc<World>,
+    rank: usize,
+}
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.fail();
+        self.world.end(self.rank);
     }
 }
 
@@ -99,9 +102,10 @@ pub fn simulate<T: Send>(mesh: &Mesh, f: impl Fn(usize) -> T + Sync) -> Result<V
         let mut missing = None;
         for number in 0..ranks {
             let rank = Rank { transport: Transport::Threads(world.clone()), mesh: mesh.clone(), number, run };
+            let ending = Ending { world: world.clone(), rank: number };
             let f = &f;
             let body = move || {
-                let _ending = Ending(rank.clone());
+                let _ending = ending;
                 RANK.set(Some(rank));
                 f(number)
             };
@@ -206,6 +210,15 @@ pub fn ended() -> Option<usize> {
     match current()?.transport {
         Transport::Threads(world) => world.ended(),
         Transport::Processes(connection) => connection.ended(),
+    }
+}
+
+/// A rank that has said that a program of it failed, if that is known here: what its device sent since then may be
+/// wrong. One that only ended is none.
+pub fn failed() -> Option<usize> {
+    match current()?.transport {
+        Transport::Threads(world) => world.failed(),
+        Transport::Processes(connection) => connection.failed(),
     }
 }
 

@@ -14,8 +14,8 @@ fn predicted(batch: usize, one: f64, strategy: &str, ranks: usize) -> f64 {
     step(1)
 }
 
-/// Within 10 % of what H200 took (`benches/RESULTS.md`): on two by copy engines, and in an earlier version by NCCL on two
-/// and four; each by the step of one in the same call.
+/// Within 10 % of what H200 took (`benches/RESULTS.md`): on two by copy engines, and in an earlier version by NCCL on
+/// two and four; each by the step of one in the same call.
 #[test]
 fn measured_steps_are_predicted() {
     for (batch, one, strategy, ranks, measured) in [

@@ -16,7 +16,7 @@ use crate::mesh::Mesh;
 
 /// How long a rank waits before it tries again to connect.
 const AGAIN: Duration = Duration::from_millis(50);
-/// Of [`Link::ended`]: no rank has.
+/// Of [`Link::ended`] and [`Link::failed`]: no rank has.
 const NONE: usize = usize::MAX;
 
 type Given = Result<Vec<Arc<Vec<u8>>>, RankError>;
@@ -40,6 +40,8 @@ struct Link {
     writing: Mutex<()>,
     /// The first rank that was told to have ended or failed.
     ended: AtomicUsize,
+    /// The first rank that was told to have failed.
+    failed: AtomicUsize,
     /// The rank that serves the rendezvous, if it is not the launcher.
     host: Option<usize>,
 }
@@ -61,7 +63,12 @@ impl Link {
             match wire::receive(&mut Patient(&self.stream), wire::MOST)? {
                 (wire::ALIVE, _) => {}
                 (wire::ENDED, content) => {
-                    self.note(Parts(&content).number()?);
+                    let mut parts = Parts(&content);
+                    let (ended, failed) = (parts.number()?, parts.number()? == 1);
+                    if failed {
+                        let _ = self.failed.compare_exchange(NONE, ended, Ordering::SeqCst, Ordering::SeqCst);
+                    }
+                    self.note(ended);
                 }
                 (kind @ (wire::GIVEN | wire::ERROR), content) => {
                     let outcome = wire::outcome(rank, kind, &content)?;
@@ -111,7 +118,14 @@ impl Connection {
             }
         };
         greeted(&stream, (rank, &challenge), mesh, secret, (until, tell)).map_err(failed)??;
-        let link = Link { stream, address, writing: Mutex::default(), ended: AtomicUsize::new(NONE), host };
+        let link = Link {
+            stream,
+            address,
+            writing: Mutex::default(),
+            ended: AtomicUsize::new(NONE),
+            failed: AtomicUsize::new(NONE),
+            host,
+        };
         let link = Arc::new(link);
         let (send, answers) = channel();
         let listening = link.clone();
@@ -173,6 +187,11 @@ impl Connection {
     /// Tells the rendezvous that this rank computes from now on.
     pub(super) fn begun(&self) {
         let _ = self.link.send(wire::BEGUN, &[]);
+    }
+
+    /// A rank that has failed, if one was told.
+    pub(super) fn failed(&self) -> Option<usize> {
+        Some(self.link.failed.load(Ordering::SeqCst)).filter(|failed| *failed != NONE)
     }
 
     /// A rank that has ended or failed, if one was told; this one where it is cut off from the launcher.

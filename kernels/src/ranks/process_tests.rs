@@ -290,6 +290,52 @@ fn ranks_that_wait_for_each_other_say_so() {
     });
 }
 
+/// A rank that fails is told from one that ends.
+#[test]
+fn a_failure_is_told_from_an_end() {
+    let told = connected("data=2", |rank, connection| {
+        if rank == 1 {
+            connection.fail();
+        }
+        // It comes back when the others know.
+        let _ = connection.exchange(0, "step", &[]);
+        let until = Instant::now() + SOON;
+        while rank == 0 && connection.ended().is_none() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
+        (connection.ended(), connection.failed())
+    });
+    assert_eq!(told[0], (Some(1), Some(1)));
+    let told = connected("data=2", |rank, connection| {
+        if rank == 1 {
+            return (None, None);
+        }
+        assert!(connection.exchange(0, "step", &[]).is_err());
+        let until = Instant::now() + SOON;
+        while connection.ended().is_none() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
+        (connection.ended(), connection.failed())
+    });
+    assert_eq!(told[0], (Some(1), None));
+    let of_threads = simulate(&"data=2".parse().unwrap(), |rank| {
+        if rank == 1 {
+            fail();
+            return (None, None);
+        }
+        let _ = exchange(&"data=2".parse().unwrap(), "step", &[]);
+        (ended(), failed())
+    });
+    assert_eq!(of_threads.unwrap()[0], (Some(1), Some(1)));
+    let of_threads = simulate(&"data=2".parse().unwrap(), |rank| {
+        if rank == 0 {
+            let _ = exchange(&"data=2".parse().unwrap(), "step", &[]);
+        }
+        (ended(), failed())
+    });
+    assert_eq!(of_threads.unwrap()[0], (Some(1), None));
+}
+
 /// A launcher asks whether a run has begun.
 #[test]
 fn a_rank_says_that_it_computes() {

@@ -282,7 +282,7 @@ impl Shared {
                 if let Err(error) = shared.listen(&listening, send) {
                     tracing::debug!(rank = listening.rank, "rendezvous: {error}");
                 }
-                shared.end(listening.rank);
+                shared.end(listening.rank, false);
                 // A thread that still writes to it is not to wait.
                 let _ = listening.stream.shutdown(Shutdown::Both);
                 shared.present.fetch_sub(1, Ordering::SeqCst);
@@ -292,7 +292,7 @@ impl Shared {
             let serve = move || shared.serve(&serving, &asked);
             let named = |name: &str| thread::Builder::new().name(format!("{name} rank {rank}"));
             if named("answers").spawn(serve).is_err() || named("hears").spawn(listen).is_err() {
-                self.end(rank);
+                self.end(rank, false);
                 let _ = member.stream.shutdown(Shutdown::Both);
             }
         }
@@ -306,7 +306,7 @@ impl Shared {
                     // The other side has said why it ended.
                     let _ = asked.send(content);
                 }
-                (wire::FAILED, _) => self.end(member.rank),
+                (wire::FAILED, _) => self.end(member.rank, true),
                 (wire::BEGUN, _) => self.begun.store(true, Ordering::SeqCst),
                 (wire::ALIVE, _) => member.send(wire::ALIVE, &[])?,
                 (kind, _) => return Err(io::Error::other(format!("a message of kind {kind}"))),
@@ -328,7 +328,7 @@ impl Shared {
             };
             let sent = outcome().and_then(|(kind, content)| member.send(kind, &content));
             if sent.is_err() {
-                self.end(member.rank);
+                self.end(member.rank, false);
                 let _ = member.stream.shutdown(Shutdown::Both);
                 return;
             }
@@ -336,16 +336,17 @@ impl Shared {
     }
 
     /// A rank has ended or failed: no other waits for it, and all are told.
-    fn end(&self, rank: usize) {
+    fn end(&self, rank: usize, failed: bool) {
         // Before others can end for it.
         self.first.get_or_init(|| rank);
-        if !self.world.end(rank) {
+        let new = if failed { self.world.fail(rank) } else { self.world.end(rank) };
+        if !new {
             return;
         }
         let members: Vec<Arc<Member>> = self.gathered().ranks.values().cloned().collect();
         for member in members.iter().filter(|member| member.rank != rank) {
             // One that is gone is noticed where it is read from.
-            let _ = member.send(wire::ENDED, &Content::default().number(rank).0);
+            let _ = member.send(wire::ENDED, &Content::default().number(rank).number(usize::from(failed)).0);
         }
     }
 }

@@ -18,7 +18,7 @@ pub(super) const ERROR: u8 = 3;
 pub(super) const ALIVE: u8 = 4;
 /// A program of the rank failed.
 pub(super) const FAILED: u8 = 5;
-/// Another rank has ended or failed: its number.
+/// Another rank has ended or failed: its number, and 1 if it has said that it failed.
 pub(super) const ENDED: u8 = 6;
 /// The rendezvous' first words: a number drawn for this connection.
 pub(super) const CHALLENGE: u8 = 7;
