@@ -6,7 +6,7 @@ mod signals;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,9 +14,11 @@ use clap::Args;
 use fulgurite::Device;
 use fulgurite::device::find_kind;
 use fulgurite::mesh::Mesh;
+use fulgurite_kernels::ranks::Secret;
+use fulgurite_kernels::ranks::environment::RUN;
 
 use super::interruption::{self, INTERRUPTED};
-use super::outcome::{Failed, Outcome};
+use super::outcome::{DIVERGED, Failed, Outcome};
 use super::output::{complain, note};
 use processes::{Ended, Run};
 
@@ -49,7 +51,9 @@ pub struct Arguments {
     /// Writes the output of each rank but the first to rank-N.log in this folder, and does not show it.
     #[arg(long, value_name = "DIR")]
     log_folder: Option<PathBuf>,
-    /// Starts the command again, with --resume, after a rank has died: so many times at most.
+    /// Starts the command again after a rank has died: so many times at most. `train` goes on from the newest
+    /// checkpoint that it has saved, and begins anew without one; other commands get --resume. What was refused is not
+    /// started again: usage errors (exit code 2), and errors of `train` before its first step.
     #[arg(long, default_value_t = 0, value_name = "N")]
     restarts: u64,
     /// The command and its arguments.
@@ -72,12 +76,19 @@ pub fn run(arguments: &Arguments) -> Outcome {
         enough_devices("cuda", mesh.ranks())?;
     }
     let (program, rest) = arguments.command.split_first().ok_or_else(|| Failed("there is no command".into()))?;
-    let (program, words) = match program.to_str() {
-        Some("train") => (own_program()?, arguments.command.clone()),
-        _ => (program.clone(), rest.to_vec()),
+    let trains = program.to_str() == Some("train");
+    let (program, words) = match trains {
+        true => (own_program()?, arguments.command.clone()),
+        false => (program.clone(), rest.to_vec()),
     };
     let log_folder = arguments.log_folder.clone();
-    start(Run { mesh, program, arguments: words, log_folder, variables: Vec::new() }, arguments.restarts)
+    let mut variables = Vec::new();
+    if arguments.restarts > 0 {
+        // What its checkpoints are known by when it is started again.
+        let drawn = Secret::draw().map_err(|error| Failed(format!("the run has no name: {error}")))?;
+        variables.push((RUN.to_owned(), drawn.text().to_owned()));
+    }
+    start(Run { mesh, program, arguments: words, trains, log_folder, variables }, arguments.restarts)
 }
 
 /// The mesh of ranks that each have a part of the data.
@@ -115,7 +126,20 @@ pub fn train(ranks: usize, device: Device) -> Outcome {
         enough_devices(device.kind(), ranks)?;
     }
     let (program, arguments) = (own_program()?, std::env::args_os().skip(1).collect());
-    start(Run { mesh: data_parallel(ranks)?, program, arguments, log_folder: None, variables }, 0)
+    start(Run { mesh: data_parallel(ranks)?, program, arguments, trains: true, log_folder: None, variables }, 0)
+}
+
+/// The exit code of a command that does not know its arguments.
+const USAGE: i32 = 2;
+
+/// Why a command that ended so would end so again.
+fn in_vain(run: &Run, status: ExitStatus, begun: bool) -> Option<&'static str> {
+    match status.code() {
+        Some(USAGE) => Some("its arguments were refused"),
+        Some(code) if run.trains && code == i32::from(DIVERGED) => Some("its numbers would diverge again"),
+        Some(_) if run.trains && !begun => Some("it was refused before its first step"),
+        _ => None,
+    }
 }
 
 /// Starts the ranks, and waits for their end.
@@ -127,17 +151,26 @@ fn start(mut run: Run, restarts: u64) -> Outcome {
     })?;
     let ranks = run.mesh.ranks();
     for left in (0..=restarts).rev() {
-        let (rank, status) = match processes::run(&run, &signals)? {
+        let (rank, status, begun) = match processes::run(&run, &signals)? {
             Ended::Well => return Ok(ExitCode::SUCCESS),
             Ended::Interrupted => return Ok(ExitCode::from(INTERRUPTED)),
-            Ended::Died { rank, status } => (rank, status),
+            Ended::Died { rank, status, begun } => (rank, status, begun),
         };
         complain(&format!("rank {rank} of {ranks} was the first to end: {status}"));
         // One that was told to end has died of that, and is not to begin again.
         if left == 0 || signals.load(Ordering::SeqCst) > 0 {
             return Ok(ExitCode::from(processes::code(status)));
         }
-        note(&format!("starting again, with --resume; {} more times at most", left - 1));
+        if let Some(why) = in_vain(&run, status, begun) {
+            note(&format!("not started again: {why}"));
+            return Ok(ExitCode::from(processes::code(status)));
+        }
+        let left = left - 1;
+        if run.trains {
+            note(&format!("starting again, from its newest checkpoint if it has saved one; {left} more times at most"));
+            continue;
+        }
+        note(&format!("starting again, with --resume; {left} more times at most"));
         run.arguments.retain(|word| word != "--overwrite");
         if !run.arguments.iter().any(|word| word == "--resume") {
             run.arguments.push("--resume".into());

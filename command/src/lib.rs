@@ -8,8 +8,8 @@
 //! }
 //! ```
 //!
-//! The feature `models`, on by default, adds what trains and runs models: `train`, `launch`, `generate`, `convert`,
-//! `tokenize`, `debug-state`, `plot` and `bench`, and the models' programs for `trace show` and the others.
+//! The feature `models`, on by default, adds what trains and runs models: `train`, `launch`, `scale`, `generate`,
+//! `convert`, `tokenize`, `debug-state`, `plot` and `bench`, and the models' programs for `trace show` and the others.
 //!
 //! Data goes to standard output, errors go to standard error; the exit code is 1 where something went wrong, 2 where
 //! the command was not understood, and 3 where the numbers of a training run were no longer finite.
@@ -68,6 +68,8 @@ mod profile_page;
 mod programs;
 mod review;
 mod rust_names;
+#[cfg(feature = "models")]
+mod scale;
 mod serve;
 mod stored_programs;
 mod stored_subject;
@@ -112,6 +114,7 @@ Examples:
   fulgurite test --changed main --list
   fulgurite train gpt2 --size nano --steps 300 --out runs/nano
   fulgurite launch --gpus 4 -- train gpt2 --device cuda --size 124M
+  fulgurite scale gpt2 --size 124M --batch 16 --autocast bf16 --step-ms 29.2
   fulgurite generate runs/nano/checkpoint.safetensors --prompt 'ROMEO:'
   fulgurite convert runs/nano/checkpoint.safetensors nano.bin
   fulgurite tokenize --out shards/
@@ -154,6 +157,9 @@ enum Command {
     #[cfg(feature = "models")]
     /// Starts a command on several ranks, one process each.
     Launch(launch::Arguments),
+    #[cfg(feature = "models")]
+    /// Predicts how long a training step takes on several ranks.
+    Scale(scale::Arguments),
     #[cfg(feature = "models")]
     /// Continues a prompt with a trained model.
     Generate(generate::Arguments),
@@ -221,8 +227,8 @@ fn with_negative_numbers(command: clap::Command) -> clap::Command {
 
 /// Without the examples of models in what `--help` says, where there are none.
 fn with_own_examples(command: clap::Command) -> clap::Command {
-    const MODELS: [&str; 8] =
-        [" gpt2", " llama", " train ", " launch ", " generate ", " convert ", " tokenize ", " bench "];
+    const MODELS: [&str; 9] =
+        [" gpt2", " llama", " train ", " launch ", " scale ", " generate ", " convert ", " tokenize ", " bench "];
     if cfg!(feature = "models") {
         return command;
     }
@@ -291,6 +297,8 @@ pub fn main() -> ExitCode {
         Command::Train(model) => train::run(model, &given),
         #[cfg(feature = "models")]
         Command::Launch(arguments) => launch::run(&arguments),
+        #[cfg(feature = "models")]
+        Command::Scale(arguments) => scale::run(&arguments),
         #[cfg(feature = "models")]
         Command::Generate(arguments) => generate::run(&arguments),
         #[cfg(feature = "models")]

@@ -84,6 +84,17 @@ impl Options {
         dtype: Option<DType>,
         autocast: Option<DType>,
     ) -> Result<Trace, Failed> {
+        Ok(self.model_and_trace(family, part, dtype, autocast)?.1)
+    }
+
+    /// As [`Options::trace`], with the model's configuration.
+    pub fn model_and_trace(
+        &self,
+        family: Family,
+        part: Part,
+        dtype: Option<DType>,
+        autocast: Option<DType>,
+    ) -> Result<(ModelConfig, Trace), Failed> {
         let mut set = self.set.clone();
         if let (Family::Llama, Some(layers)) = (family, self.layers) {
             set.push(format!("n_layer={layers}"));
@@ -112,6 +123,7 @@ impl Options {
             Part::Step => step_trace(model, &OptimizerSettings::default(), (dtype, rounded), batch),
         };
         let of_logits = logits(&self.logits).unwrap_or_default();
-        Ok(of_logits.within(|| self.activations.checkpointing().within(part))?)
+        let trace = of_logits.within(|| self.activations.checkpointing().within(part))?;
+        Ok((config, trace))
     }
 }

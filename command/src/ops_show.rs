@@ -209,6 +209,9 @@ fn effects(def: &OperatorDef) -> Vec<String> {
     if def.effects.collective {
         effects.push("collective".to_owned());
     }
+    if def.effects.of_place() {
+        effects.push("place".to_owned());
+    }
     effects
 }
 

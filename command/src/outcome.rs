@@ -7,6 +7,10 @@ use std::process::ExitCode;
 /// What a command gives back.
 pub type Outcome = Result<ExitCode, Failed>;
 
+/// The exit code of a run whose numbers were no longer finite.
+#[cfg(feature = "models")]
+pub const DIVERGED: u8 = 3;
+
 /// Why a command failed, as a sentence for standard error.
 #[derive(Debug)]
 pub struct Failed(pub String);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fulgurite::Error;
+use fulgurite_kernels::ranks::environment::RUN;
 use fulgurite_kernels::ranks::{mesh, rank};
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::train::{OnNonFinite, RunLock, TrainError, TrainOptions, train};
@@ -43,6 +44,8 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
         Place::Rank(joined) => joined,
     };
     let ranks = mesh().ranks();
+    let name = std::env::var(RUN).ok().filter(|name| !name.is_empty());
+    earlier::go_on(family, run, name.as_deref());
     earlier::apply(family, dropout, run, ranks, &|name| given(name) || of_file.contains(&name));
     let (family, size, set, dropout, of) = model.parts();
     let mut compile = of.compile.options_to_run_on(of.device)?;
@@ -92,6 +95,7 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
         profile: of.profile,
         resume: of.resume,
         overwrite: of.overwrite,
+        name,
         strategy: of.strategy,
         state_dict: of.state_dict.as_deref().and_then(|kind| kind.parse().ok()),
         precision: of.precision,

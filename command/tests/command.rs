@@ -52,6 +52,8 @@ mod report;
 mod review;
 #[path = "command/review_faults.rs"]
 mod review_faults;
+#[path = "command/scale.rs"]
+mod scale;
 #[path = "command/serve.rs"]
 mod serve;
 #[path = "command/time.rs"]

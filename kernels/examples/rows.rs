@@ -114,7 +114,8 @@ fn main() {
     });
     report("embedding gradient 512 rows of 128", 3 * count * width * 4, seconds);
     let flat = [table.len()];
-    let seconds = best(|| philox::uniform(TensorMut::from_slice(&mut table, &flat, &[1]), 1, 2, 0.0, 1.0));
+    let numbers = philox::Numbers::new(1, 2);
+    let seconds = best(|| philox::uniform(TensorMut::from_slice(&mut table, &flat, &[1]), numbers, 0.0, 1.0));
     report("uniform 6.4 million f32", vocabulary * width * 4, seconds);
     let seconds = best(|| philox::fill(TensorMut::from_slice(&mut table, &flat, &[1]), 0.0));
     report("fill 6.4 million f32", vocabulary * width * 4, seconds);

@@ -87,16 +87,53 @@ fn generate(target: &mut TensorMut<'_>, fill: impl Fn(usize, &mut [u64; TILE], u
     });
 }
 
-/// Numbers of `[0, 1)`: those of the row-major positions from `first` on that [`uniform`] makes in f32.
-pub(crate) fn units(seed: u64, offset: u64, first: usize, numbers: &mut [f32]) {
+/// The random numbers of a generator from a position on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbers {
+    /// The key of the numbers.
+    pub seed: u64,
+    /// The stream of the numbers.
+    pub offset: u64,
+    /// The position of the first one.
+    pub first: u64,
+}
+
+impl Numbers {
+    /// The first numbers of a stream.
+    pub fn new(seed: u64, offset: u64) -> Numbers {
+        Numbers { seed, offset, first: 0 }
+    }
+
+    /// The numbers of a tensor of `count` elements by a generator: its seed and its offset; and, if the tensor is a
+    /// part of a larger one, the sum of the offset and the number of the part. `None` if it holds something else.
+    pub fn of(generator: &[i64], count: usize) -> Option<Numbers> {
+        match *generator {
+            [seed, offset] => Some(Numbers::new(seed as u64, offset as u64)),
+            [seed, offset, mark] => {
+                let first = (mark.wrapping_sub(offset) as u64).wrapping_mul(count as u64);
+                Some(Numbers { seed: seed as u64, offset: offset as u64, first })
+            }
+            _ => None,
+        }
+    }
+
+    /// Those from the n-th one on.
+    pub fn from(self, n: usize) -> Numbers {
+        Numbers { first: self.first.wrapping_add(n as u64), ..self }
+    }
+}
+
+/// Numbers of `[0, 1)`: those that [`uniform`] makes in f32.
+pub(crate) fn units(of: Numbers, numbers: &mut [f32]) {
+    let Numbers { seed, offset, first } = of;
     let count = numbers.len();
     let mut words = [[0; LANES]; 4];
     let mut index = 0;
     while index < count {
-        let position = (first + index) as u64;
+        let position = first.wrapping_add(index as u64);
         many_words(seed, offset, position / (4 * LANES) as u64 * LANES as u64, &mut words);
         // To the end of the group, or of the numbers.
-        let start = position as usize % (4 * LANES);
+        let start = (position % (4 * LANES) as u64) as usize;
         let length = (4 * LANES - start).min(count - index);
         for (step, value) in numbers[index..index + length].iter_mut().enumerate() {
             let place = start + step;
@@ -132,19 +169,20 @@ impl Span {
 
 /// Uniform random numbers in `[low, high)`.
 ///
-/// The element at row-major position `i` is made from word `i % 4` of the block `i / 4` of stream `offset` of `seed`
-/// (24 bits of it); in f64, from words `2·(i % 2)` and the next of block `i / 2` (53 bits). So the numbers depend on
-/// nothing else: not on strides, nor on the number of threads. Results that would round up to `high` are the value
-/// below it. Bounds that the type holds may be as far apart as they like (see [`Span`]).
-pub fn uniform(mut target: TensorMut<'_>, seed: u64, offset: u64, low: f64, high: f64) {
+/// The number at position `i`, which is the row-major position of the element and the first position of `of`, is made
+/// from word `i % 4` of the block `i / 4` of stream `offset` of `seed` (24 bits of it); in f64, from words `2·(i % 2)`
+/// and the next of block `i / 2` (53 bits). So the numbers depend on nothing else: not on strides, nor on the number of
+/// threads. Results that would round up to `high` are the value below it. Bounds that the type holds may be as far
+/// apart as they like (see [`Span`]).
+pub fn uniform(mut target: TensorMut<'_>, of: Numbers, low: f64, high: f64) {
     let dtype = target.dtype();
     let below = largest_below(dtype, low, high);
     let Span { start: low, range, scale } = Span::new(dtype, low, high);
     generate(&mut target, |first, tile, count| {
         if dtype == DType::F64 {
             for (index, value) in tile[..count].iter_mut().enumerate() {
-                let position = (first + index) as u64;
-                let words = words(seed, offset, position / 2);
+                let position = of.from(first + index).first;
+                let words = words(of.seed, of.offset, position / 2);
                 let pair = (position % 2 * 2) as usize;
                 let bits = (u64::from(words[pair]) << 21) ^ (u64::from(words[pair + 1]) >> 11);
                 let unit = bits as f64 * (1.0 / (1u64 << 53) as f64);
@@ -154,7 +192,7 @@ pub fn uniform(mut target: TensorMut<'_>, seed: u64, offset: u64, low: f64, high
         }
         let mut numbers = [0f32; TILE];
         let (low, range, scale, below) = (low as f32, range as f32, scale as f32, below as f32);
-        units(seed, offset, first, &mut numbers[..count]);
+        units(of.from(first), &mut numbers[..count]);
         for value in &mut numbers[..count] {
             *value = ((low + *value * range) * scale).min(below);
         }
@@ -266,21 +304,48 @@ mod tests {
     fn elements_are_made_from_the_words_of_their_blocks() {
         let mut numbers = [0f32; 200];
         let (seed, offset) = (0x1234_5678_9abc_def0, 3 << 32 | 7);
-        uniform(TensorMut::from_slice(&mut numbers, &[200], &[1]), seed, offset, 0.0, 1.0);
+        uniform(TensorMut::from_slice(&mut numbers, &[200], &[1]), Numbers::new(seed, offset), 0.0, 1.0);
         for (i, &number) in numbers.iter().enumerate() {
             let word = words(seed, offset, i as u64 / 4)[i % 4];
             assert_eq!(number, (word >> 8) as f32 / 16_777_216.0);
         }
     }
 
+    fn parts_are_of<T: Element>() {
+        let (generator, each) = ([0x1234_5678_9abc_def0, 3 << 32 | 7], 1501);
+        let of_part = |part: i64| Numbers::of(&[generator[0], generator[1], generator[1] + part], each).unwrap();
+        let mut whole = vec![T::from_f64(7.0); 5 * each];
+        let all = Numbers::of(&generator, whole.len()).unwrap();
+        uniform(TensorMut::from_slice(&mut whole, &[5 * each], &[1]), all, 0.0, 1.0);
+        let mut numbers = vec![T::from_f64(7.0); each];
+        for (part, expected) in whole.chunks(each).enumerate() {
+            uniform(TensorMut::from_slice(&mut numbers, &[each], &[1]), of_part(part as i64), 0.0, 1.0);
+            assert_eq!(numbers, expected, "part {part}");
+        }
+    }
+
+    /// Parts of a tensor begin inside of blocks, and have the numbers of the whole.
+    #[test]
+    fn parts_have_the_numbers_of_the_whole() {
+        parts_are_of::<f32>();
+        parts_are_of::<f64>();
+        assert_eq!(Numbers::of(&[1], 4), None);
+        // Beyond 32 bits.
+        let far = Numbers::of(&[1, 2, 3 + (1 << 33)], 10).unwrap();
+        assert_eq!(far.first, (1 + (1 << 33)) * 10);
+        let (mut number, word) = ([0f32], words(1, 2, far.first / 4)[(far.first % 4) as usize]);
+        uniform(TensorMut::from_slice(&mut number, &[1], &[1]), far, 0.0, 1.0);
+        assert_eq!(number[0], (word >> 8) as f32 / 16_777_216.0);
+    }
+
     fn check<T: Element>(low: f64, high: f64) {
         let (shape, count) = ([300, 401], 300 * 401);
         let mut rows = vec![T::from_f64(7.0); count];
         let mut columns = rows.clone();
-        uniform(TensorMut::from_slice(&mut rows, &shape, &[401, 1]), 5, 9, low, high);
+        uniform(TensorMut::from_slice(&mut rows, &shape, &[401, 1]), Numbers::new(5, 9), low, high);
         // SAFETY: a transposed view of the whole vector.
         let transposed = unsafe { TensorMut::new(T::DTYPE, &shape, &[1, 300], columns.as_mut_ptr().cast()) };
-        uniform(transposed, 5, 9, low, high);
+        uniform(transposed, Numbers::new(5, 9), low, high);
         let mut mean = 0.0;
         for i in 0..300 {
             for j in 0..401 {

@@ -26,6 +26,7 @@ mod process_tests;
 mod rendezvous;
 #[cfg(test)]
 mod tests;
+mod told;
 mod wire;
 mod world;
 
@@ -59,7 +60,7 @@ impl Rank {
     fn fail(&self) {
         match &self.transport {
             Transport::Threads(world) => {
-                world.end(self.number);
+                world.fail(self.number);
             }
             Transport::Processes(connection) => connection.fail(),
         }
@@ -76,12 +77,15 @@ thread_local! {
     static RANK: RefCell<Option<Rank>> = const { RefCell::new(None) };
 }
 
-/// Tells the others that a rank has ended, however it did.
-struct Ending(Rank);
+/// Tells the others that the thread of a rank has ended, however it did.
+struct Ending {
+    world: Arc<World>,
+    rank: usize,
+}
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.fail();
+        self.world.end(self.rank);
     }
 }
 
@@ -98,9 +102,10 @@ pub fn simulate<T: Send>(mesh: &Mesh, f: impl Fn(usize) -> T + Sync) -> Result<V
         let mut missing = None;
         for number in 0..ranks {
             let rank = Rank { transport: Transport::Threads(world.clone()), mesh: mesh.clone(), number, run };
+            let ending = Ending { world: world.clone(), rank: number };
             let f = &f;
             let body = move || {
-                let _ending = Ending(rank.clone());
+                let _ending = ending;
                 RANK.set(Some(rank));
                 f(number)
             };
@@ -146,6 +151,15 @@ impl Drop for Joined {
 /// [`RankError::Refused`] if the ranks do not have the same version, mesh and secret, or some do not come; if the
 /// process has joined before.
 pub fn join(member: &Member, patience: Duration) -> Result<Joined, RankError> {
+    join_telling(member, patience, &|waits| tracing::warn!("{waits}"))
+}
+
+/// As [`join`]; `tell` gets a line where the ranks have waited for each other for 5 seconds, and every 30 seconds from
+/// then on: how many have come, and which are missing. Of those that have come, one is told.
+///
+/// # Errors
+/// As [`join`].
+pub fn join_telling(member: &Member, patience: Duration, tell: &dyn Fn(&str)) -> Result<Joined, RankError> {
     let Member { rank, mesh, address, secret, .. } = member;
     let refused = |reason: String| RankError::Refused { rank: *rank, reason };
     if PROCESS.read().unwrap_or_else(PoisonError::into_inner).is_some() {
@@ -161,7 +175,7 @@ pub fn join(member: &Member, patience: Duration) -> Result<Joined, RankError> {
         None
     };
     let host = member.served_by_rank_0.then_some(0);
-    let connection = Connection::open(*rank, mesh, (*address, host), secret, patience).map_err(refused)?;
+    let connection = Connection::open(*rank, mesh, (*address, host), secret, patience, tell).map_err(refused)?;
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
     let transport = Transport::Processes(Arc::new(connection));
     let own = Rank { transport, mesh: mesh.clone(), number: *rank, run };
@@ -199,11 +213,28 @@ pub fn ended() -> Option<usize> {
     }
 }
 
+/// A rank that has said that a program of it failed, if that is known here: what its device sent since then may be
+/// wrong. One that only ended is none.
+pub fn failed() -> Option<usize> {
+    match current()?.transport {
+        Transport::Threads(world) => world.failed(),
+        Transport::Processes(connection) => connection.failed(),
+    }
+}
+
 /// Says that a program of this rank failed, which others may wait for: they get an error, and so does every later
 /// exchange of this rank. Which exchange of theirs its next one would meet is not known.
 pub fn fail() {
     if let Some(rank) = current() {
         rank.fail();
+    }
+}
+
+/// Says that this rank computes from now on: what could refuse the run has not. A launcher starts a run again only
+/// then.
+pub fn begun() {
+    if let Some(Rank { transport: Transport::Processes(connection), .. }) = current() {
+        connection.begun();
     }
 }
 

@@ -14,6 +14,7 @@ use fulgurite_kernels::scratch::try_room;
 use serde::{Deserialize, Serialize};
 
 use crate::host_tensor::{HostTensor, byte_length};
+use crate::kept;
 use crate::tensor_file::{TensorFile, TensorFileError};
 
 /// A part, as the checkpoint's own file names it.
@@ -83,6 +84,15 @@ fn is_part(name: &str) -> bool {
         (numbers && content.len() == 8).then_some(())
     };
     pieces().is_some()
+}
+
+/// The checkpoint that the file at `path` is a part of, by its name; none if it is no part. It is the one of its step,
+/// if that is still kept, or the newest.
+pub(crate) fn checkpoint_of_part(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_str().filter(|name| is_part(name))?;
+    let step = name.split_once('.')?.0;
+    let kept = path.with_file_name(format!("{step}.safetensors"));
+    Some(if kept.exists() { kept } else { path.with_file_name(kept::NEWEST) })
 }
 
 /// Removes the parts in the folder of `checkpoint` that are not `named`; none of them is being written. Failing to is

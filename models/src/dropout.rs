@@ -9,7 +9,7 @@ use fulgurite_runtime::argument::Scalar;
 /// Where dropout draws its random numbers: each place in the model draws from a stream of its own.
 pub struct Dropout {
     probability: f64,
-    /// i64[2]: seed and offset.
+    /// i64[2] of seed and offset, or i64[3] of a part of a larger batch.
     generator: Option<Tensor>,
     drawn: Cell<i64>,
 }
@@ -25,7 +25,8 @@ impl Dropout {
         Dropout { probability: 0.0, generator: None, drawn: Cell::new(0) }
     }
 
-    /// Drops with `probability`, drawing from `generator`, `i64[2]` of seed and offset.
+    /// Drops with `probability`, drawing from `generator`, `i64[2]` of seed and offset, or `i64[3]` of a
+    /// part of a larger batch ([`draws_of_rank`](fulgurite_ops::collectives::draws_of_rank())).
     pub fn new(probability: f64, generator: Tensor) -> Dropout {
         let generator = (probability > 0.0).then_some(generator);
         Dropout { probability, generator, drawn: Cell::new(0) }
@@ -36,7 +37,10 @@ impl Dropout {
         let Some(generator) = self.generator else { return x };
         let place = self.drawn.get();
         self.drawn.set(place + 1);
-        let shift = prims::iota(2, Scalar::Int(0), Scalar::Int(place * DRAW_STRIDE), DType::I64, x.device());
+        let (numbers, stride) = (generator.size(0), place * DRAW_STRIDE);
+        let shift = prims::iota(numbers, Scalar::Int(0), Scalar::Int(stride), DType::I64, x.device());
+        // Seed, offset, and the sum of the offset and the part.
+        let shift = if numbers > 2 { prims::minimum(shift, stride) } else { shift };
         dropout::with(x).p(self.probability).training(true).generator(generator + shift).call()
     }
 }

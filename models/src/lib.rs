@@ -44,6 +44,7 @@ pub mod precision;
 pub mod report;
 pub mod run_file;
 pub mod sampling;
+pub mod scaling;
 pub mod schedule;
 mod sentencepiece;
 pub mod sharded;

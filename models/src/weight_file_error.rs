@@ -70,6 +70,19 @@ pub enum WeightFileError {
         /// The file.
         path: PathBuf,
     },
+    /// A part of a checkpoint, which another file names.
+    #[error(
+        "'{}' is one of the parts of a checkpoint that several ranks wrote: name the checkpoint, '{}', which reads all \
+         of them, or the folder",
+        path.display(),
+        checkpoint.display()
+    )]
+    Part {
+        /// The file.
+        path: PathBuf,
+        /// The checkpoint.
+        checkpoint: PathBuf,
+    },
     /// A model for which no tokenizer is known.
     #[error(
         "a vocabulary of {vocabulary} is smaller than that of every tokenizer, of which 'bytes' has the least with \

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::batches::{BatchPosition, Order};
 use crate::checkpoint::{Checkpoint, FIRST_MOMENT, OptimizerSettings, SECOND_MOMENT, TrainingState};
+use crate::checkpoint_parts::checkpoint_of_part;
 use crate::decoder::files::{self, names_several};
 pub use crate::decoder::hugging_face::Shards;
 use crate::decoder::{self, DecoderFilesError};
@@ -155,6 +156,9 @@ pub fn open(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError
     let path = &*kept::of_run(path);
     if names_several(path) {
         return gathered(path, heads);
+    }
+    if let Some(checkpoint) = checkpoint_of_part(path) {
+        return Err(WeightFileError::Part { path: path.to_owned(), checkpoint });
     }
     let mut start = Vec::new();
     let opened =

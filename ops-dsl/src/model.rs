@@ -182,6 +182,8 @@ pub struct Effects {
     pub random: bool,
     /// Takes part in a collective.
     pub collective: bool,
+    /// Depends on the place of the rank along its axis.
+    pub place: bool,
 }
 
 /// What a directive asks for.

@@ -303,6 +303,7 @@ fn effects(setting: &Setting, effects: &mut Effects, errors: &mut Errors) {
         match effect.name.to_string().as_str() {
             "random" => effects.random = flag(effect, errors),
             "collective" => effects.collective = flag(effect, errors),
+            "place" => effects.place = flag(effect, errors),
             "mutates" => errors.at(
                 effect,
                 "values of a program do not change: return what the tensor becomes, and declare `in_place(x)` for the \
@@ -313,7 +314,7 @@ fn effects(setting: &Setting, effects: &mut Effects, errors: &mut Errors) {
                 "each result of a program has memory of its own: what only looks at its operand in another way has a \
                  rule `view`",
             ),
-            _ => unknown(effect, "`effects`", &["random", "collective"], errors),
+            _ => unknown(effect, "`effects`", &["random", "collective", "place"], errors),
         }
     }
 }

@@ -4,6 +4,7 @@ pub mod bandwidth;
 pub mod flops;
 mod measured;
 mod rates;
+pub mod scaling;
 pub mod too_low;
 
 pub use rates::{Rates, ceilings};

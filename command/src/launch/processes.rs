@@ -35,6 +35,8 @@ pub struct Run {
     pub mesh: Mesh,
     pub program: OsString,
     pub arguments: Vec<OsString>,
+    /// Whether it is `train` of this program.
+    pub trains: bool,
     /// Where the output of ranks but the first goes.
     pub log_folder: Option<PathBuf>,
     /// Variables beside those of ranks.
@@ -47,8 +49,8 @@ pub enum Ended {
     Well,
     /// Signals ended it.
     Interrupted,
-    /// A rank died before the others.
-    Died { rank: usize, status: ExitStatus },
+    /// A rank died before the others; whether a rank had said that it computes.
+    Died { rank: usize, status: ExitStatus, begun: bool },
 }
 
 /// The exit code that tells how a process ended.
@@ -137,7 +139,7 @@ pub fn run(run: &Run, interrupted: &AtomicUsize) -> Result<Ended, Failed> {
         thread::sleep(LOOK);
     }
     Ok(match first {
-        Some((rank, status)) => Ended::Died { rank, status },
+        Some((rank, status)) => Ended::Died { rank, status, begun: rendezvous.has_begun() },
         None if told > 0 => Ended::Interrupted,
         None => Ended::Well,
     })

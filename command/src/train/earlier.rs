@@ -14,6 +14,15 @@ pub(super) fn folder(family: Family, run: &Run) -> PathBuf {
     run.out.clone().unwrap_or_else(|| PathBuf::from(format!("runs/{family}")))
 }
 
+/// Has a run that a launcher starts again go on from the newest checkpoint in its folder, if that is its own; it begins
+/// as it did otherwise. `name` is the run's.
+pub(super) fn go_on(family: Family, run: &mut Run, name: Option<&str>) {
+    let noted = |state: TrainingState| state.notes.get(notes::RUN).cloned();
+    if name.is_some() && TrainingState::newest(&folder(family, run)).and_then(noted).as_deref() == name {
+        (run.resume, run.overwrite) = (true, false);
+    }
+}
+
 /// Sets what neither the command line nor a file says of a run that is resumed on so many ranks; `given` is whether one
 /// of them says it.
 /// A checkpoint that cannot be read is left to the run, which says why.

@@ -7,14 +7,11 @@ use std::time::{Duration, Instant};
 use fulgurite_kernels::ranks::ended;
 use fulgurite_models::train::TrainError;
 
-use super::super::outcome::{Failed, Outcome};
+use super::super::outcome::{DIVERGED, Failed, Outcome};
 use super::super::output::complain;
 
 /// How long a rank waits for the end of the one that failed.
 const FOR_ANOTHER: Duration = Duration::from_secs(2);
-
-/// The exit code of a run whose numbers were no longer finite.
-const DIVERGED: u8 = 3;
 
 /// Tells an error of a run, unless another rank does.
 pub(super) fn of(error: TrainError) -> Outcome {

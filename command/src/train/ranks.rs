@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use fulgurite::Device;
 use fulgurite_kernels::machine::exit_at_once;
 use fulgurite_kernels::ranks::environment::{OPEN_MPI, SECRET, TORCHRUN};
-use fulgurite_kernels::ranks::{Joined, PATIENCE, ended, environment, join, rank};
+use fulgurite_kernels::ranks::{Joined, PATIENCE, ended, environment, join_telling, rank};
 
 use super::super::launch;
 use super::super::outcome::Failed;
-use super::super::output::complain;
+use super::super::output::{complain, note};
 use super::arguments::Run;
 
 /// How long a rank may wait for one that has ended: a device waits without a limit.
@@ -49,7 +49,7 @@ pub(super) fn place(run: &mut Run) -> Result<Place, Failed> {
         return Err(Failed(format!("--devices is {devices}, and this is one of {ranks} ranks")));
     }
     run.device = device_of(run, member.local_rank)?;
-    let joined = join(&member, PATIENCE).map_err(|error| Failed(error.to_string()))?;
+    let joined = join_telling(&member, PATIENCE, &|waits| note(waits)).map_err(|error| Failed(error.to_string()))?;
     Ok(Place::Rank(Some(joined)))
 }
 

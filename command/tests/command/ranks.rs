@@ -48,9 +48,10 @@ fn ranks_train_as_one_with_their_batches_together() {
         (losses(folder.path()), folder, said)
     };
     for (accumulate, strategies) in [(1, &["ddp", "zero2", "zero3"][..]), (2, &["ddp", "zero3"])] {
-        let one = train(&format!("--batch 8 --accumulate {accumulate}")).0;
+        let more = format!("--accumulate {accumulate} --dropout 0.1");
+        let one = train(&format!("--batch 8 {more}")).0;
         for strategy in strategies {
-            let rest = format!("--batch 4 --accumulate {accumulate} --devices 2 --strategy {strategy}");
+            let rest = format!("--batch 4 {more} --devices 2 --strategy {strategy}");
             let (two, folder, said) = train(&rest);
             assert!(said.contains(&format!("on 2 ranks by {strategy}, 8 sequences a batch")), "{said}");
             let pairs = || one.iter().zip(&two);
@@ -87,7 +88,6 @@ fn ranks_may_have_uneven_shares_of_validation() {
 fn an_error_of_ranks_is_told_once() {
     let folder = tempfile::tempdir().unwrap();
     for (more, complaint) in [
-        ("--dropout 0.1", "'dropout': is 0.1 on 2 ranks"),
         ("--data none", "cannot read 'none'"),
         ("--lr -1", "learning rate"),
         ("--device cuda:1", "--device is cuda:1 on several ranks, expected cuda"),
@@ -231,6 +231,118 @@ fn an_interruption_is_no_reason_to_start_again() {
     );
 }
 
+/// The processes that a process has started.
+#[cfg(target_os = "linux")]
+fn started_by(parent: u32) -> Vec<u32> {
+    let of = |entry: std::fs::DirEntry| -> Option<u32> {
+        let process = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        // The name of the program, in brackets, may have anything in it.
+        let own: u32 = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+        (own == parent).then_some(process)
+    };
+    std::fs::read_dir("/proc").unwrap().filter_map(|entry| of(entry.ok()?)).collect()
+}
+
+/// Launches `train` on two ranks, kills one of them once `reached` is true of the folder, and gives what it said.
+#[cfg(target_os = "linux")]
+fn killed_once(folder: &Path, train: &str, reached: &dyn Fn(&Path) -> bool) -> Output {
+    let launch = format!("launch --ranks 2 --restarts 2 -- {train}");
+    let launched = start(folder, &words(&launch), &[]);
+    let until = Instant::now() + Duration::from_secs(60);
+    while !reached(folder) {
+        assert!(Instant::now() < until, "the run did not get so far");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let rank = started_by(launched.id())[0];
+    Command::new("kill").args(["-KILL", &rank.to_string()]).status().unwrap();
+    launched.wait_with_output().unwrap()
+}
+
+/// Without a checkpoint of its own a run begins anew, whatever is in the folder; with one it goes on from it.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_is_started_again_goes_on_from_its_own_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let steps =
+        |folder: &Path| std::fs::read_to_string(folder.join("run/metrics.csv")).map_or(0, |t| t.lines().count());
+    let before = || run_in(folder.path(), &words(&format!("{SMALL} --batch 4 --steps 3 --seed 9"))).ok();
+    before();
+    let train = format!("{SMALL} --batch 2 --steps 400 --save-every 0 --evaluate-every 0 --overwrite");
+    let old = std::fs::read_to_string(folder.path().join("run/metrics.csv")).unwrap();
+    let goes = |folder: &Path| {
+        steps(folder) > 5 && std::fs::read_to_string(folder.join("run/metrics.csv")).is_ok_and(|table| table != old)
+    };
+    let output = killed_once(folder.path(), &train, &goes);
+    let (out, said) = (String::from_utf8_lossy(&output.stdout).into_owned(), err(&output));
+    assert!(output.status.success(), "{out}{said}");
+    assert_eq!(said.matches("starting again, from its newest checkpoint if it has saved one; 1 more").count(), 1);
+    assert!(!out.contains("resumed at step"), "{out}");
+    let again = losses(folder.path());
+    assert_eq!(again.len(), 400);
+
+    // The same, with checkpoints of its own.
+    let train = format!("{SMALL} --batch 2 --steps 400 --save-every 20 --evaluate-every 0 --overwrite");
+    let written = std::fs::metadata(folder.path().join("run/checkpoint.safetensors")).unwrap().modified().unwrap();
+    let saved = |folder: &Path| {
+        let found = std::fs::metadata(folder.join("run/checkpoint.safetensors"));
+        found.and_then(|found| found.modified()).is_ok_and(|found| found > written)
+    };
+    let output = killed_once(folder.path(), &train, &saved);
+    let (out, said) = (String::from_utf8_lossy(&output.stdout).into_owned(), err(&output));
+    assert!(output.status.success() && out.contains("resumed at step "), "{out}{said}");
+    assert_eq!(losses(folder.path()), again, "the same steps, to the bit");
+}
+
+/// Neither arguments that are refused nor a folder with the checkpoint of another run are tried again.
+#[test]
+fn what_was_refused_is_not_started_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let launch = |train: &str| run_in(folder.path(), &words(&format!("launch --ranks 2 --restarts 3 -- {train}")));
+    for (train, code, complaint) in [
+        (format!("{SMALL} --steps 2 --lr -1"), 1, "learning rate"),
+        (format!("{SMALL} --steps two"), 2, "invalid value 'two'"),
+        (format!("{SMALL} --steps 2 --strategy none"), 2, "none"),
+    ] {
+        let ran = launch(&train);
+        let said = ran.err;
+        assert_eq!((ran.code, &*ran.out), (code, ""), "{said}");
+        assert!(said.contains(complaint) && said.contains("note: not started again: "), "{said}");
+        assert_eq!(said.matches("was the first to end").count(), 1, "{said}");
+    }
+    run_in(folder.path(), &words(&format!("{SMALL} --batch 4 --steps 2"))).ok();
+    let before = std::fs::read(folder.path().join("run/checkpoint.safetensors")).unwrap();
+    let said = launch(&format!("{SMALL} --batch 2 --steps 9")).fails(1);
+    assert!(said.contains("a checkpoint is there already") && !said.contains("starting again"), "{said}");
+    assert!(said.contains("not started again: it was refused before its first step"), "{said}");
+    assert_eq!(std::fs::read(folder.path().join("run/checkpoint.safetensors")).unwrap(), before);
+    let diverging = launch(&format!("{SMALL} --batch 2 --steps 9 --lr 1e20 --warmup 0 --overwrite"));
+    assert_eq!(diverging.code, 3, "{}", diverging.err);
+    assert!(diverging.err.contains("not started again: its numbers would diverge again"), "{}", diverging.err);
+}
+
+/// A part that is named as a model says which file is meant.
+#[test]
+fn a_part_of_a_checkpoint_is_no_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = format!("{SMALL} --batch 2 --steps 2 --devices 2 --strategy zero2");
+    run_in(folder.path(), &words(&train)).ok();
+    let names = std::fs::read_dir(folder.path().join("run")).unwrap().map(|entry| entry.unwrap().file_name());
+    let part = names.filter_map(|name| name.into_string().ok()).find(|name| name.contains("-of-2.")).unwrap();
+    let told = format!(
+        "'run/{part}' is one of the parts of a checkpoint that several ranks wrote: name the checkpoint, \
+         'run/checkpoint.safetensors'"
+    );
+    for command in [
+        format!("generate run/{part} --max-new-tokens 2"),
+        format!("train gpt2 --init run/{part} --out other --steps 1"),
+    ] {
+        let said = run_in(folder.path(), &words(&command)).fails(1);
+        assert!(said.contains(&told), "{command}: {said}");
+    }
+    run_in(folder.path(), &words("generate run/checkpoint.safetensors --max-new-tokens 2")).ok();
+}
+
 #[test]
 fn ranks_of_other_launchers_are_understood() {
     let folder = tempfile::tempdir().unwrap();
@@ -261,7 +373,7 @@ fn ranks_of_other_launchers_are_understood() {
         assert!(String::from_utf8_lossy(&ended[0].stdout).contains("on 2 ranks by ddp") && ended[1].stdout.is_empty());
     }
     let disagree = ranks(["RANK", "WORLD_SIZE", "LOCAL_RANK"], ["1", "2"]);
-    assert!(err(&disagree[0]).contains("rank 0 calls seed: 1, rank 1 calls seed: 2"), "{}", err(&disagree[0]));
+    assert!(err(&disagree[0]).contains("'seed': is 1 on rank 0 and 2 on rank 1"), "{}", err(&disagree[0]));
 
     let rank = [("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1")];
     let alone = |variables: &[(&str, &str)]| run_with(folder.path(), &words(SMALL), variables).fails(1);

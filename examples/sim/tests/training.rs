@@ -50,6 +50,7 @@ fn options(out: &Path, lr: f64, evaluate_every: u64) -> TrainOptions {
         profile: false,
         resume: false,
         overwrite: true,
+        name: None,
         strategy: Default::default(),
         state_dict: None,
         precision: Default::default(),

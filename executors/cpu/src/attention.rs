@@ -4,13 +4,13 @@
 
 use fulgurite_ops_macros::{implementation, operator};
 use fulgurite_runtime::executor::Claim;
-use fulgurite_runtime::kernels::access::read_i64;
 use fulgurite_runtime::kernels::attention::{Dropped, Scores, attention_backward as backward, attention_forward};
 use fulgurite_runtime::rules::{ArrayD, Failure, Result, TensorRef};
 use fulgurite_runtime::tracer::wants_gradient;
 use fulgurite_runtime::{DType, Tensor, TensorMeta, refuse_unless};
 
 use super::cpu;
+use super::making::numbers_of;
 use fulgurite_ops::core::attention::{
     self as definition, Attended, as_before, as_four, beside, claims_heads, extents_of_mask, factor, mask_as_four,
     meta_as_four, row_meta, seen_pairs, term_flops,
@@ -45,12 +45,15 @@ pub(super) fn kernels_fit(
     changes.fit(query, key)
 }
 
-/// What weights a generator drops.
-fn dropped(generator: Option<TensorRef<'_>>, probability: f64) -> Result<Option<Dropped>> {
+/// What weights a generator drops, of a query [B, H, L, E] and a key [B, H', S, E].
+fn dropped(
+    generator: Option<TensorRef<'_>>,
+    probability: f64,
+    [query, key]: [&TensorRef<'_>; 2],
+) -> Result<Option<Dropped>> {
     let Some(generator) = generator.filter(|_| probability > 0.0) else { return Ok(None) };
-    let [seed, offset] = <[i64; 2]>::try_from(read_i64(&generator))
-        .map_err(|_| Failure::new("Generator", "generator does not hold a seed and an offset"))?;
-    Ok(Some(Dropped { seed: seed as u64, offset: offset as u64, probability }))
+    let weights = query.shape()[..3].iter().product::<usize>() * key.shape()[2];
+    Ok(Some(Dropped { numbers: numbers_of(&generator, weights)?, probability }))
 }
 
 /// Attention of query [B, H, L, E] to key [B, H', S, E] and value [B, H', S, V], H a multiple of H': out [B, L, H, V],
@@ -98,7 +101,7 @@ pub mod attention {
     fn cpu(args: Args<TensorRef>, out: &mut TensorMut, log_sums: &mut TensorMut) -> Result<()> {
         let Args { query, key, value, is_causal, scale, mask, lengths, generator, window, cap, dropout_p } = args;
         let window = window.map(|window| window as usize);
-        let dropped = dropped(generator, dropout_p)?;
+        let dropped = dropped(generator, dropout_p, [&query, &key])?;
         let scores = Scores { query, key, mask, lengths, is_causal, window, cap, dropped, scale };
         attention_forward(&scores, value, out.reborrow(), log_sums.reborrow());
         Ok(())
@@ -231,7 +234,7 @@ pub mod attention_backward {
         let Args { d_out, query, key, value, log_sums, is_causal, scale, attended, .. } = args;
         let Args { mask, lengths, generator, window, cap, dropout_p, .. } = args;
         let window = window.map(|window| window as usize);
-        let dropped = dropped(generator, dropout_p)?;
+        let dropped = dropped(generator, dropout_p, [&query, &key])?;
         let scores = Scores { query, key, mask, lengths, is_causal, window, cap, dropped, scale };
         let [d_query, d_key, d_value] = [d_query.reborrow(), d_key.reborrow(), d_value.reborrow()];
         backward(&scores, value, d_out, attended, log_sums, d_query, d_key, d_value);

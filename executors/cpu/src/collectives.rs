@@ -240,3 +240,18 @@ mod send_recv_by_cpu {
         run(Work::SendRecv { shift }, &[input], axis, std::slice::from_mut(out))
     }
 }
+
+#[implementation(of = fulgurite_ops::collectives::draws_of_rank, by = cpu, strided)]
+mod draws_of_rank_by_cpu {
+    use fulgurite_ops::collectives::of_part;
+
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(generator: TensorRef, axis: &str, out: &mut TensorMut) -> Result<()> {
+        let axis: Axis = axis.parse().map_err(|message: String| Failure::new("Axis", message))?;
+        write_i64(out, &of_part(&read_i64(&generator), ranks::place(&axis)?, axis.extent()));
+        Ok(())
+    }
+}

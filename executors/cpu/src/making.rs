@@ -1,9 +1,17 @@
 //! Tensors made from nothing, and what is drawn by.
 
 use fulgurite_ops_macros::implementation;
+use fulgurite_runtime::kernels::access::read_i64;
 use fulgurite_runtime::kernels::philox;
+use fulgurite_runtime::rules::{Failure, Result, TensorRef};
 
 use super::cpu;
+
+/// The numbers of a tensor of `count` elements that is drawn by a generator.
+pub(super) fn numbers_of(generator: &TensorRef<'_>, count: usize) -> Result<philox::Numbers> {
+    philox::Numbers::of(&read_i64(generator), count)
+        .ok_or_else(|| Failure::new("Generator", "generator does not hold a seed and an offset"))
+}
 
 #[implementation(of = fulgurite_ops::prims::iota, by = cpu, strided)]
 mod iota_by_cpu {
@@ -24,17 +32,13 @@ mod iota_by_cpu {
 
 #[implementation(of = fulgurite_ops::prims::uniform, by = cpu, strided)]
 mod uniform_by_cpu {
-    use fulgurite_runtime::kernels::access::read_i64;
-
     fn checker() -> Claim {
         Ok(())
     }
 
     fn cpu(generator: TensorRef, low: f64, high: f64, out: &mut TensorMut) -> Result<()> {
-        let state = read_i64(&generator);
-        let [seed, offset] = <[i64; 2]>::try_from(state)
-            .map_err(|_| Failure::new("Generator", "generator does not hold a seed and an offset"))?;
-        philox::uniform(out.reborrow(), seed as u64, offset as u64, low, high);
+        let numbers = super::numbers_of(&generator, out.len())?;
+        philox::uniform(out.reborrow(), numbers, low, high);
         Ok(())
     }
 }

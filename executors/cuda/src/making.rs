@@ -46,13 +46,17 @@ mod uniform_by_cuda {
         let Span { start, range, scale } = Span::new(dtype, low, high);
         plan.source(source_files!["uniform.cu"]);
         plan.define("OUT", super::type_of(dtype));
+        let is_part = generator.shape() == [3];
+        plan.define("PART", u8::from(is_part));
+        // A part may begin inside of a block.
+        let blocks = |of: usize| count.div_ceil(of) + usize::from(is_part);
         if dtype == DType::F64 {
             plan.define("NUMBER", "double");
-            let shape = super::one_thread_each(count.div_ceil(2));
+            let shape = super::one_thread_each(blocks(2));
             return plan.launch("uniform", shape, binds![generator, out, count, start, range, scale, below]);
         }
         plan.define("NUMBER", "float");
-        let shape = super::one_thread_each(count.div_ceil(4));
+        let shape = super::one_thread_each(blocks(4));
         let [start, range, scale, below] = [start, range, scale, below].map(|number| number as f32);
         plan.launch("uniform", shape, binds![generator, out, count, start, range, scale, below])
     }
@@ -82,5 +86,26 @@ mod check_weights_by_cuda {
         let shape = LaunchShape::linear(blocks, columns.min(256).next_multiple_of(32) as u32);
         let parameters = binds![input, out, rows, columns, dtype.largest(), fault, Parameter::FaultCode];
         plan.launch("check_weights", shape, parameters)
+    }
+}
+
+#[implementation(of = fulgurite_ops::collectives::draws_of_rank, by = cuda)]
+mod draws_of_rank_by_cuda {
+    use fulgurite_runtime::mesh::Axis;
+
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn plan(plan: &mut Plan, generator: &DeviceTensor, axis: &str, out: &DeviceTensor) -> Result<()> {
+        let axis: Axis = axis.parse().map_err(|message: String| Failure::new("Axis", message))?;
+        plan.source(source_files!["draws_of_rank.cu"]);
+        plan.define("PART", u8::from(generator.shape() == [3]));
+        let ranks = axis.extent();
+        plan.launch(
+            "draws_of_rank",
+            LaunchShape::linear(1, 32),
+            binds![generator, out, Parameter::PlaceAlong(axis), ranks],
+        )
     }
 }

@@ -19,19 +19,27 @@ template <> struct Unit<float> {
     static __device__ __forceinline__ float at_most(float x, float most) { return fminf(x, most); }
 };
 
-// `generator` holds the seed and the offset; `below` is the largest number that may come out. Where the bounds are
-// further apart than the largest number, `start` and `range` are halves, and `scale` is 2; otherwise it is 1. A thread
-// makes a block of words.
+// `generator` holds the seed and the offset; with PART also the sum of the offset and the number of the part of a
+// larger tensor that is drawn, which may begin inside of a block of words. `below` is the largest number that may come
+// out. Where the bounds are further apart than the largest number, `start` and `range` are halves, and `scale` is 2;
+// otherwise it is 1. A thread makes a block of words.
 extern "C" __global__ void uniform(const u64* generator, OUT* out, u64 count, NUMBER start, NUMBER range, NUMBER scale,
                                    NUMBER below) {
     const int per_block = Unit<NUMBER>::PER_BLOCK;
     const u64 seed = generator[0], offset = generator[1];
     const u64 threads = (u64)gridDim.x * blockDim.x;
-    for (u64 block = (u64)blockIdx.x * blockDim.x + threadIdx.x; block * per_block < count; block += threads) {
-        const Words words = philox(seed, offset, block);
+#if PART
+    const u64 first = (generator[2] - offset) * count;
+    const u64 skipped = first % per_block;
+#else
+    const u64 first = 0, skipped = 0;
+#endif
+    for (u64 block = (u64)blockIdx.x * blockDim.x + threadIdx.x; block * per_block < count + skipped; block += threads) {
+        const Words words = philox(seed, offset, first / per_block + block);
 #pragma unroll
         for (int i = 0; i < per_block; ++i) {
-            const u64 at = block * per_block + i;
+            // Before the first one it is beyond all.
+            const u64 at = block * per_block + i - skipped;
             const NUMBER number = Unit<NUMBER>::at_most((start + Unit<NUMBER>::of(words, i) * range) * scale, below);
             if (at < count) out[at] = narrow<OUT>(number);
         }

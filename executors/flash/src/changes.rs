@@ -86,17 +86,24 @@ impl Changes<'_> {
         if let Some(lengths) = self.lengths {
             plan.define("LENGTHS", type_of(lengths.dtype()));
         }
-        for (name, has) in
-            [("WINDOW", self.window.is_some()), ("CAPPED", self.cap.is_some()), ("DROPPED", self.dropped.is_some())]
-        {
+        for (name, has) in [("WINDOW", self.window.is_some()), ("CAPPED", self.cap.is_some())] {
             if has {
                 plan.define(name, 1);
             }
         }
+        if let Some((generator, _)) = self.dropped {
+            plan.define("DROPPED", 1 + u8::from(is_of_part(generator)));
+        }
     }
 
     /// The last parameters of the kernels, in the order of `masks.cuh`, of kernels whose rows are keys with `of_keys`.
-    pub fn parameters(&self, plan: &mut Plan, marks: Option<&Marks>, of_keys: bool) -> Result<Vec<Parameter>> {
+    pub fn parameters(
+        &self,
+        plan: &mut Plan,
+        problem: &Problem,
+        marks: Option<&Marks>,
+        of_keys: bool,
+    ) -> Result<Vec<Parameter>> {
         let mut parameters = Vec::new();
         if let Some(Marks::Bits(bits)) = marks {
             parameters.extend(bits.parameters(of_keys));
@@ -120,9 +127,17 @@ impl Changes<'_> {
         if let Some((generator, probability)) = self.dropped {
             parameters.push((&contiguous(plan, generator)?).into());
             parameters.extend([Parameter::from(threshold(probability)), ((1.0 / (1.0 - probability)) as f32).into()]);
+            if is_of_part(generator) {
+                parameters.push(Parameter::from(problem.batch * problem.heads * problem.queries));
+            }
         }
         Ok(parameters)
     }
+}
+
+/// Whether a generator draws a part of a larger batch.
+fn is_of_part(generator: &DeviceTensor) -> bool {
+    generator.shape() == [3]
 }
 
 /// What the upper 24 bits of a word are at least if its weight is kept: `dropout` compares the number of 24 bits that

@@ -242,7 +242,7 @@ fn launch_forward(
         parameters.extend(groups.parameters(&problem));
         parameters.extend(groups.forward_parameters(zeros(plan, size_of::<u32>())));
     }
-    parameters.extend(changes.parameters(plan, marks.as_ref(), false)?);
+    parameters.extend(changes.parameters(plan, &problem, marks.as_ref(), false)?);
     plan.launch("attention", shape, parameters)
 }
 
@@ -357,7 +357,7 @@ pub(super) fn backward(
     let marks = changes.marks(plan, &problem, *is_causal, [groups.is_some(), true])?;
     if let Some(both) = groups {
         for (groups, of_keys) in both.into_iter().zip([true, false]) {
-            let of_changes = changes.parameters(plan, marks.as_ref(), of_keys)?;
+            let of_changes = changes.parameters(plan, &problem, marks.as_ref(), of_keys)?;
             plan.source(source_files!["rows.cuh", "masks.cuh", "wgmma.cuh", "tiles.cuh", "backward_wgmma.cu"]);
             groups.define(plan);
             define(plan, &problem, Groups::padded(&problem), *is_causal, aligned);
@@ -371,7 +371,7 @@ pub(super) fn backward(
         }
         return Ok(());
     }
-    let of_changes = changes.parameters(plan, marks.as_ref(), false)?;
+    let of_changes = changes.parameters(plan, &problem, marks.as_ref(), false)?;
     kernels!(plan, tiling, "backward.cu");
     define_by_warps(plan, &problem, *is_causal, aligned);
     changes.define(plan, marks.as_ref());

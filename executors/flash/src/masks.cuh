@@ -6,7 +6,7 @@
 // | LENGTHS | a batch has fewer keys than there are rows; the type of their numbers |
 // | WINDOW | a query sees that number of last keys, its own included (only with CAUSAL) |
 // | CAPPED | scores become cap tanh(score / cap) |
-// | DROPPED | some weights are 0, the others divided by what is kept of them |
+// | DROPPED | some weights are 0, the others divided by what is kept of them; 2: of a part of a larger batch |
 //
 // What a problem has not takes no parameters and no instructions.
 #ifndef MASK
@@ -95,7 +95,10 @@ struct BitStrides {
 #define TAKEN_CAP
 #define GIVEN_CAP
 #endif
-#if DROPPED
+#if DROPPED == 2
+#define TAKEN_DROPPED , const u64 *generator, u32 threshold, float kept, u64 rows_of_part
+#define GIVEN_DROPPED generator, threshold, kept, rows_of_part,
+#elif DROPPED
 #define TAKEN_DROPPED , const u64 *generator, u32 threshold, float kept
 #define GIVEN_DROPPED generator, threshold, kept,
 #else
@@ -134,6 +137,10 @@ struct Changes {
     const u64* generator;
     u32 threshold;
     float kept;
+#endif
+#if DROPPED == 2
+    // The rows of weights of the part that the generator, which also holds the sum of the offset and its number, is of.
+    u64 rows_of_part;
 #endif
 
     // Of the keys of a batch, how many may be seen.
@@ -228,6 +235,9 @@ struct HeadChanges {
         seed = c.generator[0];
         offset = c.generator[1];
         row = ((u64)batch * heads + head) * queries;
+#if DROPPED == 2
+        row += (c.generator[2] - offset) * c.rows_of_part;
+#endif
         threshold = c.threshold;
         this->keys = keys;
 #endif

@@ -247,7 +247,7 @@ const CASES_OF_GROUPS: [Case; 4] = [
 type ChangedCase = (Form, [usize; 2], [usize; 2], usize);
 
 /// Attention with changes: bits of masks over several words and tiles, and one change of wide heads.
-const FORMS_OF_GROUPS: [ChangedCase; 10] = [
+const FORMS_OF_GROUPS: [ChangedCase; 11] = [
     (Form::Booleans, [2, 1], [290, 200], 128),
     (Form::Booleans, [1, 1], [140, 300], 64),
     (Form::Padding, [2, 2], [130, 140], 128),
@@ -256,6 +256,7 @@ const FORMS_OF_GROUPS: [ChangedCase; 10] = [
     (Form::Window, [2, 1], [200, 200], 256),
     (Form::Lengths, [1, 1], [130, 200], 256),
     (Form::Dropped, [1, 1], [70, 68], 200),
+    (Form::DroppedPart, [2, 1], [150, 140], 128),
     // One row of bits for all keys, and rows of more bits than the least number.
     (Form::Queries, [2, 1], [150, 140], 64),
     (Form::Booleans, [2, 1], [450, 400], 128),

@@ -154,6 +154,7 @@ fn check_launch(command: &Command, kernels: &[KernelResources], workspace: u64) 
             Parameter::Addresses(list) => 8 * list.len(),
             Parameter::Value(bytes) => bytes.len(),
             Parameter::FaultCode => 4,
+            Parameter::PlaceAlong(_) => 8,
         })
         .collect();
     let wanted: Vec<usize> = found.parameters.iter().map(|parameter| parameter.bytes).collect();

@@ -39,6 +39,7 @@ fn size_of_parameter(parameter: &Parameter) -> usize {
         Parameter::Addresses(addresses) => 8 * addresses.len(),
         Parameter::Value(bytes) => bytes.len(),
         Parameter::FaultCode => 4,
+        Parameter::PlaceAlong(_) => 8,
     }
 }
 

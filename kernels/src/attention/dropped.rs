@@ -17,7 +17,7 @@ impl Dropped {
         let (probability, kept) = (self.probability as f32, (1.0 / (1.0 - self.probability)) as f32);
         let first = (batch * extents.heads + head) * extents.queries;
         for (i, row) in queries.clone().zip(factors.chunks_exact_mut(keys.len())) {
-            philox::units(self.seed, self.offset, (first + i) * extents.keys + keys.start, row);
+            philox::units(self.numbers.from((first + i) * extents.keys + keys.start), row);
             row.iter_mut().for_each(|unit| *unit = if *unit >= probability { kept } else { 0.0 });
         }
     }

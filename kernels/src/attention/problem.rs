@@ -2,6 +2,7 @@
 
 use crate::dtype::DType;
 use crate::extents;
+use crate::philox::Numbers;
 use crate::view::TensorRef;
 
 /// Queries of a tile.
@@ -13,10 +14,8 @@ pub(super) const KEYS: usize = 128;
 /// `[batch, heads, queries, keys]`: those whose number is below the probability. The others are divided by `1 - p`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Dropped {
-    /// The key of the numbers.
-    pub seed: u64,
-    /// The stream of the numbers.
-    pub offset: u64,
+    /// The numbers of the tensor.
+    pub numbers: Numbers,
     /// The probability p of a weight to be dropped, 0 to below 1.
     pub probability: f64,
 }

@@ -1,7 +1,7 @@
 use super::{Dropped, Scores, attention_backward, attention_forward};
 use crate::access::read_f64;
 use crate::dtype::{DType, Element};
-use crate::philox;
+use crate::philox::{self, Numbers};
 use crate::view::{TensorMut, TensorRef, contiguous_strides};
 
 /// Numbers between -1 and 1.
@@ -108,7 +108,7 @@ impl Case {
     }
 
     fn dropped(&self) -> Option<Dropped> {
-        self.more.dropped.map(|probability| Dropped { seed: 7, offset: 1 << 33, probability })
+        self.more.dropped.map(|probability| Dropped { numbers: Numbers::new(7, 1 << 33).from(5), probability })
     }
 }
 
@@ -192,8 +192,8 @@ fn by_definition<T: Element>(case: Case, operands: &[Own<T>; 4], added: &[f64]) 
         vec![0.0; batch * keys * groups * value_width],
     ];
     let mut drawn = Own::<f32>::poison(&[batch, heads, queries, keys]);
-    let kept = case.dropped().map(|Dropped { seed, offset, probability }| {
-        philox::uniform(drawn.view_mut(), seed, offset, 0.0, 1.0);
+    let kept = case.dropped().map(|Dropped { numbers, probability }| {
+        philox::uniform(drawn.view_mut(), numbers, 0.0, 1.0);
         drawn.values().into_iter().map(|u| if u >= probability { 1.0 / (1.0 - probability) } else { 0.0 }).collect()
     });
     let kept: Vec<f64> = kept.unwrap_or_else(|| vec![1.0; batch * heads * queries * keys]);

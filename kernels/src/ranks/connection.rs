@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use super::RankError;
 use super::greeting::{Secret, VERSION, drawn};
+use super::told::Told;
 use super::wire::{self, Content, Parts, Patient, Until};
 use crate::mesh::Mesh;
 
 /// How long a rank waits before it tries again to connect.
 const AGAIN: Duration = Duration::from_millis(50);
-/// Of [`Link::ended`]: no rank has.
+/// Of [`Link::ended`] and [`Link::failed`]: no rank has.
 const NONE: usize = usize::MAX;
 
 type Given = Result<Vec<Arc<Vec<u8>>>, RankError>;
@@ -39,6 +40,8 @@ struct Link {
     writing: Mutex<()>,
     /// The first rank that was told to have ended or failed.
     ended: AtomicUsize,
+    /// The first rank that was told to have failed.
+    failed: AtomicUsize,
     /// The rank that serves the rendezvous, if it is not the launcher.
     host: Option<usize>,
 }
@@ -60,7 +63,12 @@ impl Link {
             match wire::receive(&mut Patient(&self.stream), wire::MOST)? {
                 (wire::ALIVE, _) => {}
                 (wire::ENDED, content) => {
-                    self.note(Parts(&content).number()?);
+                    let mut parts = Parts(&content);
+                    let (ended, failed) = (parts.number()?, parts.number()? == 1);
+                    if failed {
+                        let _ = self.failed.compare_exchange(NONE, ended, Ordering::SeqCst, Ordering::SeqCst);
+                    }
+                    self.note(ended);
                 }
                 (kind @ (wire::GIVEN | wire::ERROR), content) => {
                     let outcome = wire::outcome(rank, kind, &content)?;
@@ -85,8 +93,10 @@ impl Connection {
         (address, host): (SocketAddr, Option<usize>),
         secret: &Secret,
         patience: Duration,
+        tell: &dyn Fn(&str),
     ) -> Result<Connection, String> {
         let until = Instant::now() + patience;
+        let mut told = Told::new();
         let failed = |error: io::Error| format!("the rendezvous at {address} does not answer as one: {error}");
         // The rendezvous closes a connection at once where strangers have all that it may have.
         let (stream, challenge) = loop {
@@ -98,11 +108,24 @@ impl Connection {
                     let seconds = patience.as_secs();
                     return Err(format!("nothing takes ranks at {address} for {seconds} s: {error}"));
                 }
-                Err(_) => thread::sleep(AGAIN),
+                Err(error) => {
+                    if told.is_time() {
+                        let ranks = mesh.ranks();
+                        tell(&format!("rank {rank} of {ranks} waits for the rendezvous at {address}: {error}"));
+                    }
+                    thread::sleep(AGAIN);
+                }
             }
         };
-        greeted(&stream, (rank, &challenge), mesh, secret, until).map_err(failed)??;
-        let link = Link { stream, address, writing: Mutex::default(), ended: AtomicUsize::new(NONE), host };
+        greeted(&stream, (rank, &challenge), mesh, secret, (until, tell)).map_err(failed)??;
+        let link = Link {
+            stream,
+            address,
+            writing: Mutex::default(),
+            ended: AtomicUsize::new(NONE),
+            failed: AtomicUsize::new(NONE),
+            host,
+        };
         let link = Arc::new(link);
         let (send, answers) = channel();
         let listening = link.clone();
@@ -161,6 +184,16 @@ impl Connection {
         let _ = self.link.send(wire::FAILED, &[]);
     }
 
+    /// Tells the rendezvous that this rank computes from now on.
+    pub(super) fn begun(&self) {
+        let _ = self.link.send(wire::BEGUN, &[]);
+    }
+
+    /// A rank that has failed, if one was told.
+    pub(super) fn failed(&self) -> Option<usize> {
+        Some(self.link.failed.load(Ordering::SeqCst)).filter(|failed| *failed != NONE)
+    }
+
     /// A rank that has ended or failed, if one was told; this one where it is cut off from the launcher.
     pub(super) fn ended(&self) -> Option<usize> {
         Some(self.link.ended.load(Ordering::SeqCst)).filter(|ended| *ended != NONE)
@@ -190,7 +223,7 @@ fn greeted(
     (rank, challenge): (usize, &[u8]),
     mesh: &Mesh,
     secret: &Secret,
-    until: Instant,
+    (until, tell): (Instant, &dyn Fn(&str)),
 ) -> io::Result<Result<(), String>> {
     // The rendezvous says at the same time which ranks are missing.
     let mut from = Until(stream, until + wire::BEAT);
@@ -199,7 +232,12 @@ fn greeted(
     let proof = secret.proof("rank", &[challenge, &own, &said]);
     let hello = Content::default().bytes(proof.as_bytes()).bytes(&own).bytes(&said);
     wire::send(stream, wire::HELLO, &hello.0)?;
-    let (kind, content) = wire::receive(&mut from, wire::MOST_OF_GREETING)?;
+    let (kind, content) = loop {
+        match wire::receive(&mut from, wire::MOST_OF_GREETING)? {
+            (wire::WAITING, content) => tell(&String::from_utf8_lossy(&content)),
+            other => break other,
+        }
+    };
     if kind == wire::REFUSED {
         return Ok(Err(String::from_utf8_lossy(&content).into_owned()));
     }

@@ -11,6 +11,9 @@ pub const SECRET: &str = "FULGURITE_SECRET";
 pub const MESH: &str = "FULGURITE_MESH";
 /// The variable with the address of a rendezvous that a launcher serves: `127.0.0.1:29500`.
 pub const RENDEZVOUS: &str = "FULGURITE_RENDEZVOUS";
+/// The variable with the name of a run, drawn by a launcher that starts it again where a rank dies: a checkpoint that
+/// notes it is the run's own.
+pub const RUN: &str = "FULGURITE_RUN";
 
 /// The variables of a launcher: rank, number of ranks, rank within the host.
 type Names = [&'static str; 3];

@@ -18,6 +18,16 @@ fn listen(mesh: &Mesh, secret: &Secret, patience: Duration) -> Rendezvous {
     Rendezvous::listen(loopback(), "the launcher", mesh, secret, patience).unwrap()
 }
 
+fn open(
+    rank: usize,
+    mesh: &Mesh,
+    at: (SocketAddr, Option<usize>),
+    secret: &Secret,
+    patience: Duration,
+) -> Result<Connection, String> {
+    Connection::open(rank, mesh, at, secret, patience, &|_| {})
+}
+
 /// What `f` gives on each rank of a mesh, each with a connection.
 fn connected<T: Send>(text: &str, f: impl Fn(usize, Connection) -> T + Sync) -> Vec<T> {
     let (mesh, secret) = (text.parse::<Mesh>().unwrap(), Secret::draw().unwrap());
@@ -26,7 +36,7 @@ fn connected<T: Send>(text: &str, f: impl Fn(usize, Connection) -> T + Sync) -> 
     thread::scope(|scope| {
         let begin = |rank| {
             let (mesh, secret) = (&mesh, &secret);
-            scope.spawn(move || f(rank, Connection::open(rank, mesh, (address, None), secret, SOON).unwrap()))
+            scope.spawn(move || f(rank, open(rank, mesh, (address, None), secret, SOON).unwrap()))
         };
         let ranks: Vec<_> = (0..mesh.ranks()).map(begin).collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
@@ -108,7 +118,7 @@ fn a_rendezvous_that_is_gone_is_noticed() {
     let (mesh, secret) = ("data=1".parse::<Mesh>().unwrap(), Secret::draw().unwrap());
     for (host, expected) in [(None, "is lost"), (Some(3), "rank 3 has ended or failed")] {
         let rendezvous = listen(&mesh, &secret, SOON);
-        let connection = Connection::open(0, &mesh, (rendezvous.address(), host), &secret, SOON).unwrap();
+        let connection = open(0, &mesh, (rendezvous.address(), host), &secret, SOON).unwrap();
         drop(rendezvous);
         let error = connection.exchange(0, "step", &[]).unwrap_err().to_string();
         assert!(error.contains("rank 0") && error.contains("step") && error.contains(expected), "{error}");
@@ -147,13 +157,13 @@ fn who_does_not_know_the_secret_is_refused_alone() {
     let loud = TcpStream::connect(address).unwrap();
     wire::send(&loud, wire::HELLO, &vec![0; 1 << 17]).unwrap();
     let other = Secret::draw().unwrap();
-    let error = Connection::open(0, &mesh, (address, None), &other, SOON).unwrap_err();
+    let error = open(0, &mesh, (address, None), &other, SOON).unwrap_err();
     assert!(error.contains("its secret is not that of the run"), "{error}");
     thread::scope(|scope| {
         for rank in 0..2 {
             let (mesh, secret) = (&mesh, &secret);
             scope.spawn(move || {
-                let connection = Connection::open(rank, mesh, (address, None), secret, SOON).unwrap();
+                let connection = open(rank, mesh, (address, None), secret, SOON).unwrap();
                 assert_eq!(connection.exchange(0, "step", &[]).unwrap().len(), 2);
             });
         }
@@ -173,7 +183,7 @@ fn ranks_come_again_where_strangers_have_all_connections() {
     thread::scope(|scope| {
         for rank in 0..2 {
             let (mesh, secret) = (&mesh, &secret);
-            scope.spawn(move || Connection::open(rank, mesh, (address, None), secret, SOON).unwrap());
+            scope.spawn(move || open(rank, mesh, (address, None), secret, SOON).unwrap());
         }
         thread::sleep(Duration::from_millis(200));
         drop(strangers);
@@ -192,7 +202,7 @@ fn a_second_process_of_a_rank_does_not_end_a_run_that_has_begun() {
         for rank in 0..2 {
             let (mesh, secret, begun, refused) = (&mesh, &secret, &begun, &refused);
             scope.spawn(move || {
-                let connection = Connection::open(rank, mesh, (address, None), secret, SOON).unwrap();
+                let connection = open(rank, mesh, (address, None), secret, SOON).unwrap();
                 begun.wait();
                 refused.wait();
                 assert_eq!(connection.exchange(0, "step", &[]).unwrap().len(), 2);
@@ -219,8 +229,8 @@ fn ranks_that_disagree_do_not_begin() {
         let (address, secret) = (rendezvous.address(), &secret);
         let others = mesh_of("data=4");
         thread::scope(|scope| {
-            let right = scope.spawn(|| Connection::open(0, &others, (address, None), secret, SOON).unwrap_err());
-            let said = Connection::open(wrong, &mesh_of(mesh), (address, None), secret, SOON).unwrap_err();
+            let right = scope.spawn(|| open(0, &others, (address, None), secret, SOON).unwrap_err());
+            let said = open(wrong, &mesh_of(mesh), (address, None), secret, SOON).unwrap_err();
             (said, right.join().unwrap())
         })
     };
@@ -233,7 +243,7 @@ fn ranks_that_disagree_do_not_begin() {
         assert_eq!((said.as_str(), other.as_str()), (expected, expected));
     }
     let rendezvous = listen(&mesh_of("data=3"), &secret, Duration::from_millis(200));
-    let error = Connection::open(1, &mesh_of("data=3"), (rendezvous.address(), None), &secret, SOON).unwrap_err();
+    let error = open(1, &mesh_of("data=3"), (rendezvous.address(), None), &secret, SOON).unwrap_err();
     assert_eq!(error, "of 3 ranks, 0, 2 did not join within 0 s");
 }
 
@@ -251,6 +261,92 @@ fn ranks_of_another_version_do_not_begin() {
     assert_eq!(kind, wire::REFUSED);
     let expected = format!("rank 1 runs Fulgurite 0.0.1, the launcher {VERSION}");
     assert_eq!(String::from_utf8_lossy(&why), expected);
+}
+
+/// One of those that have come says which are missing; one that finds no rendezvous says that.
+#[test]
+fn ranks_that_wait_for_each_other_say_so() {
+    let (mesh, secret) = ("data=4".parse::<Mesh>().unwrap(), Secret::draw().unwrap());
+    let rendezvous = listen(&mesh, &secret, Duration::from_secs(6));
+    let nobody = std::net::TcpListener::bind(loopback()).unwrap().local_addr().unwrap();
+    let told = |rank: usize, address: SocketAddr| {
+        let lines = std::sync::Mutex::new(Vec::new());
+        let tell = |line: &str| lines.lock().unwrap().push(line.to_owned());
+        let error = Connection::open(rank, &mesh, (address, None), &secret, Duration::from_secs(6), &tell).unwrap_err();
+        (lines.into_inner().unwrap(), error)
+    };
+    let address = rendezvous.address();
+    thread::scope(|scope| {
+        let [one, three, lost] = [(1, address), (3, address), (2, nobody)].map(|(rank, address)| {
+            let told = &told;
+            scope.spawn(move || told(rank, address))
+        });
+        let (lines, error) = one.join().unwrap();
+        assert_eq!(lines, ["2 of 4 ranks have come, missing: 0, 2"]);
+        assert_eq!(error, "of 4 ranks, 0, 2 did not join within 6 s");
+        assert!(three.join().unwrap().0.is_empty());
+        let (lines, _) = lost.join().unwrap();
+        assert!(lines.len() == 1 && lines[0].starts_with("rank 2 of 4 waits for the rendezvous at "), "{lines:?}");
+    });
+}
+
+/// A rank that fails is told from one that ends.
+#[test]
+fn a_failure_is_told_from_an_end() {
+    let told = connected("data=2", |rank, connection| {
+        if rank == 1 {
+            connection.fail();
+        }
+        // It comes back when the others know.
+        let _ = connection.exchange(0, "step", &[]);
+        let until = Instant::now() + SOON;
+        while rank == 0 && connection.ended().is_none() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
+        (connection.ended(), connection.failed())
+    });
+    assert_eq!(told[0], (Some(1), Some(1)));
+    let told = connected("data=2", |rank, connection| {
+        if rank == 1 {
+            return (None, None);
+        }
+        assert!(connection.exchange(0, "step", &[]).is_err());
+        let until = Instant::now() + SOON;
+        while connection.ended().is_none() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
+        (connection.ended(), connection.failed())
+    });
+    assert_eq!(told[0], (Some(1), None));
+    let of_threads = simulate(&"data=2".parse().unwrap(), |rank| {
+        if rank == 1 {
+            fail();
+            return (None, None);
+        }
+        let _ = exchange(&"data=2".parse().unwrap(), "step", &[]);
+        (ended(), failed())
+    });
+    assert_eq!(of_threads.unwrap()[0], (Some(1), Some(1)));
+    let of_threads = simulate(&"data=2".parse().unwrap(), |rank| {
+        if rank == 0 {
+            let _ = exchange(&"data=2".parse().unwrap(), "step", &[]);
+        }
+        (ended(), failed())
+    });
+    assert_eq!(of_threads.unwrap()[0], (Some(1), None));
+}
+
+/// A launcher asks whether a run has begun.
+#[test]
+fn a_rank_says_that_it_computes() {
+    let (mesh, secret) = ("data=1".parse::<Mesh>().unwrap(), Secret::draw().unwrap());
+    let rendezvous = listen(&mesh, &secret, SOON);
+    let connection = open(0, &mesh, (rendezvous.address(), None), &secret, SOON).unwrap();
+    connection.exchange(0, "x", &[]).unwrap();
+    assert!(!rendezvous.has_begun());
+    connection.begun();
+    connection.exchange(0, "x", &[]).unwrap();
+    assert!(rendezvous.has_begun());
 }
 
 /// The only test that makes this whole process a rank: one of one, so that tests beside it see no other mesh of more.

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::greeting::{DRAWN, Hello, Secret, VERSION, drawn};
+use super::told::Told;
 use super::wire::{self, Content, Parts, Patient, Until};
 use super::world::World;
 use crate::mesh::Mesh;
@@ -45,6 +46,8 @@ struct Shared {
     present: AtomicUsize,
     /// The rank that ended or failed before all others.
     first: OnceLock<usize>,
+    /// Whether a rank has said that it computes.
+    begun: AtomicBool,
 }
 
 /// The ranks that came.
@@ -98,6 +101,7 @@ impl Rendezvous {
             ended: AtomicBool::new(false),
             present: AtomicUsize::new(0),
             first: OnceLock::new(),
+            begun: AtomicBool::new(false),
         });
         let serving = shared.clone();
         thread::Builder::new().name("rendezvous".into()).spawn(move || serving.gather(&listener, patience))?;
@@ -112,6 +116,11 @@ impl Rendezvous {
     /// The rank that ended or failed before all others, if one has.
     pub fn first_ended(&self) -> Option<usize> {
         self.shared.first.get().copied()
+    }
+
+    /// Whether a rank has said that it computes.
+    pub fn has_begun(&self) -> bool {
+        self.shared.begun.load(Ordering::SeqCst)
     }
 
     /// Waits until all ranks that joined have gone, but not for ever: they may still read what they were given.
@@ -142,13 +151,22 @@ impl Shared {
     fn gather(self: Arc<Shared>, listener: &TcpListener, patience: Duration) {
         let until = Instant::now() + patience;
         let ranks = self.mesh.ranks();
+        let mut told = Told::new();
         while !self.ended.load(Ordering::SeqCst) {
             if Instant::now() >= until {
-                let missing = |rank: &usize| !self.gathered().ranks.contains_key(rank);
-                let missing: Vec<String> = (0..ranks).filter(missing).map(|rank| rank.to_string()).collect();
                 let seconds = patience.as_secs();
-                return self
-                    .refuse(&format!("of {ranks} ranks, {} did not join within {seconds} s", missing.join(", ")));
+                return self.refuse(&format!("of {ranks} ranks, {} did not join within {seconds} s", self.missing()));
+            }
+            if told.is_time() {
+                let (count, first) = {
+                    let gathered = self.gathered();
+                    (gathered.ranks.len(), gathered.ranks.values().next().cloned())
+                };
+                if let Some(first) = first {
+                    let waits = format!("{count} of {ranks} ranks have come, missing: {}", self.missing());
+                    // One that is gone is noticed where it is read from.
+                    let _ = first.send(wire::WAITING, waits.as_bytes());
+                }
             }
             match listener.accept() {
                 Ok((stream, _)) if self.greeted.load(Ordering::SeqCst) < ranks + MOST_STRANGERS => {
@@ -178,6 +196,13 @@ impl Shared {
                 return self.begin(members);
             }
         }
+    }
+
+    /// The ranks that have not come.
+    fn missing(&self) -> String {
+        let gathered = self.gathered();
+        let missing = (0..self.mesh.ranks()).filter(|rank| !gathered.ranks.contains_key(rank));
+        missing.map(|rank| rank.to_string()).collect::<Vec<_>>().join(", ")
     }
 
     /// Ends the run before it begins: all ranks that came are told why, and so are those that come.
@@ -257,7 +282,7 @@ impl Shared {
                 if let Err(error) = shared.listen(&listening, send) {
                     tracing::debug!(rank = listening.rank, "rendezvous: {error}");
                 }
-                shared.end(listening.rank);
+                shared.end(listening.rank, false);
                 // A thread that still writes to it is not to wait.
                 let _ = listening.stream.shutdown(Shutdown::Both);
                 shared.present.fetch_sub(1, Ordering::SeqCst);
@@ -267,7 +292,7 @@ impl Shared {
             let serve = move || shared.serve(&serving, &asked);
             let named = |name: &str| thread::Builder::new().name(format!("{name} rank {rank}"));
             if named("answers").spawn(serve).is_err() || named("hears").spawn(listen).is_err() {
-                self.end(rank);
+                self.end(rank, false);
                 let _ = member.stream.shutdown(Shutdown::Both);
             }
         }
@@ -281,7 +306,8 @@ impl Shared {
                     // The other side has said why it ended.
                     let _ = asked.send(content);
                 }
-                (wire::FAILED, _) => self.end(member.rank),
+                (wire::FAILED, _) => self.end(member.rank, true),
+                (wire::BEGUN, _) => self.begun.store(true, Ordering::SeqCst),
                 (wire::ALIVE, _) => member.send(wire::ALIVE, &[])?,
                 (kind, _) => return Err(io::Error::other(format!("a message of kind {kind}"))),
             }
@@ -302,7 +328,7 @@ impl Shared {
             };
             let sent = outcome().and_then(|(kind, content)| member.send(kind, &content));
             if sent.is_err() {
-                self.end(member.rank);
+                self.end(member.rank, false);
                 let _ = member.stream.shutdown(Shutdown::Both);
                 return;
             }
@@ -310,16 +336,17 @@ impl Shared {
     }
 
     /// A rank has ended or failed: no other waits for it, and all are told.
-    fn end(&self, rank: usize) {
+    fn end(&self, rank: usize, failed: bool) {
         // Before others can end for it.
         self.first.get_or_init(|| rank);
-        if !self.world.end(rank) {
+        let new = if failed { self.world.fail(rank) } else { self.world.end(rank) };
+        if !new {
             return;
         }
         let members: Vec<Arc<Member>> = self.gathered().ranks.values().cloned().collect();
         for member in members.iter().filter(|member| member.rank != rank) {
             // One that is gone is noticed where it is read from.
-            let _ = member.send(wire::ENDED, &Content::default().number(rank).0);
+            let _ = member.send(wire::ENDED, &Content::default().number(rank).number(usize::from(failed)).0);
         }
     }
 }

@@ -18,7 +18,7 @@ pub(super) const ERROR: u8 = 3;
 pub(super) const ALIVE: u8 = 4;
 /// A program of the rank failed.
 pub(super) const FAILED: u8 = 5;
-/// Another rank has ended or failed: its number.
+/// Another rank has ended or failed: its number, and 1 if it has said that it failed.
 pub(super) const ENDED: u8 = 6;
 /// The rendezvous' first words: a number drawn for this connection.
 pub(super) const CHALLENGE: u8 = 7;
@@ -28,6 +28,11 @@ pub(super) const HELLO: u8 = 8;
 pub(super) const WELCOME: u8 = 9;
 /// The rank is not taken: why.
 pub(super) const REFUSED: u8 = 10;
+
+/// The rank has done all that may refuse the run; it computes from now on.
+pub(super) const BEGUN: u8 = 11;
+/// Ranks are waited for: which, in words.
+pub(super) const WAITING: u8 = 12;
 
 /// How often each side says that it is still there.
 pub(super) const BEAT: Duration = Duration::from_secs(5);

@@ -40,6 +40,8 @@ struct State {
     begun: HashMap<(usize, usize), u64>,
     /// The ranks that have ended or failed.
     ended: BTreeSet<usize>,
+    /// Those of them that have said that they failed.
+    failed: BTreeSet<usize>,
     waiting: BTreeMap<usize, Waiting>,
     /// Whether all ranks were found to wait for each other. Nothing is exchanged any more.
     stuck: bool,
@@ -87,6 +89,17 @@ impl World {
         let new = self.state().ended.insert(rank);
         self.changed.notify_all();
         new
+    }
+
+    /// As [`World::end`], for a rank of which a program failed.
+    pub(super) fn fail(&self, rank: usize) -> bool {
+        self.state().failed.insert(rank);
+        self.end(rank)
+    }
+
+    /// A rank that has said that it failed, if one has.
+    pub(super) fn failed(&self) -> Option<usize> {
+        self.state().failed.first().copied()
     }
 
     /// A rank that has ended or failed, if one has.

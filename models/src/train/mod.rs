@@ -37,6 +37,7 @@ pub use failure::{Cause, Divergence, TrainError};
 pub use host::HostParts;
 pub use notes::{DROPOUT_STREAMS, PRECISION};
 pub use options::{OnNonFinite, TrainOptions, TrainReport};
+pub(crate) use parallel::GATHERED_AGAIN;
 pub use record::write_stages;
 pub use resume::precision_of;
 pub use run_lock::RunLock;
@@ -160,6 +161,7 @@ fn reported(
     }
     let checkpoint = &report.checkpoint;
     let steps = Steps { options, schedule, programs: &programs, checkpoint, progress };
+    fulgurite_kernels::ranks::begun();
     let (mut run, taken) = steps.take(run, page, line)?;
     sameness::same_weights(options, &mut run)?;
     // What was only profiled is as it was.
@@ -219,6 +221,7 @@ fn ready(mut options: TrainOptions) -> std::result::Result<(TrainOptions, Schedu
     let compile = compile.and_then(|compile| parallel::compile_options(&options, compile));
     let checked = compile.and_then(|compile| Ok((compile, checked(&options)?)));
     let ((compile, schedule), _) = agree("the options of a run", false, checked.map_err(TrainError::from))?;
+    agree("the settings of the ranks", false, sameness::same_settings(&options))?;
     options.compile = compile;
     options.compile.memory_limit = agreement::memory_limit(options.compile.memory_limit)?;
     Ok((options, schedule))

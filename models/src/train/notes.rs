@@ -25,6 +25,9 @@ pub const SAMPLE_TOKENS: &str = "sample_tokens";
 /// See [`EVALUATE_EVERY`].
 pub const PROMPT: &str = "prompt";
 
+/// The note of a checkpoint with the name of its run ([`TrainOptions::name`](super::TrainOptions::name)).
+pub const RUN: &str = "run";
+
 /// The note of a checkpoint with what of the logits existed in its run's steps, by the name of
 /// [`Logits`](crate::head::Logits): sums of the other kind are rounded otherwise.
 pub const LOGITS: &str = "logits";

@@ -106,6 +106,8 @@ pub struct TrainOptions {
     /// Start anew even though `out` holds a checkpoint, and replace it. Without this and `resume`, such a folder is
     /// refused.
     pub overwrite: bool,
+    /// The name of the run, which its checkpoints note: a launcher that starts a run again knows them by it.
+    pub name: Option<String>,
     /// How the ranks that run ([`fulgurite_kernels::ranks`]) divide the work. With one rank it means nothing.
     pub strategy: Strategy,
     /// What ranks with parts of the state write; each its part if absent. With one rank, or `ddp`, one rank writes all.

@@ -131,7 +131,7 @@ pub(super) const STATE: [(&str, Leaves); 4] = [
 ];
 
 /// The least bytes of a tensor that is gathered again: smaller ones take next to no room.
-const GATHERED_AGAIN: u64 = 1 << 18;
+pub(crate) const GATHERED_AGAIN: u64 = 1 << 18;
 
 /// The options of this rank's programs: on the mesh that runs.
 ///
@@ -151,11 +151,6 @@ pub(super) fn compile_options(options: &TrainOptions, compile: Options) -> Resul
         let message = "is sharded, and with ddp each rank has the whole state; expected full, or the strategy zero2 or \
                        zero3";
         return Err(wrong("state_dict", message));
-    }
-    if options.dropout > 0.0 {
-        let dropout = options.dropout;
-        let message = format!("is {dropout} on {ranks} ranks, expected 0: all of them would drop the same places");
-        return Err(wrong("dropout", message));
     }
     Ok(Options { mesh, ..compile })
 }

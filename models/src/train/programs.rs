@@ -1,5 +1,6 @@
 //! The functions of a run, compiled when they are first called.
 
+use fulgurite_ops::collectives::draws_of_rank;
 use fulgurite_ops::prelude::Tensor;
 use fulgurite_runtime::compile::Stage;
 use fulgurite_runtime::jit::{Bound, Jit};
@@ -72,6 +73,10 @@ impl<'a> Programs<'a> {
             logits.within(|| checkpointing.within(step))
         };
         let accumulate = move |(params, gradients, loss, batch, generator): AccumulateArguments<Tensor>| {
+            // Gradients of a batch are not averaged, so that no strategy does this.
+            let of_rank = |axis| draws_of_rank(generator, String::from(axis));
+            let along = options.averaged_along().filter(|_| config.dropout() > 0.0);
+            let generator = along.map_or(generator, of_rank);
             let step = || accumulate_step(config, count, params, gradients, loss, batch, generator);
             logits.within(|| checkpointing.within(step))
         };

@@ -149,6 +149,9 @@ fn training_state(run: &Run, options: &TrainOptions) -> TrainingState {
             notes.insert(note.to_owned(), serde_json::json!(names).to_string());
         }
     }
+    if let Some(name) = &options.name {
+        notes.insert(notes::RUN.to_owned(), name.clone());
+    }
     if !run.fields.is_empty() {
         notes.insert(SET.to_owned(), serde_json::json!(run.fields).to_string());
     }

@@ -48,6 +48,7 @@ fn limited(gigabytes: u64, accumulate: usize) -> TrainOptions {
         profile: false,
         resume: false,
         overwrite: false,
+        name: None,
         strategy: Default::default(),
         state_dict: None,
         precision: Default::default(),

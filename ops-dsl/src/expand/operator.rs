@@ -437,9 +437,10 @@ fn effects(operator: &Operator, position: &impl Fn(&str) -> Option<usize>) -> Op
     }
     if effects.collective {
         fields.extend(quote!(collective: true,));
-        if let Some(axis) = position("axis").map(Literal::usize_unsuffixed) {
-            fields.extend(quote!(axis: Some(#axis),));
-        }
+    }
+    let axis = position("axis").filter(|_| effects.collective || effects.place).map(Literal::usize_unsuffixed);
+    if let Some(axis) = axis {
+        fields.extend(quote!(axis: Some(#axis),));
     }
     (!fields.is_empty()).then(|| {
         quote! {

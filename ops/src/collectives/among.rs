@@ -107,6 +107,12 @@ pub fn divisible(
     )))
 }
 
+/// For references: the place of this rank along an axis, and the number of ranks there.
+pub fn place_along(axis: &str) -> Result<(usize, usize), Failure> {
+    let parsed: Axis = axis.parse().map_err(|message: String| Failure::new("Axis", message))?;
+    Ok((ranks::place(&parsed)?, parsed.extent()))
+}
+
 /// For references: `input` of each rank along an axis, in order, and the place of this rank among them. `called` is the
 /// call with its attributes.
 pub fn all_ranks(called: &str, axis: &str, input: &ReferenceTensor) -> Result<(Vec<ReferenceTensor>, usize), Failure> {

@@ -96,6 +96,7 @@ pub mod multinomial {
         s.case(with(s.values([6], weights), 1, s.integers(0, 1000, [2])));
         s.case(with(s.values([6], weights), 9, s.integers(0, 1000, [2])).replacement(true));
         s.case(with(s.values([3, 6], weights), 5, s.integers(0, 1000, [2])).replacement(true));
+        s.case(with(s.values([3, 6], weights), 5, s.integers(0, 1000, [3])).replacement(true));
         s.case(with(s.values([4, 1], [0.5]), 1, s.integers(0, 1000, [2])));
         s.case(with(s.values([0, 3], [0.5]), 1, s.integers(0, 1000, [2])));
         // The first number of seed 2, times the total of these weights, is the first of them: the second is drawn.
@@ -116,7 +117,7 @@ pub mod multinomial {
         }
         e.case(Rows, with(e.normal([2, 0]), 1, a), "the last not empty");
         e.case(Rows, with(e.normal([2, 2, 2]), 1, e.integers(0, 9, [2])), "one or two dimensions");
-        e.case(Generator, with(e.normal([2]), 1, e.integers(0, 9, [3])), "expected i64[2]");
+        e.case(Generator, with(e.normal([2]), 1, e.integers(0, 9, [4])), "expected i64[2]");
         let narrow = e.integers(0, 9, [2]).cast(DType::I32);
         e.case(Generator, with(e.normal([2]), 1, narrow), "generator is i32[2]");
         e.case(SampleCount, with(e.normal([2]), 0, b), "num_samples is 0");

@@ -5,9 +5,10 @@ use crate::prims;
 use crate::prims::checks;
 
 /// Each element is zero with probability `p` and otherwise divided by `1 - p`, in training; outside of it `input` as it
-/// is. The random numbers are a function of `generator`, `i64[2]` of seed and offset. Draws of one program from one
-/// generator differ; give each run an offset of its own. Integers and booleans cannot be scaled: they pass where
-/// nothing is drawn. Srivastava et al., 2014.
+/// is. The random numbers are a function of `generator`, `i64[2]` of seed and offset, or `i64[3]` of seed, offset and
+/// offset + n, where `input` is part n of a larger tensor. Draws of one program from one generator differ; give each
+/// run an offset of its own. Integers and booleans cannot be scaled: they pass where nothing is drawn. Srivastava et
+/// al., 2014.
 #[operator(torch = "nn.functional.dropout", effects(random))]
 pub mod dropout {
     fn dropout(
@@ -73,6 +74,9 @@ pub mod dropout {
         for shape in [&[][..], &[7], &[4, 8], &[0, 3], &[67, 65]] {
             s.case(with(s.normal(shape)).p(0.3).generator(s.integers(0, 1 << 20, [2])));
         }
+        for shape in [&[][..], &[7], &[67, 65]] {
+            s.case(with(s.normal(shape)).p(0.3).generator(s.integers(0, 1 << 20, [3])));
+        }
         s.case(with(s.normal([4, 8])).training(false));
         s.case(with(s.normal([4, 8])).p(0.0));
         s.case(with(s.normal([4, 8])).p(1.0));
@@ -87,6 +91,6 @@ pub mod dropout {
         e.case(NeedsGenerator, with(e.normal([2])).p(0.999), "give a generator");
         let narrow = e.integers(0, 9, [2]).cast(DType::I32);
         e.case(Generator, with(e.normal([2])).generator(narrow), "generator is i32[2]");
-        e.case(Generator, with(e.normal([2])).generator(e.integers(0, 9, [3])), "generator is i64[3], expected i64[2]");
+        e.case(Generator, with(e.normal([2])).generator(e.integers(0, 9, [4])), "generator is i64[4], expected i64[2]");
     }
 }

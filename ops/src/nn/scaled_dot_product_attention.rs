@@ -318,6 +318,9 @@ pub mod scaled_dot_product_attention {
         s.case(booleans.attn_mask(s.booleans([20, 36])));
         s.case(dropped.dropout_p(0.25).generator(generator).attn_mask(s.normal([2, 1, 36])));
         rows_far_below(s);
+        // A part of a larger batch.
+        let part = with(s.normal([2, 5, 4]), s.normal([2, 9, 4]), s.normal([2, 9, 4])).dropout_p(0.25);
+        s.case(part.generator(s.integers(0, 1 << 20, [3])));
     }
 
     /// Masks whose rows have only numbers far below 0: of one size, of the least number that there is, of both, and
@@ -377,8 +380,8 @@ pub mod scaled_dot_product_attention {
         e.case(NeedsGenerator, good().dropout_p(0.5), "give a generator");
         e.case(
             Generator,
-            good().dropout_p(0.5).generator(e.integers(0, 9, [3])),
-            "generator is i64[3], expected i64[2]",
+            good().dropout_p(0.5).generator(e.integers(0, 9, [4])),
+            "generator is i64[4], expected i64[2]",
         );
     }
 }

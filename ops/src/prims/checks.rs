@@ -67,10 +67,17 @@ pub fn same_dtype((first, a): Named<'_>, (second, b): Named<'_>, code: Precondit
     Err(code.unmet(format_args!("{first} is {a}, {second} is {b}, expected equal dtypes")))
 }
 
-/// Fails with `code` unless `generator` is one: a seed and an offset.
+/// Fails with `code` unless `generator` is one: a seed and an offset; and, to draw a part of a larger tensor, the sum
+/// of the offset and the number of the part.
 pub fn generator(generator: &TensorMeta, code: Precondition) -> Result<(), Failure> {
-    if generator.shape() == [2] && generator.dtype() == DType::I64 {
+    if is_generator(generator) {
         return Ok(());
     }
-    Err(code.unmet(format_args!("generator is {generator}, expected i64[2] of seed and offset")))
+    let expected = "i64[2] of seed and offset, or i64[3] of seed, offset, and offset + part";
+    Err(code.unmet(format_args!("generator is {generator}, expected {expected}")))
+}
+
+/// Whether a tensor is what random operators draw by.
+pub fn is_generator(meta: &TensorMeta) -> bool {
+    matches!(meta.shape(), [2 | 3]) && meta.dtype() == DType::I64
 }

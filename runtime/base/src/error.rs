@@ -110,6 +110,19 @@ impl fmt::Display for CallStack {
     }
 }
 
+/// A line of a trace, of which a long one is told by its beginning and its end: a collective may be of all gradients of
+/// a model.
+fn brief(line: &str) -> String {
+    const ENDS: [usize; 2] = [160, 120];
+    let characters = line.chars().count();
+    if characters <= ENDS[0] + ENDS[1] {
+        return line.to_owned();
+    }
+    let start: String = line.chars().take(ENDS[0]).collect();
+    let end: String = line.chars().skip(characters - ENDS[1]).collect();
+    format!("{start} ... {end}")
+}
+
 fn list_refusals(refusals: &[Refusal]) -> String {
     if refusals.is_empty() {
         return "\n  no executor was asked".into();
@@ -259,7 +272,7 @@ pub enum Error {
 
     // === Running ===
     /// A symbol failed on its data.
-    #[error("{operator}: {} (in trace line '{line}'){stack}", failure.message)]
+    #[error("{operator}: {} (in trace line '{}'){stack}", failure.message, brief(line))]
     Run {
         /// The operator that ran, behind the one that the author called: `embedding: prims::index_select`.
         operator: String,
@@ -382,5 +395,19 @@ impl Error {
             _ => {}
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::brief;
+
+    #[test]
+    fn a_line_of_many_tensors_is_told_in_short() {
+        assert_eq!(brief("sum = add(a, b)"), "sum = add(a, b)");
+        let names = vec!["grad.state.params.h.3.mlp.c_proj.weight"; 148].join(", ");
+        let told = brief(&format!("{names} = all_reduce([{names}], axis=\"data=2\", op=\"mean\") by nccl"));
+        assert!(told.len() < 300 && told.starts_with("grad.state.params.h.3"), "{told}");
+        assert!(told.ends_with("c_proj.weight], axis=\"data=2\", op=\"mean\") by nccl"), "{told}");
     }
 }

@@ -178,7 +178,8 @@ pub struct Effects {
     pub generator: Option<usize>,
     /// A collective: every rank must run it, in the same order. No transform drops, merges or reorders such calls.
     pub collective: bool,
-    /// The parameter of a collective that says along which axis of the mesh it goes (`data=4`), called `axis`.
+    /// The parameter that says along which axis of the mesh (`data=4`) a collective goes, or the place of the rank is
+    /// told, called `axis`.
     pub axis: Option<usize>,
 }
 
@@ -189,6 +190,11 @@ impl Effects {
     /// Whether an unused symbol may be dropped.
     pub fn removable(&self) -> bool {
         !self.collective
+    }
+
+    /// Whether the result depends on the place of the rank, and on no data of other ranks.
+    pub fn of_place(&self) -> bool {
+        self.axis.is_some() && !self.collective
     }
 
     /// Whether two equal calls may become one.
@@ -244,6 +250,9 @@ pub enum Role {
     AllReduce,
     /// The tensor of which each rank along an axis of the mesh has a part, by its shape; inserted by them too.
     Whole,
+    /// The generator by which a rank draws its part of what the ranks along an axis of the mesh draw together; inserted
+    /// by them too.
+    DrawsOfRank,
 }
 
 impl Role {
@@ -264,6 +273,7 @@ impl Role {
             Role::Iota => &["size", "number", "number", "dtype", "str"],
             Role::AllReduce => &["tensor[]", "str", "\"sum\"|\"mean\"|\"max\"|\"min\"|\"product\""],
             Role::Whole => &["tensor", "str", "size[]"],
+            Role::DrawsOfRank => &["tensor", "str"],
         }
     }
 

@@ -164,6 +164,7 @@ fn options(out: &Path, steps: u64) -> TrainOptions {
         profile: false,
         resume: false,
         overwrite: false,
+        name: None,
         strategy: Default::default(),
         state_dict: None,
         precision: Precision::Bf16True,

@@ -1,7 +1,7 @@
 //! Tensors made from nothing.
 
 use fulgurite_kernels::DType;
-use fulgurite_kernels::philox::{fill, iota, iota_integer, uniform};
+use fulgurite_kernels::philox::{Numbers, fill, iota, iota_integer, uniform};
 
 use super::elementwise::shapes;
 use super::layouts::{Call, types, widths};
@@ -60,7 +60,9 @@ fn random_numbers() {
                     inputs: vec![],
                     expected: vec![],
                     outputs: vec![(dtype, shape)],
-                    run: &|_, outputs| outputs.into_iter().for_each(|output| uniform(output, 7, 1 << 33, -1.0, 2.0)),
+                    run: &|_, outputs| {
+                        outputs.into_iter().for_each(|output| uniform(output, Numbers::new(7, 1 << 33), -1.0, 2.0))
+                    },
                 }
                 .check();
             }

@@ -4,6 +4,8 @@
 use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
+use crate::prims::checks::is_generator;
+
 /// Metas of what there is, for rules that have no addresses.
 #[derive(Debug, Clone, Copy)]
 pub struct ChangesMeta<'a> {
@@ -11,7 +13,7 @@ pub struct ChangesMeta<'a> {
     pub mask: Option<&'a TensorMeta>,
     /// How many keys of each batch are seen: [B].
     pub lengths: Option<&'a TensorMeta>,
-    /// What dropout draws by, i64[2].
+    /// What dropout draws by, i64[2], or i64[3] of a part.
     pub generator: Option<&'a TensorMeta>,
     /// Whether position i sees 0 to i.
     pub is_causal: bool,
@@ -47,9 +49,8 @@ impl ChangesMeta<'_> {
             refuse_unless!((1e-30..=1e30).contains(&cap), "cap is {cap}, takes 1e-30 to 1e30");
         }
         refuse_unless!((0.0..1.0).contains(&self.dropout_p), "dropout_p is {}, takes 0 to below 1", self.dropout_p);
-        let drawn = self.dropout_p == 0.0
-            || self.generator.is_some_and(|meta| meta.shape() == [2] && meta.dtype() == DType::I64);
-        refuse_unless!(drawn, "dropout_p is {}, takes a generator i64[2] with it", self.dropout_p);
+        let drawn = self.dropout_p == 0.0 || self.generator.is_some_and(is_generator);
+        refuse_unless!(drawn, "dropout_p is {}, takes a generator i64[2] or i64[3] with it", self.dropout_p);
         Ok(())
     }
 }

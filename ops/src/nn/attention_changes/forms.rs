@@ -25,6 +25,8 @@ pub enum Form {
     Cap,
     /// Weights that are dropped.
     Dropped,
+    /// Weights that are dropped, of a part of a larger batch.
+    DroppedPart,
     /// All these changes together.
     All,
 }
@@ -36,7 +38,7 @@ pub struct Made {
     pub mask: Option<SampleTensor>,
     /// i32[2].
     pub lengths: Option<SampleTensor>,
-    /// i64[2].
+    /// i64[2], or i64[3] of a part.
     pub generator: Option<SampleTensor>,
     /// Keys that a query sees.
     pub window: Option<i64>,
@@ -75,6 +77,7 @@ impl Form {
             Form::Lengths => Made { lengths: lengths([keys as f64 / 3.0, 0.0]), ..none },
             Form::Cap => Made { cap: Some(1.5), ..none },
             Form::Dropped => Made { generator: Some(s.integers(0, 1 << 20, [2])), dropout_p: 0.25, ..none },
+            Form::DroppedPart => Made { generator: Some(s.integers(0, 1 << 20, [3])), dropout_p: 0.25, ..none },
             Form::All => Made {
                 mask: Some(s.booleans([1, 1, queries, keys])),
                 lengths: lengths([keys as f64 - 2.0, keys as f64 + 9.0]),
@@ -99,7 +102,7 @@ pub fn far_below(dtype: DType) -> (f64, f64) {
 
 /// A form, heads and those of keys, queries and keys, width. Of lengths of whole fours, threads draw four random
 /// numbers at a time.
-pub const FORMS: [(Form, [usize; 2], [usize; 2], usize); 18] = [
+pub const FORMS: [(Form, [usize; 2], [usize; 2], usize); 20] = [
     (Form::Booleans, [2, 1], [19, 33], 8),
     (Form::Booleans, [2, 2], [150, 140], 64),
     (Form::Padding, [4, 2], [70, 150], 64),
@@ -114,6 +117,8 @@ pub const FORMS: [(Form, [usize; 2], [usize; 2], usize); 18] = [
     (Form::Dropped, [2, 1], [33, 35], 32),
     (Form::Dropped, [2, 2], [140, 72], 64),
     (Form::Dropped, [1, 1], [70, 68], 128),
+    (Form::DroppedPart, [2, 1], [33, 35], 32),
+    (Form::DroppedPart, [2, 2], [140, 72], 64),
     (Form::All, [2, 1], [75, 84], 64),
     (Form::All, [2, 2], [40, 37], 128),
     (Form::FarBelow, [2, 2], [50, 45], 32),

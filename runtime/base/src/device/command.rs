@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use fulgurite_kernels::launch::LaunchShape;
+use fulgurite_kernels::mesh::Axis;
 use smallvec::SmallVec;
 
 use crate::failure::Failure;
@@ -50,6 +51,8 @@ pub enum Parameter {
     Value(SmallVec<[u8; 8]>),
     /// The fault code of the symbol, an `unsigned`, that a kernel gives to `report_fault`.
     FaultCode,
+    /// The place along an axis of the rank that loads the program, an `unsigned long long`.
+    PlaceAlong(Axis),
 }
 
 impl From<Address> for Parameter {

@@ -3,12 +3,13 @@
 //! After each `value_and_grad`, its loss and its gradients become their means over the ranks: what one rank would
 //! compute of the whole batch, if every rank has as many terms of the loss. So do those in checkpoints, and in the loss
 //! of another `value_and_grad`: the gradient of a mean over ranks is the mean of the cotangents. Auxiliary results stay
-//! those of each rank. Li et al., 2020.
+//! those of each rank. Random draws are parts of what one rank draws (`draws`). Li et al., 2020.
 
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::draws;
 use super::fsdp::{FSDP, axis_of};
 use crate::argument::{Arg, Attribute};
 use crate::error::{Error, Result};
@@ -23,7 +24,8 @@ pub const DDP: &str = "ddp";
 ///
 /// # Errors
 /// If the target's mesh has no such axis, the program has no `value_and_grad`, `fsdp` has taken its means along the
-/// axis already, or no operator has the role of [`Role::AllReduce`].
+/// axis already, no operator has the role of [`Role::AllReduce`], or a random operator does not take the generator
+/// of a part.
 pub fn ddp(trace: &Trace, axis: &str) -> Result<Trace> {
     let axis = axis_of(trace.target.mesh(), axis, DDP)?;
     let mut strategy = Strategy { all_reduce: role(Role::AllReduce)?, axis: axis.to_string(), count: 0 };
@@ -31,7 +33,7 @@ pub fn ddp(trace: &Trace, axis: &str) -> Result<Trace> {
         let message = format!("is '{}', along which `fsdp` has made loss and gradients means", axis.name());
         return Err(Error::Argument { argument: format!("the axis of {DDP}"), message });
     }
-    let block = strategy.block(&trace.block);
+    let block = strategy.block(&draws::of_ranks(&trace.block, &strategy.axis)?);
     if strategy.count == 0 {
         let message = "has nothing to do: the program has no `value_and_grad`".to_owned();
         return Err(Error::Argument { argument: "ddp".into(), message });

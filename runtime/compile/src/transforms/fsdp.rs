@@ -6,6 +6,7 @@
 //! of the parts' sums. In the function of a `value_and_grad` line the gradient of `whole` is a part of the sum over the
 //! ranks, so that gradients are scattered as soon as they are written, and the optimizer updates parts. The loss is
 //! divided by the number of ranks before it is differentiated: its sum, and that of the gradients, are the means.
+//! Random draws are parts of what one rank draws (`draws`).
 //! Rajbhandari et al., 2020 (ZeRO); Zhao et al., 2023 (FSDP).
 
 mod kept;
@@ -19,6 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::lines::{adds, alike, converts, elementwise, openable, repeats_a_number};
 use super::cheap::Property;
+use super::draws;
 use super::flatten::{Flattener, Substitution};
 use crate::DType;
 use crate::argument::{Arg, Attribute, AttributeType, Scalar, map_arguments};
@@ -113,7 +115,7 @@ pub(super) fn axis_of<'a>(mesh: &'a Mesh, name: &str, strategy: &str) -> Result<
 /// # Errors
 /// If the target's mesh has no such axis, the program has no `value_and_grad` line and no such argument, it has been
 /// through this before, a gradient is taken inside of another one, or a result that should be a part is not made of
-/// parts.
+/// parts; if a random operator does not take the generator of a part.
 pub fn fsdp(trace: &Trace, sharding: &Sharding) -> Result<Trace> {
     let axis = sharding.axis_of(trace.target.mesh())?;
     if trace.history.iter().any(|past| past == FSDP) {
@@ -137,6 +139,7 @@ pub fn fsdp(trace: &Trace, sharding: &Sharding) -> Result<Trace> {
         return Err(Error::Argument { argument: FSDP.into(), message: message.to_owned() });
     }
     let strategy = Strategy { axis, all_reduce: role(Role::AllReduce)?, whole: role(Role::Whole)? };
+    let block = &draws::of_ranks(block, &axis.to_string())?;
     let block = strategy.function(block, &given, false, &mut |at| parts[at].then(|| trace.outputs[at].path.clone()))?;
     Ok(trace.transformed(FSDP, block))
 }
@@ -287,7 +290,7 @@ impl<'a> Writer<'a> {
         }
         // Only this line reads them here; later ones find them.
         let operands: Vec<ValueId> = symbol.operands().collect();
-        let mut differ = false;
+        let mut differ = symbol.operator().is_some_and(|def| def.effects.of_place());
         for (id, now) in operands.iter().zip(&now) {
             let whole = self.whole(*now, Some(symbol))?;
             differ |= self.differ.contains(&whole);

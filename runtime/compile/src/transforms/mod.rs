@@ -11,6 +11,7 @@ pub mod dce;
 pub mod ddp;
 pub mod decompose;
 pub mod donate;
+mod draws;
 pub mod flatten;
 pub mod fsdp;
 pub mod fuse;

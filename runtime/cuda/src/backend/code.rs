@@ -201,7 +201,7 @@ impl Collectives {
                     _ => None,
                 })
                 .collect();
-            let texts: Vec<String> = all.iter().map(|(_, collective)| collective.to_string()).collect();
+            let texts: Vec<String> = all.iter().map(|(_, collective)| collective.told()).collect();
             let waits = match &texts[..] {
                 [] => return None,
                 [only] => format!("'{}', in {only}", code.name),

@@ -321,7 +321,16 @@ fn one(
             let function = module.function(kernel)?;
             // Before the first launch of any: the driver has one number for all launches of a kernel.
             function.allow_shared(shape.shared_bytes)?;
-            Work::Launch { function, shape: *shape, parameters: parameters.clone() }
+            let placed = |parameter: &Parameter| match parameter {
+                Parameter::PlaceAlong(axis) => {
+                    let place =
+                        ranks::place(axis).map_err(|error| DeviceError::new(Category::Other, error.to_string()))?;
+                    Ok(Parameter::from(place))
+                }
+                parameter => Ok(parameter.clone()),
+            };
+            let parameters = parameters.iter().map(placed).collect::<Result<_, DeviceError>>()?;
+            Work::Launch { function, shape: *shape, parameters }
         }
         Command::Library(call) => match Called::of(call)? {
             Called::Matmul(Matmul { problem, alpha, .. }) => {
@@ -396,6 +405,7 @@ pub(super) unsafe fn enqueue(
                     }
                     Parameter::Value(bytes) => arguments.bytes(bytes),
                     Parameter::FaultCode => arguments.u32(fault_code),
+                    Parameter::PlaceAlong(axis) => unreachable!("the place along {axis} was found when it was loaded"),
                 });
                 // SAFETY: addresses are those of the symbol's operands, results and workspace, alive and used on this
                 // stream alone, as the caller promises; that the kernel stays within them is its author's promise,

@@ -99,6 +99,9 @@ impl Watch {
     pub(crate) fn mark(&self, stream: &Stream, watched: &Arc<Watched>) -> Result<()> {
         let mut state = self.state();
         state.known()?;
+        if let Some(reason) = state.doubt() {
+            return Err(state.fail(reason));
+        }
         state.look()?;
         let end = state.spare.pop().map_or_else(|| Event::new(stream.context()), Ok)?;
         end.record(stream)?;
@@ -125,6 +128,9 @@ impl Guard for Watch {
     fn check(&self) -> Result<()> {
         let mut state = self.state();
         state.known()?;
+        if let Some(reason) = state.doubt() {
+            return Err(state.fail(reason));
+        }
         if let Err(fault) = state.look() {
             return Err(state.fail(fault.to_string()));
         }
@@ -147,6 +153,15 @@ impl State {
             Some((run, error)) if *run == ranks::run_number() => Err(error.clone()),
             _ => Ok(()),
         }
+    }
+
+    /// Why the results of a run that has ended by now may be wrong: a rank that gives up says so before its device goes
+    /// on without having waited, and sends what it has to others that wait for it.
+    fn doubt(&self) -> Option<String> {
+        let first = self.enqueued.front()?;
+        let other = ranks::failed().filter(|other| *other != first.rank && first.run == ranks::run_number())?;
+        let ended = first.end.is_reached().unwrap_or(false);
+        ended.then(|| format!("rank {other} has failed, and what came from it may be wrong"))
     }
 
     /// Takes out what has ended.

@@ -132,7 +132,8 @@ fn on_ranks(context: &Context, subjects: &[Subject], ranks: usize) -> Check {
 
 /// What all ranks gave; if some failed, why the first of them did that did not fail because another had ended.
 fn first_failure<T>(outcomes: Vec<Check<T>>) -> Check<Vec<T>> {
-    let is_cause = |problem: &Problem| !problem.0.contains("has ended or failed without calling it");
+    let follows = ["has ended or failed without calling it", "and what came from it may be wrong"];
+    let is_cause = |problem: &Problem| !follows.iter().any(|text| problem.0.contains(text));
     let causes = outcomes.iter().enumerate().filter_map(|(rank, outcome)| Some((rank, outcome.as_ref().err()?)));
     let cause = causes.min_by_key(|(_, problem)| !is_cause(problem));
     match cause {

@@ -229,6 +229,7 @@ fn size_of(parameter: &Parameter) -> usize {
         Parameter::Addresses(addresses) => 8 * addresses.len(),
         Parameter::Value(bytes) => bytes.len(),
         Parameter::FaultCode => 4,
+        Parameter::PlaceAlong(_) => 8,
     }
 }
 

@@ -65,6 +65,29 @@ fn ranks_take_the_steps_of_one_with_the_same_whole_batches() {
     }
 }
 
+/// Ranks drop what one rank drops of the whole batches, by each strategy, and of each batch of a step.
+#[test]
+fn ranks_drop_the_places_of_one() {
+    let run = |count: usize, dropout: f64, accumulate: usize, strategy: Strategy| {
+        let folder = tempfile::tempdir().unwrap();
+        let own = |_| TrainOptions { dropout, accumulate, strategy, ..of_eight(count, folder.path(), 4) };
+        let reports: Vec<TrainReport> = on_ranks(count, own, |_| {}).into_iter().map(Result::unwrap).collect();
+        reports[0].losses.clone()
+    };
+    for accumulate in [1, 2] {
+        let one = run(1, 0.2, accumulate, Strategy::Ddp);
+        let without = run(1, 0.0, accumulate, Strategy::Ddp);
+        assert!(one.iter().zip(&without).any(|(a, b)| (a - b).abs() > 1e-3 * b), "{one:?} {without:?}");
+        for (count, strategy) in
+            [(2, Strategy::Ddp), (4, Strategy::Ddp), (2, Strategy::Zero2), (2, Strategy::Zero3), (4, Strategy::Zero3)]
+        {
+            let several = run(count, 0.2, accumulate, strategy);
+            let close = one.iter().zip(&several).all(|(a, b)| (a / b - 1.0).abs() <= 1e-5);
+            assert!(close, "{accumulate} {count} {strategy}: {one:?} {several:?}");
+        }
+    }
+}
+
 #[test]
 fn a_run_goes_on_with_another_number_of_ranks() {
     let (parts, whole) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -182,16 +205,31 @@ fn an_error_of_one_rank_ends_all() {
     };
     let own = |rank: usize| TrainOptions { seed: rank as u64, ..of_eight(2, folder.path(), 2) };
     let said = run(&own);
-    assert!(said[0].contains("rank 0 calls seed: 0, rank 1 calls seed: 1"), "{said:?}");
-    let missing = |rank: usize| {
+    assert!(said[0].contains("'seed': is 0 on rank 0 and 1 on rank 1, expected the same on all ranks"), "{said:?}");
+    let by = |rank: usize| [Strategy::Ddp, Strategy::Zero2][rank];
+    let said = run(&|rank| TrainOptions { strategy: by(rank), ..of_eight(2, folder.path(), 2) });
+    assert!(said[0].contains("'strategy': is ddp on rank 0 and zero2 on rank 1"), "{said:?}");
+    let said = run(&|rank| {
+        let state_dict = [None, Some(StateDict::Full)][rank];
+        TrainOptions { strategy: Strategy::Zero2, state_dict, ..of_eight(2, folder.path(), 2) }
+    });
+    assert!(said[0].contains("'state_dict': is absent on rank 0 and full on rank 1"), "{said:?}");
+    let said = run(&|rank| TrainOptions { profile: rank == 1, ..of_eight(2, folder.path(), 2) });
+    assert!(said[0].contains("'profile': is false on rank 0 and true on rank 1"), "{said:?}");
+    let other = tempfile::tempdir().unwrap();
+    let out = |rank: usize| [folder.path(), other.path()][rank];
+    let said = run(&|rank| of_eight(2, out(rank), 2));
+    let told = format!("'out': is {} on rank 0 and {} on rank 1", out(0).display(), out(1).display());
+    assert!(said[0].contains(&told), "{said:?}");
+    let own_data = |rank: usize| {
         let data = if rank == 1 { vec![folder.path().join("none")] } else { Vec::new() };
         TrainOptions { data, ..of_eight(2, folder.path(), 2) }
     };
-    let said = run(&missing);
-    assert!(said[1].contains("none") && said[0] == format!("rank 1 ended the run: {}", said[1]), "{said:?}");
-    let dropping = |_| TrainOptions { dropout: 0.1, ..of_eight(2, folder.path(), 2) };
-    let said = run(&dropping);
-    assert!(said[0].contains("'dropout': is 0.1 on 2 ranks, expected 0"), "{said:?}");
+    let said = run(&own_data);
+    assert!(said[0].contains("'data': is absent on rank 0 and ") && said[0].contains("none on rank 1"), "{said:?}");
+    let peaks = [None, Some(-1.0)];
+    let said = run(&|rank| TrainOptions { peak_flops: peaks[rank], ..of_eight(2, folder.path(), 2) });
+    assert!(said[1].contains("is -1") && said[0] == format!("rank 1 ended the run: {}", said[1]), "{said:?}");
     // The rank that writes cannot.
     let blocked = |_| TrainOptions { save_every: 1, ..of_eight(2, folder.path(), 2) };
     let block = |line: &str| {
