@@ -22,6 +22,7 @@ fulgurite_ops_macros::operator_files! {
     all_reduce,
     all_to_all,
     broadcast,
+    place,
     reduce_scatter,
     send_recv,
     whole,
