@@ -216,16 +216,19 @@ fn undivided_metas(division: &Division, mesh: &Mesh, parameters: &mut [(Arc<str>
     let axis = division.axis_of(mesh)?;
     let mut missing: BTreeSet<&str> = division.paths().collect();
     for (name, meta) in parameters {
-        let Some((whole, divided)) = division.part(name) else { continue };
+        let Some(divided) = division.part(name) else { continue };
         missing.remove(&**name);
-        let part = divided.part(whole, axis.extent());
-        if meta.shape() != part {
+        let (dim, extent) = (divided.dim, divided.extent());
+        let part = extent / axis.extent();
+        if meta.shape().get(dim) != Some(&part) {
             let message = format!(
-                "has shape {:?}, expected {part:?}, the part of shape {whole:?} that each rank along {axis} has",
+                "has shape {:?}, expected {part} in dimension {dim}, the part of {extent} that each rank along {axis} has",
                 meta.shape()
             );
             return Err(Error::Argument { argument: name.to_string(), message });
         }
+        let mut whole = meta.shape().to_vec();
+        whole[dim] = extent;
         *meta = meta.with_shape(whole);
     }
     missing.first().map_or(Ok(()), |path| {

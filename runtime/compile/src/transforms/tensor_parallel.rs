@@ -43,12 +43,12 @@ use crate::tracer::infer;
 /// Its name in the history of a trace.
 pub const TENSOR_PARALLEL: &str = "tensor_parallel";
 
-/// Which arguments of a program are divided among the ranks along an axis, the shapes of the whole, and how. Results
-/// with the paths of such arguments are divided like them. All ranks along the axis give all other arguments alike.
+/// Which arguments of a program are divided among the ranks along an axis, and how. Results with the paths of such
+/// arguments are divided like them. All ranks along the axis give all other arguments alike.
 #[derive(Debug, Clone, Default)]
 pub struct Division {
     axis: String,
-    parts: BTreeMap<String, (Vec<usize>, Divided)>,
+    parts: BTreeMap<String, Divided>,
     /// The dimension of values of three dimensions along which sums over the ranks are scattered, where it can be
     /// divided: that of positions, which norms and additions between layers have no need to know all of. Without it
     /// each rank has all positions.
@@ -61,9 +61,9 @@ impl Division {
         Division { axis: axis.to_owned(), ..Division::default() }
     }
 
-    /// The argument of this path, in the names of the function's arguments, is divided; the whole has this shape.
-    pub fn with_part(mut self, path: &str, shape: impl Into<Vec<usize>>, divided: Divided) -> Division {
-        self.parts.insert(path.to_owned(), (shape.into(), divided));
+    /// The argument of this path, in the names of the function's arguments, is divided like this.
+    pub fn with_part(mut self, path: &str, divided: Divided) -> Division {
+        self.parts.insert(path.to_owned(), divided);
         self
     }
 
@@ -77,9 +77,9 @@ impl Division {
         self.parts.keys().map(String::as_str)
     }
 
-    /// The shape of the whole of the argument at `path`, and how it is divided, if it is.
-    pub fn part(&self, path: &str) -> Option<(&[usize], &Divided)> {
-        self.parts.get(path).map(|(shape, divided)| (shape.as_slice(), divided))
+    /// How the argument at `path` is divided, if it is.
+    pub fn part(&self, path: &str) -> Option<&Divided> {
+        self.parts.get(path)
     }
 
     /// The axis on a mesh.
@@ -89,12 +89,13 @@ impl Division {
     pub fn axis_of<'a>(&self, mesh: &'a Mesh) -> Result<&'a Axis> {
         let axis = axis_of(mesh, &self.axis, TENSOR_PARALLEL)?;
         let ranks = axis.extent();
-        match self.parts.iter().find(|(_, (shape, divided))| !divided.fits(shape, ranks)) {
+        let odd = |by: &Divided| by.extent() == 0 || by.sections.iter().any(|section| !section.is_multiple_of(ranks));
+        match self.parts.iter().find(|(_, by)| odd(by)) {
             None => Ok(axis),
-            Some((path, (shape, Divided { dim, sections }))) => {
+            Some((path, Divided { dim, sections })) => {
                 let message = format!(
-                    "has shape {shape:?}, whose dimension {dim} in sections {sections:?} is divided among {ranks} \
-                     ranks, expected sections that add up to it, of multiples of {ranks}"
+                    "is divided along dimension {dim} in sections of {sections:?} among {ranks} ranks, expected \
+                     multiples of {ranks}"
                 );
                 Err(Error::Argument { argument: path.clone(), message })
             }
@@ -118,9 +119,9 @@ pub fn tensor_parallel(trace: &Trace, division: &Division) -> Result<Trace> {
     for id in &block.parameters {
         let (name, shape) = (&*block.value(*id).name, block.meta(*id).shape());
         given.push(match division.part(name) {
-            Some((whole, divided)) if whole == shape => Some(State::Divided(divided.clone())),
-            Some((whole, _)) => {
-                let message = format!("has shape {shape:?} in the program, expected {whole:?}, that of the whole");
+            Some(divided) if divided.fits(shape, axis.extent()) => Some(State::Divided(divided.clone())),
+            Some(Divided { dim, sections }) => {
+                let message = format!("has shape {shape:?}, expected sections of {sections:?} in dimension {dim}");
                 return Err(Error::Argument { argument: name.to_owned(), message });
             }
             None => None,
@@ -131,7 +132,7 @@ pub fn tensor_parallel(trace: &Trace, division: &Division) -> Result<Trace> {
         return Err(Error::Argument { argument: TENSOR_PARALLEL.into(), message });
     }
     let places: FxHashMap<&str, &Divided> =
-        division.parts.iter().map(|(path, (_, divided))| (input_place(path), divided)).collect();
+        division.parts.iter().map(|(path, divided)| (input_place(path), divided)).collect();
     let wanted = |at: usize| places.get(output_place(&trace.outputs[at].path)).map(|by| (*by).clone());
     let strategy = Strategy { axis, sequence: division.sequence };
     let (block, _) = function(&strategy, block, &given, &Ends::Wanted(&wanted))?;
