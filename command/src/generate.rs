@@ -4,17 +4,21 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use fulgurite::compile::Options;
 use fulgurite::device::DeviceState;
 use fulgurite::{DType, Device};
-use fulgurite_models::Tokenizer;
+use fulgurite_kernels::ranks::{mesh, place, rank};
 use fulgurite_models::corpus::read_text;
 use fulgurite_models::generate::{End, Request, generate};
 use fulgurite_models::sampling::Sampling;
+use fulgurite_models::tensor_parallel::{TENSOR, parts};
 use fulgurite_models::weight_files::{Loaded, open};
+use fulgurite_models::{Tokenizer, placed};
 
 use super::options;
 use super::outcome::{Failed, Outcome};
 use super::output::{note, say, warn, write};
+use super::train::ranks::{self, Place, Watch};
 
 /// Arguments of `generate`.
 #[derive(Args)]
@@ -84,6 +88,10 @@ pub struct Arguments {
     /// Where it runs: cpu, cuda, cuda:1, ..., or auto for the first device that is available.
     #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = Device::named)]
     device: Device,
+    /// How many ranks divide the layers of the model: processes that this one starts, each with a device of its own
+    /// (cuda:0, cuda:1, ...) or a part of the host's processors.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    devices: Option<u16>,
     /// f32, or bf16: weights and activations in bf16.
     #[arg(long, default_value = "f32", value_parser = ["f32", "bf16"])]
     dtype: String,
@@ -96,9 +104,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
     // Errors of weights name the file.
     let failed = |error: &dyn std::fmt::Display| Failed(error.to_string());
     let request = request(arguments)?;
-    let compile = arguments.compile.options_to_run_on(arguments.device)?;
+    let mut device = arguments.device;
+    let divided = |ranks: usize| format!("{TENSOR}={ranks}").parse();
+    let joined = match ranks::place(arguments.devices, &mut device, &divided)? {
+        Place::Started(code) => return Ok(code),
+        Place::Rank(joined) => joined,
+    };
+    let _watch = Watch::start(joined.as_ref());
+    let compile = Options { mesh: mesh(), ..arguments.compile.options_to_run_on(device)? };
     // Beside reading the weights: both take tenths of a second.
-    let _opening = DeviceState::open_ahead(arguments.device);
+    let _opening = DeviceState::open_ahead(device);
     let checkpoint = &arguments.checkpoint;
     let loaded = open(checkpoint, None).map_err(|error| failed(&error))?;
     if !arguments.allow_nonfinite {
@@ -108,10 +123,24 @@ pub fn run(arguments: &Arguments) -> Outcome {
     tokenizer.warnings().iter().for_each(|warning| warn(warning));
     let config = loaded.weights.config();
     let dtype = if arguments.dtype == "bf16" { DType::BF16 } else { DType::F32 };
-    let params = loaded.weights.placed(dtype, arguments.device)?;
+    let params = match compile.mesh.axis(TENSOR) {
+        Some((_, axis)) => {
+            let place = place(axis).map_err(|error| failed(&error))?;
+            placed(parts(loaded.weights.params()?, config, place, axis)?, dtype, device)?
+        }
+        None => loaded.weights.placed(dtype, device)?,
+    };
     let mut output = Output::new(&request.prompts);
-    let mut show = |row: usize, piece: &str| output.piece(row, piece);
+    // All ranks draw the same tokens.
+    let mut show = |row: usize, piece: &str| {
+        if rank() == 0 {
+            output.piece(row, piece);
+        }
+    };
     let texts = generate(config, &tokenizer, &params, &request, &compile, &mut show)?;
+    if rank() > 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
     output.finish()?;
     for (row, text) in texts.iter().enumerate() {
         let (ids, count) = (tokenizer.vocabulary(), text.tokens.len());

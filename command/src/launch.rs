@@ -113,9 +113,9 @@ pub fn enough_devices(kind: &str, ranks: usize) -> Result<(), Failed> {
     }
 }
 
-/// Trains on so many ranks of this machine: the command that this process was started with, on each of them.
-pub fn train(ranks: usize, device: Device) -> Outcome {
-    let mut variables = Vec::new();
+/// Starts the command that this process was started with on each rank of a mesh, all of this machine.
+pub fn again(mesh: Mesh, device: Device) -> Outcome {
+    let (ranks, mut variables) = (mesh.ranks(), Vec::new());
     if device.is_cpu() {
         // The ranks share the processors.
         let threads = std::thread::available_parallelism().map_or(1, usize::from) / ranks;
@@ -126,7 +126,7 @@ pub fn train(ranks: usize, device: Device) -> Outcome {
         enough_devices(device.kind(), ranks)?;
     }
     let (program, arguments) = (own_program()?, std::env::args_os().skip(1).collect());
-    start(Run { mesh: data_parallel(ranks)?, program, arguments, trains: true, log_folder: None, variables }, 0)
+    start(Run { mesh, program, arguments, trains: true, log_folder: None, variables }, 0)
 }
 
 /// The exit code of a command that does not know its arguments.

@@ -5,7 +5,7 @@ mod bench;
 mod config;
 mod earlier;
 mod exit;
-mod ranks;
+pub mod ranks;
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
@@ -39,14 +39,17 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
         config = Some(path);
     }
     let (family, dropout, run) = model.parts_mut();
-    let joined = match ranks::place(run)? {
+    let mut device = run.device;
+    let placed = ranks::place(run.devices, &mut device, &|ranks| run.mesh(ranks))?;
+    run.device = device;
+    let joined = match placed {
         Place::Started(code) => return Ok(code),
         Place::Rank(joined) => joined,
     };
     let ranks = mesh().ranks();
     let name = std::env::var(RUN).ok().filter(|name| !name.is_empty());
     earlier::go_on(family, run, name.as_deref());
-    earlier::apply(family, dropout, run, ranks, &|name| given(name) || of_file.contains(&name));
+    earlier::apply(family, dropout, run, config::data_ranks(&mesh()), &|name| given(name) || of_file.contains(&name));
     let (family, size, set, dropout, of) = model.parts();
     let mut compile = of.compile.options_to_run_on(of.device)?;
     compile.device = Some(of.device).filter(|device| !device.is_cpu());

@@ -5,6 +5,7 @@ use fulgurite_ops::prelude::*;
 use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::executor::find_executor;
 use fulgurite_runtime::jit::Jit;
+use fulgurite_runtime::mesh::Axis;
 use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, DType, Device, Error, Result, jit};
 
@@ -66,6 +67,8 @@ pub struct Decoding<'a, X: Tree<Leaf = Array>, Y> {
     /// The tokens of each sequence that are in the cache.
     sequences: Vec<Vec<i64>>,
     max_seq_length: usize,
+    /// Among how many ranks the heads of the cache are divided.
+    ranks: usize,
 }
 
 impl<'a, X, Y> Decoding<'a, X, Y>
@@ -75,7 +78,8 @@ where
     Y: Tree<Leaf = Tensor> + Clone,
 {
     /// Without a cache yet. `choose` is traced: it gets the logits [B, V] of the last tokens and what a call hands on
-    /// to it, and returns what the call returns. Unless `options` name executors, those of [`by_decode`] run it.
+    /// to it, and returns what the call returns. Unless `options` name executors, those of [`by_decode`] run it. If they
+    /// divide parameters and the cache among ranks ([`crate::tensor_parallel::generating`]), `params` are a rank's.
     pub fn new(
         config: &'a dyn Model,
         params: Parameters<Array>,
@@ -87,13 +91,15 @@ where
             (cache, choose(logits, more))
         };
         let options = by_decode(options);
+        let divides = options.division.as_ref().and_then(|division| division.axis_of(&options.mesh).ok());
+        let ranks = divides.map_or(1, Axis::extent);
         let program = jit(Box::new(step) as Box<dyn Fn(_) -> _>)
             .named("decode")
             .arguments(["params", "cache", "tokens", "starts", "last", "more"])
             .results(["cache", "chosen"])
             .donate("cache")
             .options(options);
-        Decoding { config, params, program, cache: None, lost: false, sequences: Vec::new(), max_seq_length: 0 }
+        Decoding { config, params, program, cache: None, lost: false, sequences: Vec::new(), max_seq_length: 0, ranks }
     }
 
     /// An empty cache for `batch` sequences of up to `max_seq_length` tokens, of the element type of the parameters and
@@ -103,7 +109,8 @@ where
             Some((_, array)) => (array.dtype(), array.device()),
             None => (DType::F32, Device::CPU),
         };
-        let sizes = (self.config.cache_sizes(), self.config.context());
+        let [layers, groups, width] = self.config.cache_sizes();
+        let sizes = ([layers, groups / self.ranks, width], self.config.context());
         self.cache = Some(KvCache::new(sizes, (batch, max_seq_length), dtype, device)?);
         self.lost = false;
         self.sequences = vec![Vec::new(); batch];

@@ -77,7 +77,8 @@ pub struct Continuation {
 }
 
 /// Continues prompts. `show` gets the prompt's number and each piece of its text as soon as it is complete. `compile`
-/// says how programs are compiled; they run where the parameters are.
+/// says how programs are compiled; they run where the parameters are. On ranks that divide the layers of a model, whose
+/// mesh has the axis [`TENSOR`](crate::tensor_parallel::TENSOR), the parameters are a rank's, and all of them call it.
 ///
 /// # Errors
 /// Settings of sampling that cannot be, no prompts, prompts that do not encode or have tokens that the model has no

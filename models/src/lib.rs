@@ -53,6 +53,7 @@ mod stories;
 pub mod streaming;
 mod tensor_bytes;
 pub mod tensor_file;
+pub mod tensor_parallel;
 pub mod tokenizer;
 pub mod tokenizer_copy;
 pub mod tokenizer_error;

@@ -12,6 +12,7 @@ use crate::dropout::Dropout;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
 use crate::sampling::{Draw, Rules};
+use crate::tensor_parallel::generating;
 
 /// The shortest window that a program is compiled for.
 const SHORTEST_WINDOW: usize = 16;
@@ -41,7 +42,7 @@ impl<'a> NextTokens<'a> {
         compile: &Options,
     ) -> Result<Self> {
         let device = params.leaves().first().map(|(_, array)| array.device()).filter(|device| !device.is_cpu());
-        let options = Options { device, ..compile.clone() };
+        let options = generating(config, Options { device, ..compile.clone() }, cache.is_some())?;
         let choose = move |logits: Tensor, draw: Draw<Tensor>| draw.tokens(rules, logits);
         if let Some(positions) = cache {
             let mut decoding = Decoding::new(config, params.clone(), options, choose);

@@ -6,6 +6,7 @@ use fulgurite_runtime::trace::Trace;
 use fulgurite_runtime::transforms::retarget::retarget;
 use fulgurite_runtime::{Device, Result, Target};
 
+use crate::argument_error::wrong;
 use crate::model::Model;
 use crate::sharded::sharding;
 use crate::train::{GATHERED_AGAIN, Strategy};
@@ -33,6 +34,10 @@ pub fn step_of_ranks(
             sharding.gather_again = (strategy == Strategy::Zero3).then_some(GATHERED_AGAIN);
             options.with_fsdp(sharding)
         }
+        Strategy::TensorParallel | Strategy::SequenceParallel => {
+            let message = format!("is {strategy}, which the model of time does not know; expected ddp, zero2 or zero3");
+            return Err(wrong("strategy", message));
+        }
     };
     let mut all = stages(retarget(acquired, &target.clone().on_mesh(mesh)), &options)?;
     // A compilation has stages.
@@ -40,5 +45,5 @@ pub fn step_of_ranks(
 }
 
 fn data_parallel(ranks: usize) -> Result<Mesh> {
-    format!("data={ranks}").parse().map_err(|message| crate::argument_error::wrong("ranks", message))
+    format!("data={ranks}").parse().map_err(|message| wrong("ranks", message))
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use fulgurite::Device;
+use fulgurite_kernels::mesh::Mesh;
 use fulgurite_models::Family;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::precision::Precision;
@@ -204,9 +205,14 @@ pub(super) struct Run {
     pub(super) devices: Option<u16>,
     /// How ranks divide the work: `ddp` gives each the whole state and its part of each batch; `zero2` a part of the
     /// state too, from which the parameters are gathered once a step; `zero3` gathers them again for the backward
-    /// pass.
+    /// pass; `tensor_parallel` divides each layer among ranks that have the same batch; `sequence_parallel` divides
+    /// the positions between layers too.
     #[arg(long, default_value_t = Strategy::Ddp, value_name = "NAME")]
     pub(super) strategy: Strategy,
+    /// How many ranks divide each layer, of `tensor_parallel` and `sequence_parallel`: all of them unless it is given.
+    /// Of the N ranks, groups of as many have the same batch, and the groups divide the work as `ddp` does.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) tensor: Option<u16>,
     /// What ranks with parts of the state (`zero2`, `zero3`) write as a checkpoint: `sharded`, the default, a file of
     /// each rank, named by checkpoint.safetensors; `full` one file, of tensors that are gathered first. Every command
     /// reads both.
@@ -241,6 +247,14 @@ pub(super) struct Run {
 fn above_zero(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
     number.ok_or_else(|| "expected a number above 0".into())
+}
+
+impl Run {
+    /// The mesh of so many ranks by the strategy.
+    pub(super) fn mesh(&self, ranks: usize) -> Result<Mesh, String> {
+        let mesh = self.strategy.mesh(ranks, self.tensor.map(usize::from));
+        mesh.map_err(|message| if self.tensor.is_some() { format!("--tensor: {message}") } else { message })
+    }
 }
 
 impl Model {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use fulgurite_kernels::mesh::Mesh;
 use fulgurite_kernels::ranks::environment;
 use fulgurite_models::run_file::{Lengths, RunFile, read};
 use fulgurite_models::weight_files::open;
@@ -15,19 +16,28 @@ fn of_launcher() -> Option<usize> {
     environment().ok().flatten().map(|member| member.mesh.ranks())
 }
 
+/// How many ranks of a mesh have parts of a batch.
+pub(super) fn data_ranks(mesh: &Mesh) -> usize {
+    mesh.axis("data").map_or(1, |(_, axis)| axis.extent())
+}
+
 /// Sets what the file at `path` says and no option of the command line does; `given` is whether an option is there.
 /// Gives the options that were set.
 pub(super) fn apply(path: &Path, of: &mut Llama, given: &dyn Fn(&str) -> bool) -> Result<Vec<&'static str>, Failed> {
     let mut said = Vec::new();
     let file: RunFile = read(path).map_err(|error| Failed(error.to_string()))?;
     let run = &mut of.run;
+    let strategy = file.strategy.filter(|_| !given("strategy")).unwrap_or(run.strategy);
+    // Ranks that divide a layer have one batch. What is no mesh is told where the ranks start.
+    let tensor = run.tensor.map(usize::from);
+    let of_data = |ranks: usize| strategy.mesh(ranks, tensor).map_or(ranks, |mesh| data_ranks(&mesh));
     // Before anything is derived from them, the command line's numbers take the place of the file's.
     let own = Lengths {
         batch: given("batch").then_some(run.batch),
         accumulate: given("accumulate").then_some(run.accumulate),
         context: run.context,
         steps: given("steps").then_some(run.steps),
-        ranks: run.devices.or(file.devices).map_or_else(of_launcher, |devices| Some(usize::from(devices))),
+        ranks: run.devices.or(file.devices).map_or_else(of_launcher, |devices| Some(usize::from(devices))).map(of_data),
     };
     let in_file = |message: String| Failed(format!("'{}': {message}", path.display()));
     let init = run.init.clone().or_else(|| file.init.clone().filter(|_| !given("size")));

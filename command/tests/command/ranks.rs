@@ -66,6 +66,69 @@ fn ranks_train_as_one_with_their_batches_together() {
     }
 }
 
+/// Layers in parts, on ranks with one batch and on groups of them; checkpoints are those of one rank, and texts too.
+#[test]
+fn ranks_that_divide_layers_train_and_generate_as_one() {
+    let train = |folder: &Path, rest: &str| run_in(folder, &words(&format!("{SMALL} --steps 6 {rest}"))).ok();
+    let alone = tempfile::tempdir().unwrap();
+    train(alone.path(), "--batch 8");
+    let one = losses(alone.path());
+    for (rest, told) in [
+        ("--devices 2 --strategy tensor_parallel --batch 8", "on 2 ranks by tensor_parallel, 8 sequences a batch"),
+        ("--devices 2 --strategy sequence_parallel --batch 8", "on 2 ranks by sequence_parallel, 8 sequences"),
+        ("--devices 4 --strategy tensor_parallel --tensor 2 --batch 4", "on 4 ranks by tensor_parallel, 8 sequences"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let said = train(folder.path(), rest);
+        assert!(said.contains(told), "{said}");
+        let found = losses(folder.path());
+        let pairs = || one.iter().zip(&found);
+        assert_eq!(found.len(), one.len());
+        assert!(pairs().all(|(a, b)| (a / b - 1.0).abs() <= 1e-5), "{rest}: {:?}", pairs().collect::<Vec<_>>());
+        let go_on = "train gpt2 --out run --resume --steps 7 --devices 2 --sample-tokens 2 --strategy";
+        let said = run_in(folder.path(), &words(&format!("{go_on} zero2"))).ok();
+        assert!(said.contains("resumed at step 6 of 7"), "{said}");
+        let text = |rest: &str| {
+            let generate = "generate run/checkpoint.safetensors --prompt ROMEO --temperature 0 --tokens 8";
+            run_in(folder.path(), &words(&format!("{generate} {rest}"))).ok()
+        };
+        assert_eq!(text("--devices 2"), text(""));
+        assert_eq!(text("--devices 2 --cache 0"), text("--cache 0"));
+    }
+    // Of gradients of several batches; and one that a run by another strategy began.
+    let folder = tempfile::tempdir().unwrap();
+    train(folder.path(), "--batch 4 --accumulate 2");
+    let before = losses(folder.path());
+    let rest = "--batch 2 --accumulate 2 --overwrite --devices 4 --tensor 2 --strategy tensor_parallel";
+    train(folder.path(), rest);
+    let close = before.iter().zip(losses(folder.path())).all(|(a, b)| (a / b - 1.0).abs() <= 1e-5);
+    assert!(close, "{before:?}, {:?}", losses(folder.path()));
+    let go_on = "train gpt2 --out run --resume --steps 7 --devices 2 --sample-tokens 2 --strategy tensor_parallel";
+    let said = run_in(folder.path(), &words(&format!("{go_on} --batch 4"))).ok();
+    assert!(said.contains("resumed at step 6 of 7"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_divided_among_ranks_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for (rest, complaint) in [
+        (
+            "--devices 3 --strategy tensor_parallel",
+            "has 2 attention heads, which tensor_parallel divides among 3 ranks",
+        ),
+        ("--devices 4 --tensor 3 --strategy tensor_parallel", "--tensor: 3 ranks are to divide each layer, expected a"),
+        ("--devices 2 --tensor 2", "--tensor: 2 ranks are to divide each layer, which ddp does not do"),
+        (
+            "--devices 2 --strategy tensor_parallel --state-dict sharded",
+            "is sharded, and with tensor_parallel one rank",
+        ),
+    ] {
+        let said = run_in(folder.path(), &words(&format!("{SMALL} --steps 2 --batch 2 {rest}"))).fails(1);
+        assert_eq!(said.matches(complaint).count(), 1, "{rest}: {said}");
+        assert!(!folder.path().join("run").exists());
+    }
+}
+
 /// Three batches among two ranks, and one among them, which parts of a model can not have.
 #[test]
 fn ranks_may_have_uneven_shares_of_validation() {

@@ -4,7 +4,8 @@ use super::fields::{Fault, Fields};
 use super::yaml::{Node, Value};
 use crate::train::{StateDict, Strategy};
 
-const EXPECTED: &str = "expected ddp, zero2, zero3, fsdp, or the class_path DDPStrategy or FSDPStrategy";
+const EXPECTED: &str = "expected ddp, zero2, zero3, fsdp, tensor_parallel, sequence_parallel, or the class_path \
+                        DDPStrategy or FSDPStrategy";
 
 /// Lightning's names: `fsdp` is FSDP with its default sharding.
 enum Named {

@@ -156,7 +156,11 @@ fn what_cannot_be_is_named_with_its_line() {
         ("precision: bf61", 1, "there are 32-true, bf16-mixed, bf16-true, tf32"),
         ("devices: 0", 1, "devices is '0': expected a number from 1 to 65535, or auto, which is one device"),
         ("devices: [0, 1]", 1, "devices is no single value"),
-        ("strategy: deepspeed", 1, "strategy is 'deepspeed': expected ddp, zero2, zero3, fsdp, or the class_path"),
+        (
+            "strategy: deepspeed",
+            1,
+            "strategy is 'deepspeed': expected ddp, zero2, zero3, fsdp, tensor_parallel, sequence_parallel, or the class_path",
+        ),
         ("strategy: {init_args: {}}", 1, "strategy has no class_path, expected ddp"),
         ("strategy: {class_path: DDPStrategy, init_args: {bucket: 1}}", 1, "strategy.init_args has no key 'bucket'"),
         (
@@ -204,6 +208,7 @@ fn devices_and_strategies_are_those_of_train() {
         ("~", None),
         ("ddp", Some(Strategy::Ddp)),
         ("zero2", Some(Strategy::Zero2)),
+        ("tensor_parallel", Some(Strategy::TensorParallel)),
         ("fsdp", Some(Strategy::Zero3)),
         ("lightning.fabric.strategies.DDPStrategy", Some(Strategy::Ddp)),
         ("{class_path: zero3}", Some(Strategy::Zero3)),

@@ -174,7 +174,8 @@ pub fn bench(
         host_us: microseconds(Turn::busy),
         host_parts_us: HostParts::of(microseconds),
         waiting_us: microseconds(|turn| turn.waiting),
-        mfu: peak.map(|peak| tokens_per_second * flops::of_token(&config, context) / (peak * options.ranks() as f64)),
+        mfu: peak
+            .map(|peak| tokens_per_second * flops::of_token(&config, context) / (peak * options.all_ranks() as f64)),
         peak_flops: peak,
         peak_bytes: peak_bytes(options)?,
         first_step_s: (prepared + taken.laps.first().copied().unwrap_or_default()).as_secs_f64(),

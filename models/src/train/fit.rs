@@ -42,12 +42,12 @@ fn fitted<'a>(
     let asked = options.logits.or(run.chunks.map(|_| Logits::Chunked));
     let unlimited = options.compile.memory_limit.is_none() && options.device().is_cpu();
     if asked.is_some() || unlimited {
-        return Ok((Programs::new(options, config, asked.unwrap_or_default()), run.chunks));
+        return Ok((Programs::new(options, config, asked.unwrap_or_default())?, run.chunks));
     }
     let Run { state, batches, validation, .. } = run;
     let state = state.get()?;
     fitting(None, |logits| {
-        let programs = Programs::new(options, config, logits);
+        let programs = Programs::new(options, config, logits)?;
         // What does not fit into the limit of a program is its error.
         let step = programs.of_batch(options, state, batches, |program, _| program.memory())?;
         if options.device().is_cpu() {

@@ -94,7 +94,7 @@ impl<'a> Log<'a> {
         };
         let device = options.device();
         let device = (!device.is_cpu()).then(|| DeviceState::of(device)).transpose()?;
-        let peak = peak_flops(options)?.map(|peak| peak * options.ranks() as f64);
+        let peak = peak_flops(options)?.map(|peak| peak * options.all_ranks() as f64);
         let seconds_at_peak = peak.map(|peak| tokens * flops::of_token(model, context) / peak);
         Ok(Log {
             options,

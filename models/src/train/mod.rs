@@ -265,7 +265,7 @@ fn announce(options: &TrainOptions, run: &Run, line: &mut dyn FnMut(&str)) {
         run.config.parameter_count(),
         run.config.vocabulary(),
         run.tokens,
-        match options.ranks() {
+        match options.all_ranks() {
             1 => String::new(),
             ranks => format!(" on {ranks} ranks by {}, {} sequences a batch", options.strategy, options.whole_batch()),
         },

@@ -6,6 +6,7 @@ use fulgurite_ops::collectives::{Reduce, all_reduce, all_reduce_one};
 use fulgurite_ops::prelude::{Tensor, scope};
 use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::transforms::fsdp::Sharding;
+use fulgurite_runtime::transforms::tensor_parallel::Division;
 use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, Result};
 
@@ -16,10 +17,16 @@ use crate::model::Model;
 use crate::parameter_list::Parameters;
 use crate::parameters::{copied, zeros};
 use crate::sharded::{parts, wholes, with_parts};
+use crate::tensor_parallel::{self, TENSOR, with_divided};
 
 impl TrainOptions {
     /// The ranks that a batch is divided among.
     pub(super) fn ranks(&self) -> usize {
+        self.along().map_or(1, Axis::extent)
+    }
+
+    /// All ranks.
+    pub(super) fn all_ranks(&self) -> usize {
         self.compile.mesh.ranks()
     }
 
@@ -35,12 +42,22 @@ impl TrainOptions {
 
     /// The axis that gradients of whole parameters are averaged along.
     pub(super) fn averaged_along(&self) -> Option<&Axis> {
-        self.along().filter(|_| self.strategy == Strategy::Ddp)
+        self.along().filter(|_| self.strategy == Strategy::Ddp || self.strategy.divides_layers())
     }
 
     /// The axis along which each rank has a part of the state.
     pub(super) fn sharded_along(&self) -> Option<&Axis> {
-        self.along().filter(|_| self.strategy != Strategy::Ddp)
+        self.along().filter(|_| matches!(self.strategy, Strategy::Zero2 | Strategy::Zero3))
+    }
+
+    /// The axis along which each rank has parts of layers.
+    pub(super) fn divided_along(&self) -> Option<&Axis> {
+        self.compile.mesh.axis(TENSOR).map(|(_, axis)| axis).filter(|_| self.strategy.divides_layers())
+    }
+
+    /// Whether ranks have different parts of the state.
+    pub(super) fn has_parts(&self) -> bool {
+        self.sharded_along().is_some() || self.divided_along().is_some()
     }
 
     /// The axis along which each rank writes a part of a checkpoint.
@@ -56,33 +73,45 @@ impl TrainOptions {
         trees: &[(&str, Leaves)],
         same: &[&str],
         differentiates: bool,
-    ) -> Options {
-        let compile = self.compile.clone();
-        if let Some(axis) = self.averaged_along() {
-            return if differentiates { compile.with_ddp(axis.name()) } else { compile };
+    ) -> Result<Options> {
+        let mut compile = self.compile.clone();
+        let parameters = |leaves: &Leaves| match leaves {
+            Leaves::Parameters => config.parameters(),
+            Leaves::Copies if self.precision.copies().is_some() => copied(config),
+            Leaves::Copies => Vec::new(),
+        };
+        if let Some(axis) = self.averaged_along().filter(|_| differentiates) {
+            compile = compile.with_ddp(axis.name());
         }
-        let Some(axis) = self.sharded_along() else { return compile };
+        if let Some(axis) = self.divided_along() {
+            let mut division = Division::new(axis.name());
+            for (path, leaves) in trees {
+                division = with_divided(division, path, (config, parameters(leaves)), axis.extent())?;
+            }
+            division.sequence = (self.strategy == Strategy::SequenceParallel).then_some(1);
+            return Ok(compile.with_tensor_parallel(division));
+        }
+        let Some(axis) = self.sharded_along() else { return Ok(compile) };
         let mut sharding = Sharding::new(axis.name());
         for path in same {
             sharding = sharding.with_same(path);
         }
         for (path, leaves) in trees {
-            let parameters = match leaves {
-                Leaves::Parameters => config.parameters(),
-                Leaves::Copies if self.precision.copies().is_some() => copied(config),
-                Leaves::Copies => Vec::new(),
-            };
-            sharding = with_parts(sharding, path, parameters);
+            sharding = with_parts(sharding, path, parameters(leaves));
         }
         sharding.gather_again = (self.strategy == Strategy::Zero3).then_some(GATHERED_AGAIN);
-        compile.with_fsdp(sharding)
+        Ok(compile.with_fsdp(sharding))
     }
 
     /// What this rank has of parameters or moments.
     ///
     /// # Errors
-    /// If there is not as much memory.
-    pub(super) fn own(&self, whole: Parameters<Array>) -> Result<Parameters<Array>> {
+    /// If there is not as much memory, or the model cannot be divided.
+    pub(super) fn own(&self, config: &dyn Model, whole: Parameters<Array>) -> Result<Parameters<Array>> {
+        if let Some(axis) = self.divided_along() {
+            let place = ranks::place(axis).map_err(|error| wrong("ranks", error))?;
+            return tensor_parallel::parts(whole, config, place, axis);
+        }
         match self.sharded_along() {
             Some(axis) => parts(whole, ranks::place(axis).map_err(|error| wrong("ranks", error))?, axis),
             None => Ok(whole),
@@ -95,6 +124,13 @@ impl TrainOptions {
     /// As [`TrainOptions::own`].
     pub(super) fn own_zeros(&self, config: &dyn Model) -> Result<Parameters<Array>> {
         let (dtype, device) = (self.precision.parameters(), self.device());
+        if let Some(axis) = self.divided_along() {
+            return Parameters::build(&config.parameters(), &mut |own| {
+                let by = tensor_parallel::divided(config, own, axis.extent())?;
+                let shape = by.map_or_else(|| own.shape.clone(), |by| by.part(&own.shape, axis.extent()));
+                Array::zeros_on(device, shape, dtype)
+            });
+        }
         match self.sharded_along() {
             Some(axis) => Parameters::build(&config.parameters(), &mut |own| {
                 Array::zeros_on(device, [axis.part_length(&own.shape)], dtype)
@@ -108,6 +144,9 @@ impl TrainOptions {
     /// # Errors
     /// As [`wholes`].
     pub(super) fn whole(&self, config: &dyn Model, own: &Parameters<Array>) -> Result<Parameters<Array>> {
+        if let Some(axis) = self.divided_along() {
+            return tensor_parallel::wholes(own, config, axis, &self.compile);
+        }
         match self.sharded_along() {
             Some(axis) => wholes(own, config, axis, &self.compile),
             None => Ok(own.clone()),
@@ -143,13 +182,23 @@ pub(super) fn compile_options(options: &TrainOptions, compile: Options) -> Resul
     if ranks == 1 {
         return Ok(compile);
     }
-    if mesh.axes().len() != 1 || mesh.axis(DATA).is_none() {
-        let message = format!("{strategy} takes the mesh '{DATA}={ranks}', and the ranks are '{mesh}'");
-        return Err(wrong("strategy", message));
+    let names: Vec<&str> = mesh.axes().iter().map(Axis::name).collect();
+    let fits = match strategy.divides_layers() {
+        true => names == [TENSOR] || names == [DATA, TENSOR],
+        false => names == [DATA],
+    };
+    if !fits {
+        let expected = match strategy.divides_layers() {
+            true => format!("'{TENSOR}={ranks}', or one like '{DATA}=2 {TENSOR}=2'"),
+            false => format!("'{DATA}={ranks}'"),
+        };
+        return Err(wrong("strategy", format!("{strategy} takes the mesh {expected}, and the ranks are '{mesh}'")));
     }
-    if strategy == Strategy::Ddp && options.state_dict == Some(StateDict::Sharded) {
-        let message = "is sharded, and with ddp each rank has the whole state; expected full, or the strategy zero2 or \
-                       zero3";
+    if !matches!(strategy, Strategy::Zero2 | Strategy::Zero3) && options.state_dict == Some(StateDict::Sharded) {
+        let message = format!(
+            "is sharded, and with {strategy} one rank writes the whole state; expected full, or the strategy zero2 or \
+             zero3"
+        );
         return Err(wrong("state_dict", message));
     }
     Ok(Options { mesh, ..compile })

@@ -62,7 +62,7 @@ pub(super) struct Programs<'a> {
 
 impl<'a> Programs<'a> {
     /// The programs of a run, none of which is compiled.
-    pub(super) fn new(options: &'a TrainOptions, config: &'a dyn Model, logits: Logits) -> Programs<'a> {
+    pub(super) fn new(options: &'a TrainOptions, config: &'a dyn Model, logits: Logits) -> Result<Programs<'a>> {
         let (optimizer, count) = (&options.optimizer, options.accumulate);
         let checkpointing = options.activation_checkpointing;
         // Without clipping the norm takes a pass of its own; unless it is measured, `stop` acts one step later.
@@ -94,7 +94,7 @@ impl<'a> Programs<'a> {
         let sums = ("gradients", Leaves::Parameters);
         let of_batch = [("params.0", Leaves::Parameters), ("params.1", Leaves::Copies), sums];
         let updated = [&STATE[..], &[sums]].concat();
-        Programs {
+        Ok(Programs {
             config,
             logits,
             step: jit(Box::new(step) as Box<dyn Fn(_) -> _>)
@@ -102,29 +102,29 @@ impl<'a> Programs<'a> {
                 .arguments(["state", "batch", "scalars", "previous"])
                 .results(["state", "loss_and_norm"])
                 .donate("state")
-                .options(options.of_program(config, &STATE, &["previous"], true)),
+                .options(options.of_program(config, &STATE, &["previous"], true)?),
             accumulate: jit(Box::new(accumulate) as Box<dyn Fn(_) -> _>)
                 .named("accumulate_step")
                 .arguments(["params", "gradients", "loss", "batch", "generator"])
                 .results(["gradients", "loss"])
                 .donate("gradients")
                 .donate("loss")
-                .options(options.of_program(config, &of_batch, &[], false)),
+                .options(options.of_program(config, &of_batch, &[], false)?),
             update: jit(Box::new(update) as Box<dyn Fn(_) -> _>)
                 .named("update_step")
                 .arguments(["state", "gradients", "loss", "scalars"])
                 .results(["state", "loss_and_norm"])
                 .donate("state")
-                .options(options.of_program(config, &updated, &[], false)),
+                .options(options.of_program(config, &updated, &[], false)?),
             gradients: jit(Box::new(gradients) as Box<dyn Fn(_) -> _>)
                 .named("gradients")
                 .arguments(["params", "batch", "generator"])
-                .options(options.of_program(config, &PARAMS, &[], true)),
+                .options(options.of_program(config, &PARAMS, &[], true)?),
             validation_loss: jit(Box::new(loss) as Box<dyn Fn(_) -> _>)
                 .named("validation_loss")
                 .arguments(["params", "batch"])
-                .options(options.of_program(config, &PARAMS, &[], false)),
-        }
+                .options(options.of_program(config, &PARAMS, &[], false)?),
+        })
     }
 
     /// What `of` takes of the program that runs once for each batch, and of its stages, in a run of this state.

@@ -80,7 +80,7 @@ pub(super) fn within_memory(options: &TrainOptions, config: &dyn Model, context:
     // A device says itself what it lacks.
     let limit = options.compile.memory_limit.filter(|_| options.device().is_cpu());
     // How much less the parts of the state take, the compiled program says.
-    let limit = limit.filter(|_| options.sharded_along().is_none());
+    let limit = limit.filter(|_| !options.has_parts());
     let Some(limit) = limit else { return Ok(None) };
     let (dtype, rounded) = (options.precision.parameters(), options.precision.copies());
     let weights = (config.parameter_count() as u64).saturating_mul(dtype.size() as u64);
@@ -215,7 +215,7 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
         let batches = Batches::resume(train, stored.data).and_then(|batches| batches.of_rank(place, ranks));
         let batches = batches.map_err(|error| wrong("data", error))?;
         let read = |prefix: &str| parameters_from(&config, &tensors, prefix, options.precision.parameters());
-        let moments = [options.own(read(FIRST_MOMENT)?)?, options.own(read(SECOND_MOMENT)?)?];
+        let moments = [options.own(&config, read(FIRST_MOMENT)?)?, options.own(&config, read(SECOND_MOMENT)?)?];
         return Ok(Run {
             state: state_of(options, &config, read("")?, moments)?,
             done: stored.step,
@@ -277,7 +277,7 @@ fn state_of(
     [exp_avg, exp_avg_sq]: [Parameters<Array>; 2],
 ) -> Result<State> {
     let (dtype, rounded) = (options.precision.parameters(), options.precision.copies());
-    let params = options.own(params)?;
+    let params = options.own(config, params)?;
     // What is not to be rounded goes to the device with the first step.
     let params = match dtype == DType::F32 && rounded.is_none() {
         true => params,

@@ -96,7 +96,7 @@ fn asked_for(options: &TrainOptions) -> Vec<(&'static str, String)> {
 /// # Errors
 /// The first line that another rank has otherwise.
 pub(super) fn same_run(options: &TrainOptions, run: &mut Run) -> Result<(), TrainError> {
-    if options.ranks() == 1 {
+    if options.all_ranks() == 1 {
         return Ok(());
     }
     let mut lines = String::new();
@@ -106,7 +106,7 @@ pub(super) fn same_run(options: &TrainOptions, run: &mut Run) -> Result<(), Trai
     }
     let position = run.batches.position();
     lines += &format!("steps done: {}\nplace in the data: {position:?}\n", run.done);
-    if options.sharded_along().is_some() {
+    if options.has_parts() {
         return Ok(ranks::same("the settings of the run", &lines)?);
     }
     let state = run.state.get()?;
@@ -122,7 +122,7 @@ pub(super) fn same_run(options: &TrainOptions, run: &mut Run) -> Result<(), Trai
 /// # Errors
 /// Two ranks and their checksums.
 pub(super) fn same_weights(options: &TrainOptions, run: &mut Run) -> Result<(), TrainError> {
-    if options.averaged_along().is_none() {
+    if options.averaged_along().is_none() || options.has_parts() {
         return Ok(());
     }
     let found = checksum(&run.state.get()?.params)?;

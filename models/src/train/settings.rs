@@ -38,7 +38,7 @@ pub(super) fn subject(options: &TrainOptions, run: &Run) -> Subject {
         ("validation data", or(files(&options.validation), "the last tenth of the data")),
         ("device", options.device().to_string()),
         ("precision", options.precision.name().to_owned()),
-        ("ranks", options.ranks().to_string()),
+        ("ranks", options.all_ranks().to_string()),
         ("sequences in a batch", options.whole_batch().to_string()),
         ("tokens in a sequence", run.batches.position().context.to_string()),
         ("batches in a step", options.accumulate.to_string()),

@@ -146,7 +146,7 @@ impl Steps<'_> {
                 // The state went with the step.
                 Err(failed) => {
                     // Of several ranks this one may have failed alone.
-                    if options.ranks() == 1 {
+                    if options.all_ranks() == 1 {
                         settle(&mut run)?;
                     }
                     let saved = run.saved.or(run.resumed);
@@ -283,7 +283,7 @@ impl Steps<'_> {
         for micro in 0..options.accumulate {
             // A step of many batches is not waited for: what it has added up is left, and its batches come again.
             // Several ranks end a step together.
-            if options.asked_to_stop() && micro > 0 && may_stop && options.ranks() == 1 {
+            if options.asked_to_stop() && micro > 0 && may_stop && options.all_ranks() == 1 {
                 run.batches = before;
                 return Ok(Step::Stopped);
             }

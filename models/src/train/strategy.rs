@@ -3,6 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use fulgurite_kernels::mesh::Mesh;
+
+use crate::tensor_parallel::TENSOR;
+
 /// How the ranks of a run divide its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Strategy {
@@ -14,11 +18,46 @@ pub enum Strategy {
     Zero2,
     /// As [`Strategy::Zero2`], and parameters are gathered again for the backward pass in place of being kept.
     Zero3,
+    /// Each layer is divided among the ranks along the axis `tensor`, which have one batch; along the axis `data`, if
+    /// there is one, ranks are as with [`Strategy::Ddp`].
+    TensorParallel,
+    /// As [`Strategy::TensorParallel`], and between layers the positions of each sequence are divided too.
+    SequenceParallel,
 }
 
 impl Strategy {
     /// All of them.
-    pub const ALL: [Strategy; 3] = [Strategy::Ddp, Strategy::Zero2, Strategy::Zero3];
+    pub const ALL: [Strategy; 5] =
+        [Strategy::Ddp, Strategy::Zero2, Strategy::Zero3, Strategy::TensorParallel, Strategy::SequenceParallel];
+
+    /// Whether the layers of a model are divided.
+    pub fn divides_layers(self) -> bool {
+        matches!(self, Strategy::TensorParallel | Strategy::SequenceParallel)
+    }
+
+    /// The mesh of so many ranks, of which `tensor` divide each layer, all of them if absent.
+    ///
+    /// # Errors
+    /// If the layers are not divided, or ranks are left over.
+    pub fn mesh(self, ranks: usize, tensor: Option<usize>) -> std::result::Result<Mesh, String> {
+        if !self.divides_layers() {
+            return match tensor {
+                None => format!("{DATA}={ranks}").parse(),
+                Some(tensor) => Err(format!(
+                    "{tensor} ranks are to divide each layer, which {self} does not do; expected tensor_parallel or \
+                     sequence_parallel"
+                )),
+            };
+        }
+        let tensor = tensor.unwrap_or(ranks);
+        if tensor == 0 || !ranks.is_multiple_of(tensor) {
+            return Err(format!("{tensor} ranks are to divide each layer, expected a divisor of {ranks}, the ranks"));
+        }
+        match ranks / tensor {
+            1 => format!("{TENSOR}={tensor}").parse(),
+            data => format!("{DATA}={data} {TENSOR}={tensor}").parse(),
+        }
+    }
 
     /// Its name as an option.
     pub fn name(self) -> &'static str {
@@ -26,6 +65,8 @@ impl Strategy {
             Strategy::Ddp => "ddp",
             Strategy::Zero2 => "zero2",
             Strategy::Zero3 => "zero3",
+            Strategy::TensorParallel => "tensor_parallel",
+            Strategy::SequenceParallel => "sequence_parallel",
         }
     }
 }

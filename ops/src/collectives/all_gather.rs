@@ -5,7 +5,7 @@ use super::reduce_scatter;
 
 /// Each of `inputs` of the ranks along `axis`, one after another along dimension `dim`, on each of them. The tensors
 /// have one dtype and go through one exchange.
-#[operator(prim, exact, effects(collective))]
+#[operator(prim, exact, effects(collective), overload = AllGather)]
 pub mod all_gather {
     fn all_gather(inputs: Vec<Tensor<Number>>, axis: String, dim: usize) -> Vec<Tensor>;
 

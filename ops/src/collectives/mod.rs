@@ -23,6 +23,7 @@ fulgurite_ops_macros::operator_files! {
     all_to_all,
     broadcast,
     draws_of_rank,
+    place,
     reduce_scatter,
     send_recv,
     whole,

@@ -8,7 +8,7 @@ use crate::prims::{convert_element_type, div, reshape};
 /// has the part of its place. The tensors have one dtype and go through one exchange. Sums of types of 16 bits are f32
 /// until the end, or with `dtype` f32 in the end too; integers wrap. The executor chooses the order in which ranks are
 /// added.
-#[operator(prim, effects(collective))]
+#[operator(prim, effects(collective), overload = ReduceScatter)]
 pub mod reduce_scatter {
     fn reduce_scatter(
         inputs: Vec<Tensor<Number>>,

@@ -6,7 +6,7 @@ use crate::prims::scatter_add;
 
 /// `out[i][j][k] = input[i][index[i][j][k]][k]` for `dim = 1`, likewise for others. `index` has the rank of `input`,
 /// and no extent above `input`'s but in dimension `dim`. An index out of range is an error when the program runs.
-#[operator(prim, exact, torch = "gather", elements = select)]
+#[operator(prim, exact, torch = "gather", overload = Gather, elements = select)]
 pub mod gather {
     fn gather(input: Tensor, dim: usize, index: Tensor<Integer>) -> Tensor;
 

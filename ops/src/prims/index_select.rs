@@ -6,7 +6,7 @@ use crate::prims::index_add;
 
 /// The parts of `input` along dimension `dim` that the one-dimensional `index` names. An index out of range is an error
 /// when the program runs.
-#[operator(prim, exact, torch = "index_select", elements = select)]
+#[operator(prim, exact, torch = "index_select", overload = IndexSelect, elements = select)]
 pub mod index_select {
     fn index_select(input: Tensor, dim: usize, index: Tensor<Integer>) -> Tensor;
 

@@ -9,7 +9,7 @@ use crate::prims;
 /// a gradient. `index` and `src` have one shape, with no extent above `input`'s but in dimension `dim`. An index out of
 /// range is an error when the program runs. Over an `input` that nothing reads later, executors write in place: only
 /// the named elements are touched.
-#[operator(prim, exact, autocast = widest)]
+#[operator(prim, exact, overload = Scatter, autocast = widest)]
 pub mod scatter {
     fn scatter(input: Tensor, dim: usize, index: Tensor<Integer>, src: Tensor) -> Tensor;
 

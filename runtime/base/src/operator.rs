@@ -253,6 +253,19 @@ pub enum Role {
     /// The generator by which a rank draws its part of what the ranks along an axis of the mesh draw together; inserted
     /// by them too.
     DrawsOfRank,
+    /// What the ranks along an axis give, one after another along a dimension, each of the list as one; gives a list.
+    AllGather,
+    /// This rank's part along a dimension of what the ranks along an axis give together, each of the list as one, by an
+    /// operation; gives a list.
+    ReduceScatter,
+    /// The place of this rank along an axis of the mesh, an integer on a device.
+    Place,
+    /// The parts along a dimension that a one-dimensional tensor of integers names.
+    IndexSelect,
+    /// The elements along a dimension that integers name, one for each of them.
+    Gather,
+    /// A tensor with other elements along a dimension where integers say.
+    Scatter,
 }
 
 impl Role {
@@ -274,12 +287,17 @@ impl Role {
             Role::AllReduce => &["tensor[]", "str", "\"sum\"|\"mean\"|\"max\"|\"min\"|\"product\""],
             Role::Whole => &["tensor", "str", "size[]"],
             Role::DrawsOfRank => &["tensor", "str"],
+            Role::AllGather => &["tensor[]", "str", "size"],
+            Role::ReduceScatter => &["tensor[]", "str", "size", "\"sum\"|\"mean\"|\"max\"|\"min\"|\"product\""],
+            Role::Place => &["str", "str"],
+            Role::IndexSelect | Role::Gather => &["tensor", "size", "tensor"],
+            Role::Scatter => &["tensor", "size", "tensor", "tensor"],
         }
     }
 
     /// How many tensors the runtime takes from it; `None` for a list.
     const fn gives(self) -> Option<usize> {
-        if matches!(self, Role::AllReduce) { None } else { Some(1) }
+        if matches!(self, Role::AllReduce | Role::AllGather | Role::ReduceScatter) { None } else { Some(1) }
     }
 
     /// Checks that an operator can take the role: it has these parameters first and defaults for all others, and gives

@@ -1,5 +1,6 @@
 //! Functions that are traced and compiled when they are first called, and again when their arguments change form.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,8 +16,10 @@ use crate::registered;
 use crate::trace::{Input, InputRole, Output, StageName, Trace};
 use crate::tracer::{Tensor, trace_block};
 use crate::transforms::donate::{Donation, donations};
+use crate::transforms::tensor_parallel::Division;
 use crate::tree::Tree;
 use cache::{Cache, Found};
+use fulgurite_kernels::mesh::Mesh;
 
 mod bound;
 mod cache;
@@ -177,6 +180,9 @@ struct Key {
 /// # Errors
 /// If a part has not its length, or one of the sharding's paths is no argument's.
 fn whole_metas(options: &Options, parameters: &mut [(Arc<str>, TensorMeta)]) -> Result<()> {
+    if let Some(division) = &options.division {
+        undivided_metas(division, &options.mesh, parameters)?;
+    }
     let Some(sharding) = &options.sharding else { return Ok(()) };
     let axis = sharding.axis_of(&options.mesh)?;
     for path in sharding.paths() {
@@ -199,6 +205,35 @@ fn whole_metas(options: &Options, parameters: &mut [(Arc<str>, TensorMeta)]) -> 
     missing.map_or(Ok(()), |path| {
         let message = "is to be the same on all ranks, but no argument has that path".to_owned();
         Err(Error::Argument { argument: path.to_owned(), message })
+    })
+}
+
+/// Gives the arguments that are divided among ranks the metas of the whole.
+///
+/// # Errors
+/// If a part has not its shape, or one of the division's paths is no argument's.
+fn undivided_metas(division: &Division, mesh: &Mesh, parameters: &mut [(Arc<str>, TensorMeta)]) -> Result<()> {
+    let axis = division.axis_of(mesh)?;
+    let mut missing: BTreeSet<&str> = division.paths().collect();
+    for (name, meta) in parameters {
+        let Some(divided) = division.part(name) else { continue };
+        missing.remove(&**name);
+        let (dim, extent) = (divided.dim, divided.extent());
+        let part = extent / axis.extent();
+        if meta.shape().get(dim) != Some(&part) {
+            let message = format!(
+                "has shape {:?}, expected {part} in dimension {dim}, the part of {extent} that each rank along {axis} has",
+                meta.shape()
+            );
+            return Err(Error::Argument { argument: name.to_string(), message });
+        }
+        let mut whole = meta.shape().to_vec();
+        whole[dim] = extent;
+        *meta = meta.with_shape(whole);
+    }
+    missing.first().map_or(Ok(()), |path| {
+        let message = "is to be divided among ranks, but no argument has that path".to_owned();
+        Err(Error::Argument { argument: (*path).to_owned(), message })
     })
 }
 

@@ -14,4 +14,5 @@ mod gpt2_traces;
 mod llama_executors;
 mod llama_files;
 mod llama_parity;
+mod tensor_parallel;
 mod training;

@@ -31,4 +31,5 @@ mod run_time_errors;
 mod softmax;
 mod streams;
 mod strided_results;
+mod tensor_parallel;
 mod turned_operands;

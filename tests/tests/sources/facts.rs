@@ -25,7 +25,7 @@ const SOURCES: [&str; 8] = [
 ];
 
 /// Words that operators are called as well, and what they mean there.
-const OTHER_MEANINGS: [(&str, &str, &str); 16] = [
+const OTHER_MEANINGS: [(&str, &str, &str); 17] = [
     ("runtime/ir/src/trace/stage_name.rs", "split", "the stage that makes two programs of one"),
     ("runtime/ir/src/trace/stage_name.rs", "pad", "the stage that makes operands larger"),
     ("runtime/compile/src/compile/options.rs", "pad", "the option for it"),
@@ -42,6 +42,7 @@ const OTHER_MEANINGS: [(&str, &str, &str); 16] = [
     ("runtime/run/src/program/profile.rs", "cat", "the category of an event in Chrome's traces"),
     ("runtime/compile/src/transforms/ddp.rs", "mean", "how `Role::AllReduce` makes one tensor of the ranks'"),
     ("runtime/compile/src/transforms/fsdp.rs", "sum", "how `Role::AllReduce` makes one tensor of the ranks'"),
+    ("runtime/compile/src/transforms/tensor_parallel/meet.rs", "sum", "the same"),
 ];
 
 /// Rust files, without those of tests.

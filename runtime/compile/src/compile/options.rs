@@ -14,6 +14,7 @@ use crate::mesh::Mesh;
 use crate::meta::{Device, Target};
 use crate::trace::{StageName, Trace};
 use crate::transforms::fsdp::{self, Sharding};
+use crate::transforms::tensor_parallel::{self, Division};
 use crate::transforms::{bucket, ddp, recompute};
 
 /// How long a compilation measures at most by default.
@@ -53,6 +54,9 @@ pub struct Options {
     /// The arguments that are parts of tensors, and the shapes that the program is traced with in their place
     /// ([`Options::with_fsdp`]).
     pub sharding: Option<Arc<Sharding>>,
+    /// The arguments that are divided among ranks along a dimension, and the shapes that the program is traced with in
+    /// their place ([`Options::with_tensor_parallel`]).
+    pub division: Option<Arc<Division>>,
     /// Minimum size, in bytes, of values that are recomputed for the backward pass instead of being saved, if that is
     /// cheap ([`crate::transforms::recompute`]); `None` saves all values.
     pub recompute: Option<u64>,
@@ -94,6 +98,8 @@ pub enum Place {
     /// On the program as it was written: after the early rewrites, before `autocast` and `autodiff`.
     #[default]
     Start,
+    /// On the program in the types that it computes in: after `autocast`, before `autodiff`.
+    BeforeAutodiff,
     /// On the differentiated program, of `jit` and `vjp` alike: after `autodiff` or `vjp`, before it is simplified.
     AfterAutodiff,
     /// On what executors are asked to run, of `vjp` on forward and backward program each: just before `claim`.
@@ -145,6 +151,7 @@ impl std::fmt::Debug for Options {
             .field("transforms", &self.transforms.iter().map(|t| &t.name).collect::<Vec<_>>())
             .field("autocast", &self.autocast)
             .field("sharding", &self.sharding)
+            .field("division", &self.division)
             .field("recompute", &self.recompute)
             .field("fuel", &self.fuel)
             .field("batch", &self.batch)
@@ -172,6 +179,7 @@ impl Default for Options {
             transforms: Vec::new(),
             autocast: None,
             sharding: None,
+            division: None,
             recompute: Some(recompute::FROM_BYTES),
             fuel: Fuel::UNLIMITED,
             batch: true,
@@ -206,6 +214,17 @@ impl Options {
         let sharding = Arc::new(sharding);
         self.sharding = Some(sharding.clone());
         self.transforms.push(UserTransform::new(fsdp::FSDP, move |trace| fsdp::fsdp(trace, &sharding)));
+        self
+    }
+
+    /// Has each rank along an axis of [`Options::mesh`] keep parts of the arguments that `division` names, and compute
+    /// parts of what one rank would ([`mod@crate::transforms::tensor_parallel`]).
+    pub fn with_tensor_parallel(mut self, division: Division) -> Options {
+        let division = Arc::new(division);
+        self.division = Some(division.clone());
+        let divide = move |trace: &Trace| tensor_parallel::tensor_parallel(trace, &division);
+        let transform = UserTransform::new(tensor_parallel::TENSOR_PARALLEL, divide);
+        self.transforms.push(transform.at(Place::BeforeAutodiff));
         self
     }
 

@@ -81,10 +81,11 @@ const fn own(part: Part, place: Place, applies: fn(&Given<'_>, &Trace) -> bool) 
 
 /// Every compilation, from the acquired trace to the planned one.
 #[rustfmt::skip]
-pub(super) const TABLE: [Row; 20] = [
+pub(super) const TABLE: [Row; 21] = [
     pass(Part::Written,        StageName::Rewrite,        always,        early_rewrites),
     own (Part::Written,        Place::Start,              always),
     pass(Part::Written,        StageName::Autocast,       is_autocast,   to_low_precision),
+    own (Part::Written,        Place::BeforeAutodiff,     always),
     pass(Part::Differentiated, StageName::Autodiff,       always,        gradients),
     own (Part::Simplified,     Place::AfterAutodiff,      always),
     pass(Part::Simplified,     StageName::Dce,            always,        |_, trace, _| made(dce::dce(trace))),
@@ -269,7 +270,7 @@ mod tests {
         assert!(stages.is_sorted() && stages.len() == StageName::ALL.len() - 3, "{stages:?}");
         let parts = [Part::Written, Part::Differentiated, Part::Simplified, Part::Placed].map(rows);
         assert_eq!(parts.into_iter().flatten().collect::<Vec<_>>(), (0..TABLE.len()).collect::<Vec<_>>());
-        for place in [Place::Start, Place::AfterAutodiff, Place::BeforeClaim] {
+        for place in [Place::Start, Place::BeforeAutodiff, Place::AfterAutodiff, Place::BeforeClaim] {
             let rows = TABLE.iter().filter(|row| matches!(row.step, Step::Own(own) if own == place));
             assert_eq!(rows.count(), 1, "{place:?}");
         }

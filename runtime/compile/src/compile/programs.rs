@@ -12,6 +12,7 @@ use crate::trace::{InputRole, StageName, Trace};
 use crate::transforms;
 use crate::transforms::autodiff::{split_programs, vjp_of};
 use crate::transforms::fsdp::FSDP;
+use crate::transforms::tensor_parallel::TENSOR_PARALLEL;
 
 /// The stages of a function and its derivative: up to where they are one program, and those of the two that it is split
 /// into.
@@ -59,9 +60,10 @@ impl Programs {
 /// Those of every stage: an operator without a gradient, a symbol that no executor takes. Arguments that are parts:
 /// what is computed on parts, and becomes a mean, is decided by the `value_and_grad` lines of a program.
 pub fn split_stages(trace: Trace, wrt: &[usize], of: &[usize], options: &Options) -> Result<Programs> {
-    if options.sharding.is_some() {
+    let divides = options.sharding.is_some().then_some(FSDP).or(options.division.is_some().then_some(TENSOR_PARALLEL));
+    if let Some(strategy) = divides {
         let message = "takes no program whose gradients are taken outside of it: use `value_and_grad` in it".to_owned();
-        return Err(Error::Argument { argument: FSDP.into(), message });
+        return Err(Error::Argument { argument: strategy.into(), message });
     }
     let _pinned = registered::pin();
     let _given = options.executor_options.enter();

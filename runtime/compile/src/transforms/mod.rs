@@ -24,6 +24,7 @@ pub mod recompute;
 pub mod retarget;
 pub mod rewrite;
 pub mod schedule;
+pub mod tensor_parallel;
 
 use crate::choices::Ranking;
 use crate::error::Result;
