@@ -23,8 +23,7 @@ pub mod place {
     }
 
     fn decomposition(axis: &str, device: &str) -> Tensor {
-        let places =
-            prims::iota(among::ranks_of(axis), Scalar::Int(0), Scalar::Int(1), DType::I64, device.to_owned());
+        let places = prims::iota(among::ranks_of(axis), Scalar::Int(0), Scalar::Int(1), DType::I64, device.to_owned());
         let own = all_to_all(places, axis, 0, 0);
         prims::reshape(prims::slice(own, [0], [1], [1]), [])
     }

@@ -66,7 +66,13 @@ fn others(sample: &Sample) -> impl Iterator<Item = Sample> + '_ {
     })
 }
 
-/// Every attribute but the axis has two values among the samples of all element types, or is 0 and tried as 1.
+/// Whether an attribute is the name of a device, which that of the test takes the place of.
+fn names_device(value: &Arg<SampleTensor>) -> bool {
+    matches!(value, Arg::Attribute(Attribute::Text(name)) if name.parse::<Device>().is_ok())
+}
+
+/// Every attribute but the axis and a device has two values among the samples of all element types, or is 0 and tried as
+/// 1.
 fn decided(def: &'static OperatorDef, axis: usize) -> Check {
     let all: Vec<Sample> = sampled_dtypes(def)
         .into_iter()
@@ -77,7 +83,7 @@ fn decided(def: &'static OperatorDef, axis: usize) -> Check {
         let zero = values().next() == Some(&Arg::Attribute(ZERO));
         let is_tried = zero || values().any(|value| Some(value) != values().next());
         ensure!(
-            at == axis || param.kind != ParamKind::Attribute || is_tried,
+            at == axis || param.kind != ParamKind::Attribute || is_tried || values().all(names_device),
             "argument '{}' is the same in every sample, so that nothing would notice a kernel that ignores it; add a \
              sample with another value",
             param.name
