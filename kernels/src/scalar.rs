@@ -15,7 +15,11 @@ pub enum ScalarOp {
     Abs,
     Neg,
     Exp,
+    Expm1,
     Log,
+    Log1p,
+    Log2,
+    Log10,
     Sqrt,
     Rsqrt,
     Reciprocal,
@@ -23,8 +27,12 @@ pub enum ScalarOp {
     Cos,
     Tanh,
     Erf,
+    Erfc,
+    Lgamma,
     Floor,
+    Round,
     Sign,
+    IsNegative,
     IsFinite,
     Not,
     // two operands
@@ -36,6 +44,12 @@ pub enum ScalarOp {
     Maximum,
     Minimum,
     Remainder,
+    Atan2,
+    BitAnd,
+    BitOr,
+    BitXor,
+    ShiftLeft,
+    ShiftRight,
     Eq,
     Ne,
     Lt,
@@ -53,8 +67,8 @@ impl ScalarOp {
     pub const fn arity(self) -> usize {
         use ScalarOp::*;
         match self {
-            Abs | Neg | Exp | Log | Sqrt | Rsqrt | Reciprocal | Sin | Cos | Tanh | Erf | Floor | Sign | IsFinite
-            | Not => 1,
+            Abs | Neg | Exp | Expm1 | Log | Log1p | Log2 | Log10 | Sqrt | Rsqrt | Reciprocal | Sin | Cos | Tanh
+            | Erf | Erfc | Lgamma | Floor | Round | Sign | IsNegative | IsFinite | Not => 1,
             Select => 3,
             _ => 2,
         }
@@ -68,13 +82,21 @@ impl ScalarOp {
     /// Whether it rounds nothing: it chooses, compares, or changes a sign.
     pub const fn is_exact(self) -> bool {
         use ScalarOp::*;
-        matches!(self, Abs | Neg | Floor | Sign | Maximum | Minimum | Select) || self.is_predicate()
+        matches!(self, Abs | Neg | Floor | Round | Sign | Maximum | Minimum | Select)
+            || self.is_bitwise()
+            || self.is_predicate()
+    }
+
+    /// Whether it works on the bits of integers.
+    pub const fn is_bitwise(self) -> bool {
+        use ScalarOp::*;
+        matches!(self, BitAnd | BitOr | BitXor | ShiftLeft | ShiftRight)
     }
 
     /// Whether the result is a boolean whatever the operands are.
     pub const fn is_predicate(self) -> bool {
         use ScalarOp::*;
-        matches!(self, IsFinite | Not | Eq | Ne | Lt | Le | Gt | Ge | And | Or)
+        matches!(self, IsNegative | IsFinite | Not | Eq | Ne | Lt | Le | Gt | Ge | And | Or)
     }
 }
 
@@ -196,8 +218,16 @@ unary_methods! {
     abs => Abs;
     /// eˣ.
     exp => Exp;
+    /// eˣ - 1, also where it is small.
+    expm1 => Expm1;
     /// Natural logarithm.
     log => Log;
+    /// Natural logarithm of 1 + x, also where x is small.
+    log1p => Log1p;
+    /// Logarithm to base 2, exact at powers of 2.
+    log2 => Log2;
+    /// Logarithm to base 10, exact at powers of 10.
+    log10 => Log10;
     /// Square root.
     sqrt => Sqrt;
     /// 1/√x.
@@ -212,10 +242,18 @@ unary_methods! {
     tanh => Tanh;
     /// Error function.
     erf => Erf;
+    /// Complement of the error function, 1 - erf x, also where it is small.
+    erfc => Erfc;
+    /// Natural logarithm of the magnitude of the gamma function.
+    lgamma => Lgamma;
     /// Largest integer not above.
     floor => Floor;
+    /// Nearest integer; the even one where two are as near.
+    round => Round;
     /// -1, 0 or 1; 0 for NaN, as in PyTorch.
     sign => Sign;
+    /// Whether the sign is negative, that of zero and NaN as well.
+    is_negative => IsNegative;
     /// Whether neither infinite nor NaN.
     is_finite => IsFinite;
 }
@@ -237,6 +275,19 @@ binary_methods! {
     minimum => Minimum;
     /// Remainder with the divisor's sign (Python's `%`).
     remainder => Remainder;
+    /// The angle of the point (`other`, `self`) with the axis of `other`, from -π to π.
+    atan2 => Atan2;
+    /// The bits that both integers have.
+    bit_and => BitAnd;
+    /// The bits that either integer has.
+    bit_or => BitOr;
+    /// The bits that one of two integers has.
+    bit_xor => BitXor;
+    /// The integer's bits moved to the left; 0 if by a negative number or by 64 and more.
+    shift_left => ShiftLeft;
+    /// The integer's bits moved to the right, with copies of its sign; only these are left by a negative number or by
+    /// 64 and more.
+    shift_right => ShiftRight;
     /// `==`
     eq => Eq;
     /// `!=`

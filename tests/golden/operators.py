@@ -120,6 +120,16 @@ def over_dims(function):
     return lambda input, dims: function(input, dims) if dims else function(input.unsqueeze(0), [0])
 
 
+def clamp(input, min=-math.inf, max=math.inf):
+    """An infinite number is no bound, which torch writes as None."""
+    of = lambda bound: None if not isinstance(bound, torch.Tensor) and math.isinf(bound) else bound
+    bounds = [of(min), of(max)]
+    # A tensor beside a number is no overload of torch.
+    if any(isinstance(bound, torch.Tensor) for bound in bounds):
+        bounds = [torch.tensor(b) if isinstance(b, (int, float)) else b for b in bounds]
+    return torch.clamp(input, *bounds) if bounds != [None, None] else input.clone()
+
+
 def topk(input, k, dim=-1, largest=True, sorted=True):
     """Of equal elements the first: torch.topk does not say which."""
     if input.ndim == 0:
@@ -172,6 +182,8 @@ FUNCTIONS = {
     **{f"nn.functional.{name}": losses(getattr(torch.nn.functional, name)) for name in ("cross_entropy", "nll_loss")},
     "nn.functional.scaled_dot_product_attention": without_none(torch.nn.functional.scaled_dot_product_attention),
     "nn.functional.rms_norm": rms_norm,
+    "clamp": clamp,
+    "fmod": operands(torch.fmod),
     "pow": power,
     "ops.prims.convert_element_type": lambda input, dtype: input.to(dtype),
     "where": lambda condition, input, other: torch.where(condition, input, other),

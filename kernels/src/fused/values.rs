@@ -75,8 +75,8 @@ impl Value {
         use ScalarOp::*;
         matches!(
             self.kind,
-            Kind::Unary(Exp | Log | Tanh | Erf | Sin | Cos, _)
-                | Kind::Binary(Pow | Remainder, ..)
+            Kind::Unary(Exp | Expm1 | Log | Log1p | Log2 | Log10 | Tanh | Erf | Erfc | Lgamma | Sin | Cos, _)
+                | Kind::Binary(Pow | Remainder | Atan2, ..)
                 | Kind::Gelu(..)
                 | Kind::GeluBackward(..)
         )
@@ -242,7 +242,7 @@ impl Values {
                 Kind::Constant(number) => floating && dtype.nearest(number).to_bits() == number.to_bits(),
                 Kind::Round(other, _) => other == dtype,
                 Kind::Unary(Sign, _) => floating,
-                Kind::Unary(Neg | Abs | Floor, x) => floating && operand(x),
+                Kind::Unary(Neg | Abs | Floor | Round, x) => floating && operand(x),
                 Kind::Binary(Maximum | Minimum, x, y) | Kind::Select(_, x, y) => operand(x) && operand(y),
                 Kind::Reduce(Reduction::Max | Reduction::Min, x) => operand(x),
                 // The same once more for each element, or the 0 and 1 of a boolean.
@@ -278,7 +278,8 @@ impl Values {
         let (class, result) = match op {
             Not => (Class::Bool, Class::Bool),
             IsFinite => (if class.is_floating() { class } else { Class::F32 }, Class::Bool),
-            Abs | Neg | Floor | Sign => (class.max(Class::I64), class.max(Class::I64)),
+            IsNegative => (class.max(Class::I64), Class::Bool),
+            Abs | Neg | Floor | Round | Sign => (class.max(Class::I64), class.max(Class::I64)),
             _ => (class.max(Class::F32), class.max(Class::F32)),
         };
         let value = self.cast(value, class);

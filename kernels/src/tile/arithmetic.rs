@@ -7,7 +7,7 @@ use super::convert::{to_bf16, to_f16};
 use super::operand::{Argument, Operand, for_segments};
 use crate::dtype::DType;
 use crate::scalar::ScalarOp;
-use crate::vector::power::{integer_power, integer_remainder, remainder_f32, remainder_f64};
+use crate::vector::power::{bitwise, integer_power, integer_remainder, remainder_f32, remainder_f64};
 use crate::vector::{self, multiversion};
 
 macro_rules! unary_loop {
@@ -65,7 +65,12 @@ multiversion! {
             ScalarOp::Abs => unary_loop!(x, out, |x| x.abs()),
             ScalarOp::Neg => unary_loop!(x, out, |x| -x),
             ScalarOp::Exp => unary_loop!(x, out, |x| vector::exponential::exp::<FMA>(x)),
+            ScalarOp::Expm1 => unary_loop!(x, out, |x| vector::exponential::expm1::<FMA>(x)),
             ScalarOp::Log => unary_loop!(x, out, |x| vector::logarithm::log::<FMA>(x)),
+            ScalarOp::Log1p => unary_loop!(x, out, |x| vector::logarithm::log1p::<FMA>(x)),
+            // Of the platform: scalar.
+            ScalarOp::Log2 => unary_loop!(x, out, |x| x.log2()),
+            ScalarOp::Log10 => unary_loop!(x, out, |x| x.log10()),
             ScalarOp::Sqrt => unary_loop!(x, out, |x| x.sqrt()),
             ScalarOp::Rsqrt => unary_loop!(x, out, |x| 1.0 / x.sqrt()),
             ScalarOp::Reciprocal => unary_loop!(x, out, |x| 1.0 / x),
@@ -73,7 +78,11 @@ multiversion! {
             ScalarOp::Cos => vector::cos(x, out),
             ScalarOp::Tanh => vector::tanh(x, out),
             ScalarOp::Erf => vector::erf(x, out),
+            // Of the crate `libm`: scalar.
+            ScalarOp::Erfc => unary_loop!(x, out, |x| libm::erfcf(x)),
+            ScalarOp::Lgamma => unary_loop!(x, out, |x| vector::power::lgamma(f64::from(x)) as f32),
             ScalarOp::Floor => unary_loop!(x, out, |x| x.floor()),
+            ScalarOp::Round => unary_loop!(x, out, |x| x.round_ties_even()),
             ScalarOp::Sign => unary_loop!(x, out, |x| sign!(x, f32)),
             _ => unreachable!("{op:?} is no arithmetic of one operand"),
         }
@@ -86,7 +95,11 @@ multiversion! {
             ScalarOp::Abs => unary_loop!(x, out, |x| x.abs()),
             ScalarOp::Neg => unary_loop!(x, out, |x| -x),
             ScalarOp::Exp => unary_loop!(x, out, |x| x.exp()),
+            ScalarOp::Expm1 => unary_loop!(x, out, |x| x.exp_m1()),
             ScalarOp::Log => unary_loop!(x, out, |x| x.ln()),
+            ScalarOp::Log1p => unary_loop!(x, out, |x| x.ln_1p()),
+            ScalarOp::Log2 => unary_loop!(x, out, |x| x.log2()),
+            ScalarOp::Log10 => unary_loop!(x, out, |x| x.log10()),
             ScalarOp::Sqrt => unary_loop!(x, out, |x| x.sqrt()),
             ScalarOp::Rsqrt => unary_loop!(x, out, |x| 1.0 / x.sqrt()),
             ScalarOp::Reciprocal => unary_loop!(x, out, |x| 1.0 / x),
@@ -94,7 +107,10 @@ multiversion! {
             ScalarOp::Cos => unary_loop!(x, out, |x| x.cos()),
             ScalarOp::Tanh => unary_loop!(x, out, |x| x.tanh()),
             ScalarOp::Erf => unary_loop!(x, out, |x| libm::erf(x)),
+            ScalarOp::Erfc => unary_loop!(x, out, |x| libm::erfc(x)),
+            ScalarOp::Lgamma => unary_loop!(x, out, |x| vector::power::lgamma(x)),
             ScalarOp::Floor => unary_loop!(x, out, |x| x.floor()),
+            ScalarOp::Round => unary_loop!(x, out, |x| x.round_ties_even()),
             ScalarOp::Sign => unary_loop!(x, out, |x| sign!(x, f64)),
             _ => unreachable!("{op:?} is no arithmetic of one operand"),
         }
@@ -106,7 +122,7 @@ multiversion! {
         match op {
             ScalarOp::Abs => unary_loop!(x, out, |x| x.wrapping_abs()),
             ScalarOp::Neg => unary_loop!(x, out, |x| x.wrapping_neg()),
-            ScalarOp::Floor => out.copy_from_slice(&x[..out.len()]),
+            ScalarOp::Floor | ScalarOp::Round => out.copy_from_slice(&x[..out.len()]),
             ScalarOp::Sign => unary_loop!(x, out, |x| x.signum()),
             _ => unreachable!("{op:?} is no integer arithmetic of one operand"),
         }
@@ -126,6 +142,12 @@ macro_rules! binary_floating {
                     ScalarOp::Maximum => binary_loop!(a, b, out, |x, y| if y > x || y.is_nan() { y } else { x }),
                     ScalarOp::Minimum => binary_loop!(a, b, out, |x, y| if y < x || y.is_nan() { y } else { x }),
                     ScalarOp::Remainder => binary_loop!(a, b, out, |x, y| $remainder(x, y)),
+                    // Of the platform: scalar.
+                    ScalarOp::Atan2 => binary_loop!(a, b, out, |x, y| x.atan2(y)),
+                    // Of numbers that have no class yet, which are integers.
+                    op if op.is_bitwise() => {
+                        binary_loop!(a, b, out, |x, y| bitwise(op, x as i64, y as i64) as $type);
+                    }
                     ScalarOp::Pow => match b {
                         Argument::Scalar(2.0) => binary_loop!(a, b, out, |x, _y| x * x),
                         Argument::Scalar(3.0) => binary_loop!(a, b, out, |x, _y| x * x * x),
@@ -183,6 +205,10 @@ multiversion! {
             ScalarOp::Minimum => binary_loop!(a, b, out, |x, y| x.min(y)),
             ScalarOp::Remainder => binary_loop!(a, b, out, |x, y| integer_remainder(x, y)),
             ScalarOp::Pow => binary_loop!(a, b, out, |x, y| integer_power(x, y)),
+            ScalarOp::BitAnd => binary_loop!(a, b, out, |x, y| x & y),
+            ScalarOp::BitOr => binary_loop!(a, b, out, |x, y| x | y),
+            ScalarOp::BitXor => binary_loop!(a, b, out, |x, y| x ^ y),
+            ScalarOp::ShiftLeft | ScalarOp::ShiftRight => binary_loop!(a, b, out, |x, y| bitwise(op, x, y)),
             _ => unreachable!("{op:?} is no arithmetic of two operands"),
         }
     }
@@ -267,6 +293,18 @@ multiversion! {
         unary_loop!(x, out, |x| u8::from(x == 0))
     }
 }
+macro_rules! is_negative {
+    ($name:ident, $type:ty, |$x:ident| $value:expr) => {
+        multiversion! {
+            fn $name[FMA](x: &[$type], out: &mut [u8]) {
+                unary_loop!(x, out, |$x| u8::from($value))
+            }
+        }
+    };
+}
+is_negative!(is_negative_f32, f32, |x| x.is_sign_negative());
+is_negative!(is_negative_f64, f64, |x| x.is_sign_negative());
+is_negative!(is_negative_i64, i64, |x| x < 0);
 multiversion! {
     fn is_finite_f32[FMA](x: &[f32], out: &mut [u8]) {
         unary_loop!(x, out, |x| u8::from(x.is_finite()))
@@ -288,6 +326,15 @@ pub(crate) unsafe fn unary(op: ScalarOp, class: Class, x: *const u8, out: *mut u
     unsafe {
         match (op, class) {
             (ScalarOp::Not, _) => not(from_raw_parts(x, length), from_raw_parts_mut(out, length)),
+            (ScalarOp::IsNegative, Class::F64) => {
+                is_negative_f64(from_raw_parts(x.cast(), length), from_raw_parts_mut(out, length));
+            }
+            (ScalarOp::IsNegative, Class::F32) => {
+                is_negative_f32(from_raw_parts(x.cast(), length), from_raw_parts_mut(out, length));
+            }
+            (ScalarOp::IsNegative, _) => {
+                is_negative_i64(from_raw_parts(x.cast(), length), from_raw_parts_mut(out, length));
+            }
             (ScalarOp::IsFinite, Class::F64) => {
                 is_finite_f64(from_raw_parts(x.cast(), length), from_raw_parts_mut(out, length));
             }

@@ -2,6 +2,18 @@
 
 use super::multiply_add;
 
+/// ln (1 + x): the logarithm of what 1 + x is rounded to, and the part that the rounding lost, over it.
+#[inline(always)]
+pub(crate) fn log1p<const FMA: bool>(x: f32) -> f32 {
+    let sum = 1.0 + x;
+    // The smaller of two terms is what is left of the sum without the larger.
+    let lost = if x < 1.0 { x - (sum - 1.0) } else { 1.0 - (sum - x) };
+    let value = log::<FMA>(sum) + lost / sum;
+    // Where the sum is 0 or infinite nothing is lost; a small number, and a zero with its sign, is its own logarithm.
+    let value = if sum == 0.0 || sum == f32::INFINITY { log::<FMA>(sum) } else { value };
+    if sum == 1.0 { x } else { value }
+}
+
 /// ln x: x = 2ᵉ·m with m in [√½, √2), and a polynomial of m - 1 (coefficients of Cephes' `logf`).
 #[inline(always)]
 pub(crate) fn log<const FMA: bool>(x: f32) -> f32 {

@@ -47,8 +47,12 @@ macro_rules! slice_functions {
 slice_functions! {
     /// eˣ.
     exp(x) = exponential::exp::<FMA>(x);
+    /// eˣ - 1.
+    expm1(x) = exponential::expm1::<FMA>(x);
     /// Natural logarithm.
     log(x) = logarithm::log::<FMA>(x);
+    /// Natural logarithm of 1 + x.
+    log1p(x) = logarithm::log1p::<FMA>(x);
 }
 
 /// Hyperbolic tangent. `out` and `input` are equally long.

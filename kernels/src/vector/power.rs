@@ -1,4 +1,6 @@
-//! Powers and remainders of floating-point numbers and integers.
+//! Powers and remainders of floating-point numbers and integers, and other functions without vectors.
+
+use crate::scalar::ScalarOp;
 
 /// `base` to the power `exponent`, modulo 2⁶⁴. A negative exponent gives what PyTorch's integers give: 1 for the base
 /// 1, ±1 for the base -1, and 0 for all others.
@@ -28,6 +30,25 @@ pub(crate) fn integer_power(base: i64, exponent: i64) -> i64 {
 pub(crate) fn integer_remainder(a: i64, b: i64) -> i64 {
     let remainder = a.checked_rem(b).unwrap_or(0);
     if remainder != 0 && (remainder < 0) != (b < 0) { remainder + b } else { remainder }
+}
+
+/// A bitwise operation. A shift by a negative number or by 64 and more leaves nothing, to the right copies of the sign.
+#[inline]
+pub(crate) fn bitwise(op: ScalarOp, a: i64, b: i64) -> i64 {
+    match op {
+        ScalarOp::BitAnd => a & b,
+        ScalarOp::BitOr => a | b,
+        ScalarOp::BitXor => a ^ b,
+        ScalarOp::ShiftLeft if (0..64).contains(&b) => a << b,
+        ScalarOp::ShiftLeft => 0,
+        ScalarOp::ShiftRight => a >> if (0..64).contains(&b) { b } else { 63 },
+        _ => unreachable!("{op:?} is no operation on bits"),
+    }
+}
+
+/// Logarithm of the magnitude of the gamma function; infinite at both infinities and at integers that are not positive.
+pub(crate) fn lgamma(x: f64) -> f64 {
+    if x.is_infinite() { f64::INFINITY } else { libm::lgamma(x) }
 }
 
 macro_rules! floating {

@@ -53,6 +53,12 @@ fn logarithm() {
 }
 
 #[test]
+fn near_zero() {
+    check("expm1", 2.0, super::expm1, f64::exp_m1);
+    check("log1p", 2.0, super::log1p, f64::ln_1p);
+}
+
+#[test]
 fn hyperbolic_tangent() {
     check("tanh", 0.8, super::tanh, f64::tanh);
 }
@@ -165,7 +171,7 @@ fn sine_and_cosine() {
 
 #[test]
 fn zero_keeps_its_sign() {
-    for function in [super::tanh, super::erf, super::sin] {
+    for function in [super::tanh, super::erf, super::sin, super::expm1, super::log1p] {
         let mut out = [1.0];
         function(&[-0.0], &mut out);
         assert_eq!(out[0].to_bits(), (-0.0f32).to_bits());
@@ -179,5 +185,11 @@ fn integer_powers_and_remainders() {
         [(2, 10), (-1, -3), (1, -5), (0, -2), (2, -1), (2, 64)].map(|(a, b)| integer_power(a, b)),
         [1024, -1, 1, 0, 0, 0]
     );
+    use super::power::{bitwise, lgamma};
+    use crate::scalar::ScalarOp::{BitXor, ShiftLeft, ShiftRight};
+    assert_eq!([(1, 3), (1, 64), (1, -1), (-1, 63)].map(|(a, b)| bitwise(ShiftLeft, a, b)), [8, 0, 0, i64::MIN]);
+    assert_eq!([(-5, 1), (-5, 64), (5, -1), (9, 3)].map(|(a, b)| bitwise(ShiftRight, a, b)), [-3, -1, 0, 1]);
+    assert_eq!(bitwise(BitXor, 6, 3), 5);
+    assert_eq!([f64::NEG_INFINITY, -1.0, 0.0].map(lgamma), [f64::INFINITY; 3]);
     assert_eq!([(5, -3), (-5, 3), (5, 0), (i64::MIN, -1)].map(|(a, b)| integer_remainder(a, b)), [-1, 1, 0, 0]);
 }

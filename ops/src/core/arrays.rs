@@ -153,3 +153,16 @@ pub fn erf(x: f64) -> f64 {
         x.signum() * (1.0 - complement)
     }
 }
+
+/// The complement of the error function: of large numbers by the continued fraction `e^(-x²)/√π · 1/(x + ½/(x + 1/(x +
+/// ...)))`, from its end.
+pub fn erfc(x: f64) -> f64 {
+    if x == f64::INFINITY {
+        0.0
+    } else if x < 2.0 || x.is_nan() {
+        1.0 - erf(x)
+    } else {
+        let fraction = (1..200).rev().fold(x, |rest, n| x + f64::from(n) / 2.0 / rest);
+        (-x * x).exp() / (fraction * std::f64::consts::PI.sqrt())
+    }
+}

@@ -159,6 +159,55 @@ pub fn accumulating(tensor: Tensor) -> Tensor {
     cast(tensor, tensor.dtype().accumulator())
 }
 
+/// `compute` of `input` in the type that sums of it are added up in, f32 for 16 bits; integers and booleans become f32.
+/// The result is rounded once, to the floating-point type of `input`.
+#[track_caller]
+pub fn in_floating(input: Tensor, compute: impl FnOnce(Tensor) -> Tensor) -> Tensor {
+    let dtype = floating(input.dtype());
+    cast(compute(accumulating(cast(input, dtype))), dtype)
+}
+
+/// As [`in_floating`] for the cotangent of `input`, from that of the result and from `input`.
+#[track_caller]
+pub fn cotangent_of(d_out: Tensor, input: Tensor, compute: impl FnOnce(Tensor, Tensor) -> Tensor) -> Tensor {
+    in_floating(input, |x| compute(cast(d_out, x.dtype()), x))
+}
+
+/// As [`in_floating`] of two tensors, of one shape and in the type they meet in.
+#[track_caller]
+pub fn pair_in_floating(pair: [Operand<Tensor>; 2], compute: impl FnOnce(Tensor, Tensor) -> Tensor) -> Tensor {
+    let dtype = floating(result_type(&pair));
+    let [input, other] = wide_pair(pair);
+    cast(compute(input, other), dtype)
+}
+
+/// As [`pair_in_floating`] for the cotangents of both, from that of the result and from both.
+#[track_caller]
+pub fn cotangents_of(
+    d_out: Tensor,
+    pair: [Operand<Tensor>; 2],
+    compute: impl FnOnce(Tensor, Tensor, Tensor) -> [Tensor; 2],
+) -> [Option<Tensor>; 2] {
+    let [input, other] = wide_pair(pair);
+    let [d_input, d_other] = compute(cast(d_out, input.dtype()), input, other);
+    let of =
+        |operand: Operand<Tensor>, d: Tensor| operand.tensor().map(|like| cast(sum_to(d, &like.shape()), like.dtype()));
+    [of(pair[0], d_input), of(pair[1], d_other)]
+}
+
+#[track_caller]
+fn wide_pair(pair: [Operand<Tensor>; 2]) -> [Tensor; 2] {
+    let dtype = floating(result_type(&pair));
+    let meta = elementwise_meta(&pair, dtype);
+    operands_in(pair, dtype).map(|operand| accumulating(as_tensor(operand, &meta)))
+}
+
+/// `magnitude`, which is not negative, with the signs of `like`.
+#[track_caller]
+pub fn with_sign(magnitude: Tensor, like: Tensor) -> Tensor {
+    prims::select(prims::signbit(like), prims::neg(magnitude), magnitude)
+}
+
 /// `tensor` broadcast to `shape` by PyTorch's rule; itself if that is its shape.
 #[track_caller]
 pub fn broadcast(tensor: Tensor, shape: &[usize]) -> Tensor {
@@ -212,6 +261,16 @@ pub fn differs_from(tensor: Tensor, value: i64) -> Tensor {
 
 /// The largest finite bf16: seven bits of fraction, and the exponents of f32.
 const BF16_MAX: f64 = 255.0 / 128.0 * (f32::MAX as f64 / (2.0 - f32::EPSILON as f64));
+
+/// The largest finite number of a floating-point type.
+pub fn largest_number(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 65_504.0,
+        DType::BF16 => BF16_MAX,
+        DType::F32 => f64::from(f32::MAX),
+        _ => f64::MAX,
+    }
+}
 
 /// For metas: fails with the caller's code if a tensor of `dtype` cannot be filled with `value`: a number beyond the
 /// type's, or NaN or infinity for integers. A fraction is cut off, and u8 takes negative numbers down to -255, which

@@ -17,6 +17,7 @@ pub use tiled_mlp::tiled_mlp;
 
 fulgurite_ops_macros::operator_files! {
     accumulate_weight_gradient,
+    activations,
     apply_rope,
     attention_by_hand,
     cached_attention,
@@ -40,6 +41,7 @@ fulgurite_ops_macros::operator_files! {
     fused_linear_kto,
     fused_linear_orpo,
     fused_linear_simpo,
+    gates,
     geglu,
     gelu,
     gelu_backward,
@@ -52,6 +54,7 @@ fulgurite_ops_macros::operator_files! {
     log_softmax,
     logsigmoid,
     logsumexp,
+    losses,
     merge_add_rms_norm,
     merge_heads,
     merge_rope,

@@ -4,7 +4,9 @@
 
 fulgurite_ops_macros::operator_files! {
     argmax,
+    atan2,
     binary,
+    bits,
     broadcast_in_dim,
     cat,
     check_weights,

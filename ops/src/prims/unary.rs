@@ -38,8 +38,19 @@ operators! {
     table($name, $torch, $autocast, $domain, $scalar, $reference, $d_input) {
         /// Natural exponential, elementwise: `eˣ`.
         exp, "exp", full, Domain::ALL, input.exp(), |x| x.exp(), mul(d_out, out);
+        /// `eˣ - 1`, elementwise, also where it is small.
+        expm1, "expm1", full, Domain::ALL, input.expm1(), |x| x.exp_m1(), mul(d_out, add(out, 1.0));
         /// Natural logarithm, elementwise; NaN below zero.
         log, "log", full, Domain::POSITIVE, input.log(), |x| x.ln(), div(d_out, input);
+        /// Natural logarithm of `1 + x`, elementwise, also where x is small; NaN below -1.
+        log1p, "log1p", full, Domain::POSITIVE, input.log1p(), |x| x.ln_1p(), div(d_out, add(input, 1.0));
+        /// Logarithm to base 2, elementwise, exact at powers of 2; NaN below zero.
+        log2, "log2", full, Domain::POSITIVE, input.log2(), |x| x.log2(), div(d_out, mul(input, std::f64::consts::LN_2));
+        /// Logarithm to base 10, elementwise, exact at powers of 10; NaN below zero.
+        log10, "log10", full, Domain::POSITIVE,
+            input.log10(),
+            |x| x.log10(),
+            div(d_out, mul(input, std::f64::consts::LN_10));
         /// Square root, elementwise; NaN below zero.
         sqrt, "sqrt", _, Domain::POSITIVE, input.sqrt(), |x| x.sqrt(), div(mul(d_out, 0.5), out);
         /// Reciprocal square root, elementwise: `1 / √x`.
@@ -63,6 +74,11 @@ operators! {
             input.erf(),
             error_function,
             mul(mul(d_out, std::f64::consts::FRAC_2_SQRT_PI), exp(neg(mul(input, input))));
+        /// Complement of the error function, elementwise: `2/√π ∫ₓ e^(-t²) dt`, also where it is small.
+        erfc, "special.erfc", _, Domain::ALL,
+            input.erfc(),
+            crate::core::arrays::erfc,
+            mul(mul(d_out, -std::f64::consts::FRAC_2_SQRT_PI), exp(neg(mul(input, input))));
     }
 }
 
@@ -166,54 +182,72 @@ pub mod sign {
     }
 }
 
-/// The largest integer not above each element. Its gradient is zero everywhere.
-#[operator(prim, torch = "floor", waive(d_out = "the function is constant between its jumps"))]
-pub mod floor {
-    fn floor(input: Tensor<Floating>) -> Tensor;
+// Declares functions of floating-point numbers whose values are integers.
+operators! {
+    #[operator(prim, torch = $torch, waive(d_out = "the function is constant between its jumps"))]
+    pub mod $name {
+        fn $name(input: Tensor<Floating>) -> Tensor;
 
-    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
-        Ok(input.clone())
+        fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+            Ok(input.clone())
+        }
+
+        fn scalar(input: Expr) -> Expr {
+            input.$name()
+        }
+
+        fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+            ($name(input), move |_d_out: Tensor| Grads { input: constant(input, 0.0) })
+        }
+
+        fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+            elementwise(input, $reference)
+        }
+
+        fn samples(s: &mut Samples) {
+            s.elementwise_unary(Domain::ALL);
+            s.case(with(s.normal([67, 65])));
+            s.case(with(s.values([3], [-1.5, 2.0, 2.5]))).forward_only("a jump").gradients([&[0.0; 3]]);
+        }
     }
 
-    fn scalar(input: Expr) -> Expr {
-        input.floor()
-    }
-
-    fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        (floor(input), move |_d_out: Tensor| Grads { input: constant(input, 0.0) })
-    }
-
-    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
-        elementwise(input, f64::floor)
-    }
-
-    fn samples(s: &mut Samples) {
-        s.elementwise_unary(Domain::ALL);
-        s.case(with(s.normal([67, 65])));
-        s.case(with(s.values([3], [-1.5, 2.0, 2.5]))).forward_only("a jump").gradients([&[0.0; 3]]);
+    table($name, $torch, $reference) {
+        /// The largest integer not above each element. Its gradient is zero everywhere.
+        floor, "floor", f64::floor;
+        /// The integer nearest to each element, the even one of two that are as near. Its gradient is zero everywhere.
+        round, "round", f64::round_ties_even;
     }
 }
 
-/// Whether each element is neither infinite nor NaN; integers always are finite.
-#[operator(prim, torch = "isfinite", no_grad = "a boolean has no gradient")]
-pub mod isfinite {
-    fn isfinite(input: Tensor<Number>) -> Tensor;
+// Declares predicates of numbers.
+operators! {
+    #[operator(prim, torch = $torch, no_grad = "a boolean has no gradient")]
+    pub mod $name {
+        fn $name(input: Tensor<Number>) -> Tensor;
 
-    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
-        Ok(input.with_dtype(DType::Bool))
+        fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+            Ok(input.with_dtype(DType::Bool))
+        }
+
+        fn scalar(input: Expr) -> Expr {
+            input.$method()
+        }
+
+        fn reference(input: &ArrayD<f64>) -> ArrayD<bool> {
+            input.mapv($reference)
+        }
+
+        fn samples(s: &mut Samples) {
+            s.elementwise_unary(Domain::ALL);
+            s.case(with(s.normal([67, 65])));
+        }
     }
 
-    fn scalar(input: Expr) -> Expr {
-        input.is_finite()
-    }
-
-    fn reference(input: &ArrayD<f64>) -> ArrayD<bool> {
-        input.mapv(f64::is_finite)
-    }
-
-    fn samples(s: &mut Samples) {
-        s.elementwise_unary(Domain::ALL);
-        s.case(with(s.normal([67, 65])));
+    table($name, $torch, $method, $reference) {
+        /// Whether each element is neither infinite nor NaN; integers always are finite.
+        isfinite, "isfinite", is_finite, f64::is_finite;
+        /// Whether the sign of each element is negative, that of -0 and of NaN as well.
+        signbit, "signbit", is_negative, f64::is_sign_negative;
     }
 }
 

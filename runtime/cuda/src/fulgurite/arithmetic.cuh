@@ -31,6 +31,11 @@ __device__ __forceinline__ i64 remainder_of(i64 x, i64 y) {
     return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
 }
 
+// Bits moved to the left, and to the right with copies of the sign. By a negative number or by 64 and more nothing is
+// left, to the right copies of the sign.
+__device__ __forceinline__ i64 shift_left(i64 x, i64 y) { return y < 0 || y > 63 ? 0 : (i64)((u64)x << y); }
+__device__ __forceinline__ i64 shift_right(i64 x, i64 y) { return x >> (y < 0 || y > 63 ? 63 : y); }
+
 // Modulo 2^64. A negative exponent gives 1 for the base 1, 1 or -1 for the base -1, and 0 for all others.
 __device__ __forceinline__ i64 power(i64 base, i64 exponent) {
     if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : -1) : 0;

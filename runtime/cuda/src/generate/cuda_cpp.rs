@@ -215,7 +215,11 @@ impl Dialect for CudaCpp {
             Abs => format!("fabs{suffix}({x})"),
             Neg => format!("-{x}"),
             Exp => format!("exp{suffix}({x})"),
+            Expm1 => format!("expm1{suffix}({x})"),
             Log => format!("log{suffix}({x})"),
+            Log1p => format!("log1p{suffix}({x})"),
+            Log2 => format!("log2{suffix}({x})"),
+            Log10 => format!("log10{suffix}({x})"),
             Sqrt => format!("sqrt{suffix}({x})"),
             Rsqrt => format!("{one} / sqrt{suffix}({x})"),
             Reciprocal => format!("{one} / {x}"),
@@ -223,8 +227,26 @@ impl Dialect for CudaCpp {
             Cos => format!("cos{suffix}({x})"),
             Tanh => format!("tanh{suffix}({x})"),
             Erf => format!("erf{suffix}({x})"),
+            Erfc => format!("erfc{suffix}({x})"),
+            Lgamma => format!("lgamma{suffix}({x})"),
             Floor => format!("floor{suffix}({x})"),
+            Round => format!("rint{suffix}({x})"),
+            IsNegative if class == Class::F32 => format!("(__float_as_uint({x}) >> 31) != 0u"),
+            IsNegative => format!("__double_as_longlong({x}) < 0ll"),
             _ => unreachable!("{op:?} is no function of one number"),
+        }
+    }
+
+    fn binary_function(&mut self, op: ScalarOp, class: Class, x: &str, y: &str) -> String {
+        use ScalarOp::*;
+        match op {
+            Atan2 => format!("atan2{}({x}, {y})", if class == Class::F32 { "f" } else { "" }),
+            BitAnd => format!("{x} & {y}"),
+            BitOr => format!("{x} | {y}"),
+            BitXor => format!("{x} ^ {y}"),
+            ShiftLeft => self.arithmetic("shift_left", &[x, y]),
+            ShiftRight => self.arithmetic("shift_right", &[x, y]),
+            _ => unreachable!("{op:?} is no function of two numbers"),
         }
     }
 

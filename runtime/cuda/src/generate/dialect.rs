@@ -107,6 +107,9 @@ pub(super) trait Dialect: Debug {
     /// A function of one floating-point number or boolean that the language itself has.
     fn function(&self, op: ScalarOp, class: Class, x: &str) -> String;
 
+    /// An angle of two floating-point numbers, or an operation on the bits of two integers.
+    fn binary_function(&mut self, op: ScalarOp, class: Class, x: &str, y: &str) -> String;
+
     /// A power by the language's own function.
     fn known_power(&self, class: Class, x: &str, y: &str) -> String;
 

@@ -89,12 +89,18 @@ impl<'a> Emitter<'a> {
                     self.functions.wrapping('-', &zero, x)
                 }
                 Sign => self.functions.sign(x),
-                // The remaining one is `Floor`.
+                IsNegative => {
+                    let zero = self.functions.literal(class, 0.0);
+                    format!("{x} < {zero}")
+                }
+                // The remaining ones are `Floor` and `Round`.
                 _ => x.to_owned(),
             };
         }
         let hidden;
-        let x = if matches!(op, Exp | Log | Sin | Cos | Tanh | Erf) && self.region.is_known(operand) {
+        let x = if matches!(op, Exp | Expm1 | Log | Log1p | Log2 | Log10 | Sin | Cos | Tanh | Erf | Erfc | Lgamma)
+            && self.region.is_known(operand)
+        {
             hidden = self.functions.opaque(x);
             hidden.as_str()
         } else {
@@ -123,6 +129,11 @@ impl<'a> Emitter<'a> {
             Ge => ">=",
             And => "&&",
             Or => "||",
+            Atan2 if self.region.is_known(x_value) => {
+                let x = self.functions.opaque(x);
+                return self.functions.binary_function(op, class, &x, y);
+            }
+            op if op == Atan2 || op.is_bitwise() => return self.functions.binary_function(op, class, x, y),
             Maximum => return self.functions.extremum(true, x, y),
             Minimum => return self.functions.extremum(false, x, y),
             Remainder => return self.functions.remainder(x, y),

@@ -28,6 +28,9 @@ impl Domain {
     /// Positive numbers.
     pub const POSITIVE: Domain = Domain { low: 1e-2, high: 9.0, special: true };
 
+    /// Numbers between -1 and 1, away from both; the special values are sampled as well.
+    pub const UNIT: Domain = Domain { low: -0.9, high: 0.9, special: true };
+
     /// Numbers from `low` to `high`; no special values.
     pub const fn range(low: f64, high: f64) -> Domain {
         Domain { low, high, special: false }
@@ -376,6 +379,39 @@ impl Samples {
             let special = [0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 30.0, -30.0, 1e-6];
             let tensor = self.values([special.len()], special);
             let arguments = self.with_defaults(vec![tensor]);
+            self.arguments(arguments).forward_only("special values");
+        }
+    }
+
+    /// A zero-dimensional, an empty and an odd-sized tensor, and the special values where the domain has them: enough
+    /// for a function of one tensor that is composed of elementwise prims, which have samples of every shape.
+    pub fn composed_unary(&mut self, domain: Domain) {
+        for shape in [&[][..], &[0, 3], &[5, 7]] {
+            let tensor = self.uniform(domain.low, domain.high, shape);
+            let arguments = self.with_defaults(vec![tensor]);
+            self.arguments(arguments);
+        }
+        if domain.special && self.dtype().is_floating() {
+            let special = [0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 30.0, -30.0, 1e-6, 3.0];
+            let tensor = self.values([special.len()], special);
+            let arguments = self.with_defaults(vec![tensor]);
+            self.arguments(arguments).forward_only("special values");
+        }
+    }
+
+    /// As [`Samples::composed_unary`] for a function of two tensors, which broadcast.
+    pub fn composed_binary(&mut self, left: Domain, right: Domain) {
+        for (a, b) in [(&[][..], &[][..]), (&[0, 3], &[1]), (&[3, 1, 5], &[7, 5])] {
+            let (a, b) = (self.uniform(left.low, left.high, a), self.uniform(right.low, right.high, b));
+            let arguments = self.with_defaults(vec![a, b]);
+            self.arguments(arguments);
+        }
+        if left.special && right.special && self.dtype().is_floating() {
+            let (infinity, nan) = (f64::INFINITY, f64::NAN);
+            let a = [0.0, -0.0, 1.0, infinity, -infinity, nan, 3.0, infinity, 0.0, -2.0, -infinity, 5.0];
+            let b = [0.0, 2.0, nan, 1.0, 1.0, 1.0, -2.0, infinity, -3.0, -infinity, -infinity, 5.0];
+            let (a, b) = (self.values([a.len()], a), self.values([b.len()], b));
+            let arguments = self.with_defaults(vec![a, b]);
             self.arguments(arguments).forward_only("special values");
         }
     }

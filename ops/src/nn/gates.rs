@@ -1,0 +1,152 @@
+//! Activations of several tensors, of halves of a tensor, and of rows.
+
+use fulgurite_ops_macros::operator;
+
+use super::softmax;
+use crate::core::arrays::{along, softmax_row, zip};
+use crate::core::promotion::{broadcast, in_floating, position};
+use crate::nn::logistic;
+use crate::prims;
+
+/// Each element, or `value` if it is not above `threshold`; NaN stays NaN. The gradient of what was replaced is zero.
+#[operator(torch = "nn.functional.threshold")]
+pub mod threshold {
+    fn threshold(input: Tensor<Floating>, threshold: f64, value: f64) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn decomposition(input: Tensor, threshold: f64, value: f64) -> Tensor {
+        prims::select(prims::le(input, threshold), value, input)
+    }
+
+    fn reference(input: &ReferenceTensor, threshold: f64, value: f64) -> ArrayD<f64> {
+        let [limit, value] = [threshold, value].map(|number| input.dtype().nearest(number));
+        elementwise(input.floats(), |x| if x <= limit { value } else { x })
+    }
+
+    fn samples(s: &mut Samples) {
+        for (shape, value) in [(&[][..], 20.0), (&[0, 3], -1.0), (&[5, 7], 0.1), (&[5, 7], 1.25)] {
+            s.case(with(s.normal(shape), value / 4.0, value));
+        }
+        s.case(with(s.values([4], [0.25, f64::NAN, -1.0, 0.5]), 0.25, 2.0)).forward_only("the threshold itself");
+    }
+}
+
+/// `x` where it is positive, `weight · x` elsewhere, with a weight for each channel (dimension 1) or one for all.
+#[operator(torch = "prelu")]
+pub mod prelu {
+    fn prelu(input: Tensor<Floating>, weight: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta, weight: &TensorMeta) -> Result<TensorMeta> {
+        let channels = if input.rank() < 2 { 1 } else { input.shape()[1] };
+        let one = weight.len() == 1 && weight.rank() <= 1;
+        require!(
+            one || weight.shape() == [channels],
+            WeightShape,
+            "weight has shape {:?}, expected [{channels}] or [1] for input {:?}",
+            weight.shape(),
+            input.shape()
+        );
+        prims::checks::same_dtype(("input", input), ("weight", weight), Code::SameDType)?;
+        Ok(input.clone())
+    }
+
+    fn decomposition(input: Tensor, weight: Tensor) -> Tensor {
+        let shape = input.shape();
+        let spread = match weight.shape().iter().product::<usize>() {
+            1 => broadcast(prims::reshape(weight, []), &shape),
+            _ => prims::broadcast_in_dim(weight, shape, [1]),
+        };
+        prims::select(prims::gt(input, 0.0), input, prims::mul(input, spread))
+    }
+
+    fn reference(input: &ArrayD<f64>, weight: &ArrayD<f64>) -> ArrayD<f64> {
+        let mut shape = vec![1; input.ndim()];
+        if weight.len() > 1 {
+            shape[1] = weight.len();
+        }
+        let weight = crate::core::arrays::reshaped(weight, &shape);
+        zip(input, &weight, |x, slope| if x > 0.0 { x } else { slope * x })
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([2, 3, 5]), s.uniform(0.1, 0.5, [3])));
+        s.case(with(s.normal([4]), s.uniform(0.1, 0.5, [1])));
+        s.case(with(s.normal([]), s.uniform(0.1, 0.5, [])));
+        s.case(with(s.normal([0, 3]), s.uniform(0.1, 0.5, [3])));
+        s.case(with(s.values([4], [0.0, -1.0, f64::NAN, 2.0]), s.values([1], [0.5]))).forward_only("the kink at zero");
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(WeightShape, with(e.normal([2, 3]), e.normal([2])), "weight has shape [2], expected [3] or [1]");
+        e.case(SameDType, with(e.normal([2]), e.of(DType::F64, [1])), "expected equal dtypes");
+    }
+}
+
+/// The gated linear unit: the first half of `input` along `dim` times the logistic function of the second, computed in
+/// f32 for f16 and bf16. Dauphin et al., 2016.
+#[operator(torch = "nn.functional.glu")]
+pub mod glu {
+    fn glu(input: Tensor<Floating>, #[default(-1)] dim: i64) -> Tensor;
+
+    fn meta(input: &TensorMeta, dim: i64) -> Result<TensorMeta> {
+        require!(input.rank() > 0, InputRank, "input is zero-dimensional, which has no halves");
+        let dim = normalize_dim(dim, input.rank())?;
+        let extent = input.shape()[dim];
+        require!(
+            extent.is_multiple_of(2),
+            Halves,
+            "input has extent {extent} in dimension {dim}, expected an even one"
+        );
+        let mut shape = input.shape().to_vec();
+        shape[dim] /= 2;
+        Ok(input.with_shape(shape))
+    }
+
+    fn decomposition(input: Tensor, dim: i64) -> Tensor {
+        let half = input.shape()[position(dim, input.rank())] / 2;
+        in_floating(input, |x| {
+            let [value, gate] = [0, half].map(|start| crate::core::narrow(x, dim, start as i64, half));
+            prims::mul(value, logistic(gate))
+        })
+    }
+
+    fn reference(input: &ArrayD<f64>, dim: i64) -> ArrayD<f64> {
+        let axis = ndarray::Axis(position(dim, input.ndim()));
+        let (value, gate) = input.view().split_at(axis, input.shape()[axis.0] / 2);
+        &value * &gate.mapv(|x| 1.0 / (1.0 + (-x).exp()))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([3, 8])));
+        s.case(with(s.normal([4, 5])).dim(0));
+        s.case(with(s.normal([2, 0])));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(InputRank, with(e.normal([])), "input is zero-dimensional");
+        e.case(Halves, with(e.normal([2, 3])), "input has extent 3 in dimension 1, expected an even one");
+    }
+}
+
+/// The softmax of the negative elements along `dim`: see [`softmax`]. The smallest element has the largest share.
+#[operator(torch = "nn.functional.softmin", autocast = full)]
+pub mod softmin {
+    fn softmin(input: Tensor<Floating>, dim: i64) -> Tensor;
+
+    fn decomposition(input: Tensor, dim: i64) -> Tensor {
+        softmax(prims::neg(input), dim)
+    }
+
+    fn reference(input: &ArrayD<f64>, dim: i64) -> ArrayD<f64> {
+        along(&-input, dim, softmax_row)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 7]), -1));
+        s.case(with(s.normal([3, 2, 5]), 1));
+        s.case(with(s.normal([]), 0));
+    }
+}
