@@ -78,8 +78,9 @@ where
     Y: Tree<Leaf = Tensor> + Clone,
 {
     /// Without a cache yet. `choose` is traced: it gets the logits [B, V] of the last tokens and what a call hands on
-    /// to it, and returns what the call returns. Unless `options` name executors, those of [`by_decode`] run it. If they
-    /// divide parameters and the cache among ranks ([`crate::tensor_parallel::generating`]), `params` are a rank's.
+    /// to it, and returns what the call returns. Unless `options` name executors, those of [`by_decode`] run it. Where
+    /// they divide parameters and the cache among ranks ([`crate::tensor_parallel::generating`]), `params` are those of
+    /// a rank.
     pub fn new(
         config: &'a dyn Model,
         params: Parameters<Array>,

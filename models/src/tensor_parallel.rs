@@ -1,5 +1,6 @@
 //! Models whose layers are divided among ranks: which parameters, along which dimension, by a table of their names.
 
+use fulgurite_kernels::scratch::{try_room, try_zeroed};
 use fulgurite_ops::collectives::all_gather_one;
 use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::mesh::Axis;
@@ -84,7 +85,7 @@ pub fn divided(model: &dyn Model, parameter: &Parameter, ranks: usize) -> Result
         return Ok(None);
     }
     let message = format!(
-        "has shape {shape:?}, of which tensor_parallel divides dimension {} among {ranks} ranks, expected a multiple of \
+        "has shape {shape:?}, whose dimension {} tensor_parallel divides among {ranks} ranks, expected a multiple of \
          {ranks}",
         by.dim
     );
@@ -144,7 +145,7 @@ pub fn generating(model: &dyn Model, options: Options, cached: bool) -> Result<O
 /// The part of an array that a rank at `place` of so many has, on the host.
 fn part(array: &Array, by: &Divided, place: usize, ranks: usize) -> Result<Array> {
     let (shape, bytes) = (array.shape().to_vec(), array.to_bytes()?);
-    let mut own = Vec::with_capacity(bytes.len() / ranks);
+    let mut own = try_room(bytes.len() / ranks)?;
     each_run(&shape, by, array.dtype().size(), ranks, &mut |of, range| {
         if of == place {
             own.extend_from_slice(&bytes[range]);
@@ -161,7 +162,7 @@ fn joined(parts: &Array, by: &Divided, ranks: usize) -> Result<Array> {
     let row: usize = shape[by.dim..].iter().product::<usize>() * size;
     let mut read: Vec<usize> = (0..ranks).map(|place| place * row / ranks).collect();
     let mut left = vec![row / ranks; ranks];
-    let mut whole = vec![0; bytes.len()];
+    let mut whole: Vec<u8> = try_zeroed(bytes.len())?;
     each_run(&shape, by, size, ranks, &mut |of, range| {
         let from = read[of];
         whole[range.clone()].copy_from_slice(&bytes[from..from + range.len()]);

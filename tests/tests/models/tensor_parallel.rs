@@ -1,5 +1,7 @@
 //! Models whose layers are divided among ranks: the losses of one rank, and what a rank computes of a block.
 
+use std::collections::BTreeMap;
+
 use fulgurite_models::blocks::ActivationCheckpointing;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
@@ -7,12 +9,15 @@ use fulgurite_models::decoder::DecoderConfig;
 use fulgurite_models::head::Logits;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::tensor_parallel::{division, generating, parts, wholes};
+use fulgurite_models::traces::{decode_trace, train_step_trace};
 use fulgurite_models::train::{initial_parameters, step_scalars};
 use fulgurite_models::{Decoding, Model, Parameters, rounded_copies};
-use fulgurite_runtime::compile::Options;
+use fulgurite_runtime::compile::{Options, stages};
 use fulgurite_runtime::mesh::Mesh;
+use fulgurite_runtime::trace::{Block, Trace};
+use fulgurite_runtime::transforms::retarget::retarget;
 use fulgurite_runtime::tree::Tree;
-use fulgurite_runtime::{Array, DType, Device, Tensor, jit, ranks};
+use fulgurite_runtime::{Array, DType, Device, Target, Tensor, jit, ranks};
 
 use crate::device;
 
@@ -236,4 +241,53 @@ fn decoding_gives_the_logits_of_one_rank() {
             }
         }
     }
+}
+
+/// The lines of the outermost program and of the function that is differentiated, by operator.
+fn operators(trace: &Trace) -> BTreeMap<&'static str, usize> {
+    fn count(block: &Block, found: &mut BTreeMap<&'static str, usize>) {
+        for symbol in &block.symbols {
+            match (symbol.operator(), &symbol.body) {
+                (Some(def), _) => *found.entry(def.name).or_default() += 1,
+                (None, Some(body)) => count(body, found),
+                _ => {}
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    count(&trace.block, &mut found);
+    found
+}
+
+/// What executors claim in whole stays whole, and the ranks meet twice in each block: two blocks, the embedding and the
+/// logits.
+#[test]
+fn lines_of_models_stay_whole() {
+    let config = llama(&["n_head=8", "n_query_groups=4", "n_embd=64"]);
+    let mesh: Mesh = "tensor=2".parse().unwrap();
+    let options = Options { mesh: mesh.clone(), verify: true, ..Options::default() };
+    let stage = |trace: Trace, options: &Options| {
+        let trace = retarget(&trace, &Target::cpu().on_mesh(mesh.clone()));
+        let stages = stages(trace, options).unwrap();
+        operators(&stages.iter().find(|stage| stage.name == "tensor_parallel").unwrap().trace)
+    };
+    let decode = decode_trace(&config, (1, 1), 16, DType::F32).unwrap();
+    let found = stage(decode, &generating(&config, options.clone(), true).unwrap());
+    let of = |found: &BTreeMap<&str, usize>, name: &str| found.get(name).copied().unwrap_or(0);
+    // Queries with keys and values, the projection, three layers of the MLP; the logits.
+    for (name, count) in [("linear", 11), ("extend_and_attend", 2), ("swiglu", 2), ("rms_norm", 5)] {
+        assert_eq!(of(&found, name), count, "{name} of decoding: {found:?}");
+    }
+    // The embedding, and two of each block.
+    assert_eq!((of(&found, "prims::all_reduce"), of(&found, "prims::all_gather")), (5, 1), "{found:?}");
+    let step = train_step_trace(&config, &OPTIMIZER, 2, 16).unwrap();
+    let division = division("state", &mesh.axes()[0], &config, false).unwrap();
+    let found = stage(step, &options.with_tensor_parallel(division));
+    for (name, count) in [("linear", 11), ("scaled_dot_product_attention", 2), ("swiglu", 2), ("rms_norm", 5)] {
+        assert_eq!(of(&found, name), count, "{name} of a step: {found:?}");
+    }
+    assert_eq!(of(&found, "adamw"), config.parameters().len(), "{found:?}");
+    // The same five; the largest logit, the sum of exponentials, the logit of the target; the norm of all gradients,
+    // and the gradients of five norms.
+    assert_eq!((of(&found, "prims::all_reduce"), of(&found, "prims::all_gather")), (5 + 3 + 1 + 5, 0), "{found:?}");
 }

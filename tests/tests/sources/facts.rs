@@ -25,10 +25,12 @@ const SOURCES: [&str; 8] = [
 ];
 
 /// Words that operators are called as well, and what they mean there.
-const OTHER_MEANINGS: [(&str, &str, &str); 17] = [
+const OTHER_MEANINGS: [(&str, &str, &str); 19] = [
     ("runtime/ir/src/trace/stage_name.rs", "split", "the stage that makes two programs of one"),
     ("runtime/ir/src/trace/stage_name.rs", "pad", "the stage that makes operands larger"),
     ("runtime/compile/src/compile/options.rs", "pad", "the option for it"),
+    ("runtime/base/src/array/values.rs", "place", "an argument of a method, in its errors"),
+    ("runtime/ir/src/comparison.rs", "place", "what differs between two traces: where a line is"),
     ("runtime/base/src/array.rs", "slice", "the method of arrays, in its errors"),
     ("runtime/base/src/operator.rs", "full", "a class of autocast"),
     ("runtime/run/src/program/profile.rs", "floor", "the least time that a line needs, a column of the table"),

@@ -71,8 +71,8 @@ fn names_device(value: &Arg<SampleTensor>) -> bool {
     matches!(value, Arg::Attribute(Attribute::Text(name)) if name.parse::<Device>().is_ok())
 }
 
-/// Every attribute but the axis and a device has two values among the samples of all element types, or is 0 and tried as
-/// 1.
+/// Every attribute but the axis and a device has two values among the samples of all element types, or is 0 and tried
+/// as 1.
 fn decided(def: &'static OperatorDef, axis: usize) -> Check {
     let all: Vec<Sample> = sampled_dtypes(def)
         .into_iter()

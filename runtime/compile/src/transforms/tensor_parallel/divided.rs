@@ -1,5 +1,5 @@
-//! How a tensor is divided among ranks along one of its dimensions, and what becomes of that where its dimensions are
-//! split, merged or selected.
+//! How a tensor is divided among ranks along one of its dimensions, also after its dimensions are split, merged or
+//! selected.
 
 /// A tensor of which each rank along an axis has equal parts of a dimension. The dimension is made of sections, one
 /// after another, and each rank has its part of every one of them: of the queries, the keys and the values of a layer

@@ -1,5 +1,7 @@
-//! What a line without a decomposition makes of parts of its operands, and of terms of sums: by its declared arithmetic,
-//! and by its role.
+//! What a line without a decomposition makes of parts of its operands, and of terms of sums: by its declared
+//! arithmetic, and by its role.
+
+use fulgurite_kernels::scalar::ScalarProgram;
 
 use super::super::flatten::Substitution;
 use super::divided::Divided;
@@ -75,17 +77,18 @@ impl Writer<'_> {
         self.apply(line, arguments, &states, substitution)
     }
 
-    /// What is linear in sums over the ranks, and stays one: sums and differences of them, and products with numbers.
+    /// What is linear in sums over the ranks, and stays one: sums and differences of them.
     fn linear(&mut self, line: &Line<'_>, substitution: &mut Substitution) -> Result<bool> {
         let [Arg::Tensor(one), others @ ..] = &line.symbol.arguments[..] else { return Ok(false) };
         let is_sum = |argument: &Arg<ValueId>| matches!(argument, Arg::Tensor(id) if self.is_partial(line.now[id]));
         let first = self.is_partial(line.now[one]);
-        let keeps = match (line.def.overload, others) {
-            (Some(Role::Neg), []) => first,
-            (Some(Role::Mul | Role::Div), [Arg::Attribute(_)]) => first,
-            (Some(Role::Add | Role::Sub), [other]) => first && is_sum(other),
-            _ => false,
+        let rule = Arithmetic::of(line.def).scalar;
+        let computes = |program: ScalarProgram| {
+            rule.is_some_and(|rule| rule(&line.source.argument_metas(line.symbol)).0 == program)
         };
+        let adds = computes(ScalarProgram::record(2, 0, |operands, _| vec![operands[0] + operands[1]]));
+        let subtracts = || computes(ScalarProgram::record(2, 0, |operands, _| vec![operands[0] - operands[1]]));
+        let keeps = matches!(others, [other] if first && is_sum(other)) && (adds || subtracts());
         if keeps {
             return self.apply(line, line.arguments(), &[Some(State::Partial)], substitution);
         }
@@ -97,7 +100,7 @@ impl Writer<'_> {
         let meta = line.meta(line.symbol.results[0]);
         let shared =
             meta.dtype().is_floating() && (meta.rank() == 0 || (self.strategy.sequence.is_some() && meta.rank() == 2));
-        if line.def.overload != Some(Role::Add) || !mixed || !shared {
+        if !adds || !mixed || !shared {
             return Ok(false);
         }
         let mut arguments = Vec::with_capacity(2);

@@ -5,8 +5,8 @@ use rustc_hash::FxHashMap;
 use crate::argument::Arg;
 use crate::trace::{Block, BoundSymbol, Callee, ValueId};
 
-/// Whether the results of two blocks are made by the same lines of the same parameters, whatever the order and the names
-/// of lines are. Lines that no result depends on do not count.
+/// Whether the results of two blocks are made by the same lines of the same parameters, whatever the order and the
+/// names of lines are. Lines that no result depends on do not count.
 pub(super) fn same(one: &Block, other: &Block) -> bool {
     let mut blocks = Blocks { one, other, lines: [one, other].map(lines), known: FxHashMap::default() };
     one.parameters.len() == other.parameters.len()
