@@ -93,7 +93,7 @@ pub mod diag_embed {
         let mut places = vec![0; batch + 1];
         let low = places.clone();
         places[batch] = column;
-        // The element of a column stands in its every row, of which the diagonal keeps one.
+        // The element of a column is in each of its rows, of which the diagonal keeps one.
         let mut high = low;
         high[batch] = row;
         let wide = if row + column > 0 { prims::pad(input, places, high, zero(input)) } else { input };
