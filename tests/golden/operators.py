@@ -172,6 +172,41 @@ def scatter_add(input, dim, index, src):
     return torch.scatter_add(input, dim, index, src[tuple(slice(0, extent) for extent in index.shape)])
 
 
+def positional(function):
+    """A function whose parameters have no names, or other ones."""
+    return lambda **arguments: function(*arguments.values())
+
+
+def of_triangle(function):
+    """Positions in a triangle, on the CPU whatever the device."""
+    return lambda row, col, offset=0, dtype=torch.int64, device="cpu": function(row, col, offset=offset, dtype=dtype)
+
+
+def eye(n, m=None, dtype=None, device="cpu"):
+    """`m` has no None."""
+    return torch.eye(n, n if m is None else m, dtype=dtype)
+
+
+def argsort(input, dim=-1, descending=False, stable=False):
+    """Of equal elements the first: torch says so of stable orders alone."""
+    return torch.argsort(input, dim=dim, descending=descending, stable=True)
+
+
+def sort(input, dim=-1, descending=False, stable=False):
+    """As `argsort`."""
+    return torch.sort(input, dim=dim, descending=descending, stable=True)
+
+
+def deviation(function):
+    """`unbiased` and `correction` are two overloads, and `correction` has no None."""
+
+    def call(input, dim=None, correction=None, keepdim=False, unbiased=None):
+        correction = correction if unbiased is None else float(unbiased)
+        return function(input, dim, correction=1 if correction is None else correction, keepdim=keepdim)
+
+    return call
+
+
 BINARY = ["add", "sub", "maximum", "minimum", "remainder", "logical_and", "logical_or"]
 BINARY += ["eq", "ne", "lt", "le", "gt", "ge"]
 FUNCTIONS = {
@@ -185,6 +220,14 @@ FUNCTIONS = {
     "clamp": clamp,
     "fmod": operands(torch.fmod),
     "pow": power,
+    **{name: positional(getattr(torch, name)) for name in ("atleast_1d", "atleast_2d", "atleast_3d")},
+    "block_diag": lambda tensors: torch.block_diag(*tensors),
+    **{name: of_triangle(getattr(torch, name)) for name in ("tril_indices", "triu_indices")},
+    "eye": eye,
+    "sort": sort,
+    "argsort": argsort,
+    **{name: deviation(getattr(torch, name)) for name in ("std", "std_mean", "var_mean")},
+    **{name: without_none(getattr(torch, name)) for name in ("all", "any", "roll")},
     "ops.prims.convert_element_type": lambda input, dtype: input.to(dtype),
     "where": lambda condition, input, other: torch.where(condition, input, other),
     "scatter_add": scatter_add,

@@ -92,7 +92,7 @@ pub mod view {
 }
 
 /// `shape` with its -1 filled in, if it has as many elements as `from`.
-fn resolved(from: &[usize], shape: &[i64]) -> Option<Vec<usize>> {
+pub(crate) fn resolved(from: &[usize], shape: &[i64]) -> Option<Vec<usize>> {
     let len: usize = from.iter().product();
     let known: usize = shape
         .iter()
