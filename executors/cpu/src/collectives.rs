@@ -255,3 +255,16 @@ mod draws_of_rank_by_cpu {
         Ok(())
     }
 }
+
+#[implementation(of = fulgurite_ops::collectives::place, by = cpu, strided)]
+mod place_by_cpu {
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn cpu(axis: &str, out: &mut TensorMut) -> Result<()> {
+        let axis: Axis = axis.parse().map_err(|message: String| Failure::new("Axis", message))?;
+        write_i64(out, &[ranks::place(&axis)? as i64]);
+        Ok(())
+    }
+}

@@ -109,3 +109,18 @@ mod draws_of_rank_by_cuda {
         )
     }
 }
+
+#[implementation(of = fulgurite_ops::collectives::place, by = cuda)]
+mod place_by_cuda {
+    use fulgurite_runtime::mesh::Axis;
+
+    fn checker() -> Claim {
+        Ok(())
+    }
+
+    fn plan(plan: &mut Plan, axis: &str, out: &DeviceTensor) -> Result<()> {
+        let axis: Axis = axis.parse().map_err(|message: String| Failure::new("Axis", message))?;
+        plan.source(source_files!["place.cu"]);
+        plan.launch("place", LaunchShape::linear(1, 32), binds![out, Parameter::PlaceAlong(axis)])
+    }
+}

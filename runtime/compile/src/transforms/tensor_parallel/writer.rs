@@ -265,7 +265,7 @@ impl<'a> Writer<'a> {
         name: &str,
         of: Option<&BoundSymbol>,
     ) -> Result<Vec<ValueId>> {
-        self.asks |= matches!(which, Role::AllReduce | Role::AllGather | Role::ReduceScatter | Role::Place);
+        self.asks |= matches!(which, Role::AllReduce | Role::AllGather | Role::ReduceScatter);
         self.call_operator(role(which)?, arguments, name, of)
     }
 
