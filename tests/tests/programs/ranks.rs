@@ -1,6 +1,6 @@
 //! Programs that several ranks run: what `ddp` makes of gradients inside of others, and what does not fit together.
 
-use fulgurite_ops::collectives::{Reduce, all_gather_one, all_reduce, all_reduce_one, broadcast};
+use fulgurite_ops::collectives::{Reduce, all_gather_one, all_reduce, all_reduce_one, broadcast, draws_of_rank};
 use fulgurite_ops::prelude::{
     adamw, checkpoint, clip_grad_norm, dropout, full, gt, index_select, linear, log, mean,
     scaled_dot_product_attention, sum, sum_of_squares, tanh, value_and_grad, value_and_grad_aux,
@@ -86,6 +86,14 @@ enum By {
 
 /// The losses of all ranks and the gradient of [`dropping`].
 fn dropped(count: usize, dtype: DType, by: By, seed: i64) -> (Vec<f64>, Vec<f64>) {
+    drawn_by(dropping, count, dtype, by, seed)
+}
+
+/// A loss and its gradient by weights [4, 4], of a batch [B, 6, 4] and a generator.
+type Drawing = fn(Tensor, Tensor, Tensor) -> (Tensor, Tensor);
+
+/// The losses of all ranks and the gradient of a function.
+fn drawn_by(of: Drawing, count: usize, dtype: DType, by: By, seed: i64) -> (Vec<f64>, Vec<f64>) {
     let mesh: Mesh = format!("data={count}").parse().unwrap();
     let each = 8 / count * 24;
     let batch: Vec<f64> = (0..8 * 24).map(|i| f64::from(i * 7 % 23) / 8.0 - 1.3).collect();
@@ -101,7 +109,7 @@ fn dropped(count: usize, dtype: DType, by: By, seed: i64) -> (Vec<f64>, Vec<f64>
                 (options.with_fsdp(sharding), w.part(rank, &mesh.axes()[0]).unwrap())
             }
         };
-        let step = jit(|(w, x, generator): (Tensor, Tensor, Tensor)| dropping(w, x, generator));
+        let step = jit(move |(w, x, generator): (Tensor, Tensor, Tensor)| of(w, x, generator));
         let step = step.arguments(["w", "x", "generator"]).results(["loss", "w"]).options(options);
         let x = Array::from_f64([8 / count, 6, 4], dtype, &batch[rank * each..(rank + 1) * each]).unwrap();
         let (loss, gradient) = step.call((w, x, Array::new([2], &[seed, 5i64]).unwrap())).unwrap();
@@ -127,6 +135,37 @@ fn ranks_draw_what_one_rank_draws() {
                 assert!(losses.iter().all(|found| close(&[*found], &loss, most)), "{count}: {losses:?}, one: {loss:?}");
                 assert!(close(&found, &gradient, most), "{count}: {found:?}, one: {gradient:?}");
             }
+        }
+    }
+}
+
+/// Masks drawn for constants, which are not of weights, and draws that the function divides itself.
+fn masked(w: Tensor, x: Tensor, generator: Tensor) -> (Tensor, Tensor) {
+    value_and_grad(w, |w| {
+        let ones = full::with(x.shape(), 1.0).dtype(x.dtype()).call();
+        let mask = dropout::with(ones).p(0.3).generator(generator).call();
+        let part = draws_of_rank(generator + 7, own_axis());
+        let noise = prims::uniform(x.shape(), -0.5, 0.5, x.dtype(), part);
+        let other = checkpoint("noise", || prims::uniform(x.shape(), -0.5, 0.5, x.dtype(), generator + 9) * 2.0);
+        mean((linear(x, *w) * mask + noise) * (x + other))
+    })
+}
+
+/// The axis of the ranks of this run.
+fn own_axis() -> String {
+    ranks::mesh().axes()[0].to_string()
+}
+
+/// Constants of the batch's shape are drawn for as the batch is; draws of a part are not divided again.
+#[test]
+fn draws_for_constants_and_of_parts_are_those_of_one_rank() {
+    let close = |a: &[f64], b: &[f64]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-12);
+    let (loss, gradient) = drawn_by(masked, 1, DType::F64, By::Ddp, 3);
+    for count in [2, 4] {
+        for by in [By::Ddp, By::Fsdp(None), By::Fsdp(Some(1))] {
+            let (losses, found) = drawn_by(masked, count, DType::F64, by, 3);
+            assert!(losses.iter().all(|found| close(&[*found], &loss)), "{count}: {losses:?}, one: {loss:?}");
+            assert!(close(&found, &gradient), "{count}: {found:?}, one: {gradient:?}");
         }
     }
 }

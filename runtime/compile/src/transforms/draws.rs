@@ -3,7 +3,8 @@
 //! Ranks have parts of a batch, which is the leading dimension of what the function of `value_and_grad` draws. Before a
 //! draw there, an operator ([`Role::DrawsOfRank`]) makes the generator of the rank's part, so that losses do not depend
 //! on the number of ranks. What is drawn for the differentiated arguments alone, which all ranks have, is the same on
-//! all ranks: a weight that is dropped for one sequence is dropped for all.
+//! all ranks: a weight that is dropped for one sequence is dropped for all. What is drawn for numbers that depend on no
+//! argument, as a mask made of ones, is taken for one of the batch, like a draw without operands.
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::argument::{Arg, Attribute, map_arguments};
 use crate::error::Result;
 use crate::operator::{OperatorDef, Role};
 use crate::registry::role;
+use crate::trace::verify::axis_of;
 use crate::trace::{Block, BoundSymbol, Callee, Results, Schedule, ValueId};
 use crate::tracer::{infer, with_defaults};
 
@@ -27,7 +29,8 @@ pub(super) fn of_ranks(block: &Block, axis: &str) -> Result<Block> {
         let (true, Some(body)) = (symbol.callee.holds_program(), &symbol.body) else { continue };
         let body = match &symbol.callee {
             Callee::ValueAndGrad { wrt } => {
-                let same = (0..body.parameters.len()).map(|at| wrt.contains(&at)).collect::<Vec<_>>();
+                let same = (0..body.parameters.len()).map(|at| wrt.contains(&at).then_some(OfWeights(true)));
+                let same = same.collect::<Vec<_>>();
                 of_function(body, &same, axis)?
             }
             _ => of_ranks(body, axis)?,
@@ -37,23 +40,31 @@ pub(super) fn of_ranks(block: &Block, axis: &str) -> Result<Block> {
     Ok(block)
 }
 
+/// Whether a value that all ranks have alike depends on a differentiated argument, or on none at all.
+#[derive(Clone, Copy)]
+struct OfWeights(bool);
+
 /// The body of a function; `same` says which of its parameters all ranks have alike.
-fn of_function(body: &Block, same: &[bool], axis: &str) -> Result<Block> {
-    let alike = body.parameters.iter().zip(same).filter_map(|(id, same)| same.then_some(*id)).collect();
+fn of_function(body: &Block, same: &[Option<OfWeights>], axis: &str) -> Result<Block> {
+    let alike = body.parameters.iter().zip(same).filter_map(|(id, same)| Some((*id, (*same)?))).collect();
     let mut block = Block { symbols: Vec::with_capacity(body.symbols.len()), ..body.clone() };
     let names = body.values.iter().map(|value| value.name.to_string()).collect();
     let mut parts = Parts { axis, alike, names, generators: FxHashMap::default() };
     for symbol in &body.symbols {
         let mut symbol = symbol.clone();
         if let (true, Some(inner)) = (symbol.callee.holds_program(), &symbol.body) {
-            let same: Vec<bool> = symbol.operands().map(|id| parts.alike.contains(&id)).collect();
+            let same: Vec<_> = symbol.operands().map(|id| parts.alike.get(&id).copied()).collect();
             symbol.body = Some(Arc::new(of_function(inner, &same, axis)?));
         }
-        let generator = generator_of(&block, &symbol);
-        if symbol.operands().all(|id| parts.alike.contains(&id) || Some(id) == generator.map(|(id, _)| id)) {
-            // A draw without operands is taken for one of the batch.
-            if generator.is_none() || symbol.operands().count() > 1 {
-                parts.alike.extend(&symbol.results);
+        let generator = generator_of(&block, &symbol, axis);
+        let drawn_by = generator.map(|(id, _)| id);
+        if symbol.operands().all(|id| parts.alike.contains_key(&id) || Some(id) == drawn_by) {
+            let of_weights = symbol.operands().any(|id| parts.alike.get(&id).is_some_and(|of| of.0));
+            if generator.is_none() || of_weights {
+                // What depends on the place of a rank is alike on no two.
+                if !symbol.operator().is_some_and(|def| def.effects.of_place()) {
+                    parts.alike.extend(symbol.results.iter().map(|id| (*id, OfWeights(of_weights))));
+                }
                 block.symbols.push(symbol);
                 continue;
             }
@@ -73,7 +84,7 @@ fn of_function(body: &Block, same: &[bool], axis: &str) -> Result<Block> {
 struct Parts<'a> {
     axis: &'a str,
     /// Values that all ranks have alike.
-    alike: FxHashSet<ValueId>,
+    alike: FxHashMap<ValueId, OfWeights>,
     names: FxHashSet<String>,
     /// What was made of each generator.
     generators: FxHashMap<ValueId, ValueId>,
@@ -117,12 +128,14 @@ impl Parts<'_> {
     }
 }
 
-/// The generator that a line draws by, or makes that of a part of, and the line's operator.
-fn generator_of(block: &Block, symbol: &BoundSymbol) -> Option<(ValueId, &'static OperatorDef)> {
+/// The generator that a line draws by, or makes that of a part of along another axis, and the line's operator.
+fn generator_of(block: &Block, symbol: &BoundSymbol, axis: &str) -> Option<(ValueId, &'static OperatorDef)> {
     let def = symbol.operator()?;
     let at = if def.effects.random { def.effects.generator } else { None };
     // Along another axis the draws were divided before: each part is divided again.
-    let divides = def.effects.of_place() && role(Role::DrawsOfRank).is_ok_and(|draws| std::ptr::eq(draws, def));
+    let divides = def.effects.of_place()
+        && role(Role::DrawsOfRank).is_ok_and(|draws| std::ptr::eq(draws, def))
+        && axis_of(symbol).is_some_and(|of| of != axis);
     let [id] = symbol.arguments.get(at.or(divides.then_some(0))?)?.tensors() else { return None };
     (block.meta(*id).shape() == [2]).then_some((*id, def))
 }
