@@ -22,6 +22,8 @@ pub(super) fn same_settings(options: &TrainOptions) -> Result<(), TrainError> {
     let own = asked_for(options);
     let text = own.iter().map(|(_, value)| value.replace('\n', " ")).collect::<Vec<_>>().join("\n");
     let mesh = ranks::mesh();
+    let mut first = None;
+    // A rank that has found a difference goes on along the other axes: the ranks there may not know of it.
     for (at, axis) in mesh.axes().iter().enumerate() {
         let given = ranks::exchange(axis, "the settings that were asked for", text.as_bytes())?;
         let given: Vec<_> = given.iter().map(|text| String::from_utf8_lossy(text)).collect();
@@ -30,12 +32,12 @@ pub(super) fn same_settings(options: &TrainOptions) -> Result<(), TrainError> {
             let Some(other) = values.iter().position(|of_rank| of_rank.get(i) != values[0].get(i)) else { continue };
             let numbers = mesh.group(ranks::rank(), at);
             let told = |place: usize| format!("{} on rank {}", values[place].get(i).unwrap_or(&""), numbers[place]);
-            return Err(
-                wrong(name, format!("is {} and {}, expected the same on all ranks", told(0), told(other))).into()
-            );
+            let message = format!("is {} and {}, expected the same on all ranks", told(0), told(other));
+            first.get_or_insert(wrong(name, message));
+            break;
         }
     }
-    Ok(())
+    first.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// The settings that all ranks must have alike, in words.

@@ -197,6 +197,21 @@ fn a_sharded_checkpoint_is_the_full_one() {
     assert!(error.contains("'state_dict': is sharded, and with ddp"), "{error}");
 }
 
+/// Ranks that share no axis with the one that differs are told the same.
+#[test]
+fn settings_are_compared_along_both_axes() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |rank: usize| {
+        let strategy = Strategy::TensorParallel;
+        let asked = TrainOptions { strategy, seed: u64::from(rank == 0), ..of_eight(2, folder.path(), 2) };
+        train(&asked, false, &mut |_| {}).unwrap_err().to_string()
+    };
+    let said = simulate(&"data=2 tensor=2".parse().unwrap(), run).unwrap();
+    for error in &said {
+        assert!(error.contains("'seed': is 1 on rank 0 and 0 on rank 2, expected the same on all"), "{said:?}");
+    }
+}
+
 #[test]
 fn an_error_of_one_rank_ends_all() {
     let folder = tempfile::tempdir().unwrap();
