@@ -1,9 +1,10 @@
-//! Products of tensors of fixed ranks, which decompose into [`mod@matmul`](super::matmul).
+//! Products of tensors of fixed ranks, which decompose into [`mod@matmul`](super::matmul); of two vectors, into a sum.
 
 use fulgurite_ops_macros::{operator, operators};
 use fulgurite_runtime::Tensor;
 
 use super::arrays::{product, reshaped, zip};
+use super::promotion::{accumulating, cast};
 use super::{matmul, mul};
 use crate::prims;
 use crate::prims::checks::same_dtype;
@@ -37,7 +38,7 @@ operators! {
         }
 
         fn decomposition(input: Tensor, $other: Tensor) -> Tensor {
-            matmul(input, $other)
+            if input.rank() + $other.rank() == 2 { of_vectors(input, $other) } else { matmul(input, $other) }
         }
 
         fn reference(input: &ArrayD<f64>, $other: &ArrayD<f64>) -> ArrayD<f64> {
@@ -85,10 +86,18 @@ operators! {
         /// The product of a matrix and a vector.
         mv, "mv", low, vec, 2, 1, [(&[3, 4][..], &[4][..]), (&[1, 65], &[65]), (&[2, 0], &[0])];
         /// The sum of the products of the elements of two vectors.
-        dot, "dot", _, tensor, 1, 1, [([5], [5]), ([0], [0]), ([33], [33])];
+        dot, "dot", _, tensor, 1, 1, [([5], [5]), ([0], [0]), ([1030], [1030])];
         /// The sum of the products of the elements of two vectors; of real numbers the same as [`mod@dot`].
         vdot, "vdot", _, other, 1, 1, [([5], [5]), ([1], [1])];
     }
+}
+
+/// The sum of the products of two vectors, in the accumulator of their type: by blocks, as all sums. In a product of a
+/// row and a column it may be one running sum, which errs by more where it is long.
+#[track_caller]
+fn of_vectors(left: Tensor, right: Tensor) -> Tensor {
+    let terms = prims::mul(accumulating(left), accumulating(right));
+    cast(prims::sum(terms, [0]), left.dtype())
 }
 
 /// Whether the columns of the left shape are as many as the rows of the right one, and lists of matrices as long.
