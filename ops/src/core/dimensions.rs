@@ -218,7 +218,7 @@ pub mod t {
 }
 
 /// The last two dimensions exchanged; of real numbers this is the adjoint.
-#[operator(torch = "adjoint")]
+#[operator(torch = "Tensor.adjoint")]
 pub mod matrix_transpose {
     fn matrix_transpose(input: Tensor) -> Tensor;
 
