@@ -50,7 +50,10 @@ pub fn hint(name: &str) -> String {
         operators().into_iter().flat_map(|def| [Some(def.name), def.torch, Some(def.short_name())]).flatten();
     // A short name stands for the whole one.
     let own = |near: &str| operators().into_iter().any(|def| def.name == near || def.torch == Some(near));
-    match nearest(below_torch, candidates) {
+    // A word of other names is more likely one of these than a name that is spelled alike.
+    let is_word = |def: &OperatorDef| def.short_name().split('_').any(|word| word == below_torch);
+    let near = nearest(below_torch, candidates).filter(|_| !operators().into_iter().any(is_word));
+    match near {
         Some(near) if own(near) => format!(", did you mean '{near}'?"),
         Some(near) => {
             let whole = operators().into_iter().find(|def| def.short_name() == near).map_or(near, |def| def.name);

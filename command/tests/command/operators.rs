@@ -65,8 +65,8 @@ fn classes_of_autocast_are_listed() {
             text.lines().position(|line| line.starts_with(class)).unwrap_or_else(|| panic!("no {class} in\n{text}"));
         text.lines().nth(at + 1).unwrap().trim()
     };
-    let low = "cached_attention, delayed_linear, experts_mlp, extend_and_attend, fused_linear_cross_entropy, \
-               fused_linear_jsd, grouped_linear, grouped_outer, linear, matmul, prims::matmul, \
+    let low = "bmm, cached_attention, delayed_linear, experts_mlp, extend_and_attend, fused_linear_cross_entropy, \
+               fused_linear_jsd, grouped_linear, grouped_outer, linear, matmul, mm, mv, prims::matmul, \
                scaled_dot_product_attention, unsloth::gated_linear, windowed_attention";
     assert_eq!(after("low"), low);
     assert!(after("full").split(", ").any(|name| name == "softmax"), "{text}");
