@@ -14,9 +14,9 @@ const MOST: usize = 60;
 const PARAMETERS: usize = 8;
 /// The most lines of a row of a table.
 const MOST_OF_ROW: usize = 6;
-/// The lines more of a row whose operands accumulate: its parameters are of other kinds than those of the table, so it
-/// describes them itself.
-const OF_OWN_PARAMETERS: usize = 10;
+/// The lines more of a row that describes its parameters or results itself: its operands accumulate, so that they are of
+/// other kinds than those of the table, or the row gives some of them their names. A name takes three lines or four.
+const OF_OWN_PARAMETERS: usize = 14;
 
 /// `#[operator(settings)] pub mod name { ... }`, or the inside of `operators! { ... }`.
 enum Declaration {
@@ -114,17 +114,19 @@ impl Report {
         let mut errors = dsl::errors::Errors::default();
         let rows = dsl::family::read(input.clone(), &mut errors);
         assert!(errors.is_empty(), "{:?}", errors.messages());
-        let expansion: syn::File = syn::parse2(dsl::operators(input)).expect("it is Rust");
+        let expansion: syn::File = syn::parse2(dsl::operators(input.clone())).expect("it is Rust");
         let modules: Vec<&syn::Item> =
             expansion.items.iter().filter(|item| matches!(item, syn::Item::Mod(_))).collect();
         assert_eq!(modules.len(), rows.len());
         let mut shared = lines(&expansion);
+        let names_its_own = names_its_own(&input.to_string());
         for (module, (settings, row)) in modules.iter().zip(rows) {
             shared -= lines(module);
             let generated = lines(module) - written(row.clone());
             self.rows += 1;
             self.longest_row = self.longest_row.max(generated);
-            let own = if settings.to_string().contains("accumulates") { OF_OWN_PARAMETERS } else { 0 };
+            let describes = names_its_own || settings.to_string().contains("accumulates");
+            let own = if describes { OF_OWN_PARAMETERS } else { 0 };
             if generated > MOST_OF_ROW + own {
                 self.too_long.push(format!("{generated} lines in a table: {}", name_of(row)));
             }
@@ -134,6 +136,19 @@ impl Report {
             self.too_long.push(format!("{shared} lines are shared by a table"));
         }
     }
+}
+
+/// Whether rows of a table name parameters or results: a variable beside that of the operator's name is in the signature
+/// or among the results.
+fn names_its_own(table: &str) -> bool {
+    let without_spaces: String = table.split_whitespace().collect();
+    let between = |from: &str, to: &str| {
+        let rest = without_spaces.split_once(from).map_or("", |(_, rest)| rest);
+        rest.split_once(to).map_or("", |(inside, _)| inside)
+    };
+    let of_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut after_variables = between("fn$name(", ";").split('$').skip(1).map(|rest| rest.trim_start_matches(of_word));
+    after_variables.any(|rest| rest.starts_with(':')) || between("#[results(", ")]").contains('$')
 }
 
 /// How many parameters the signature of an operator has.
