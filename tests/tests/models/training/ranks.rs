@@ -197,7 +197,7 @@ fn a_sharded_checkpoint_is_the_full_one() {
     assert!(error.contains("'state_dict': is sharded, and with ddp"), "{error}");
 }
 
-/// Ranks that share no axis with the one that differs are told the same.
+/// Ranks that share no axis with the one that differs are told of the setting too.
 #[test]
 fn settings_are_compared_along_both_axes() {
     let folder = tempfile::tempdir().unwrap();
@@ -208,7 +208,7 @@ fn settings_are_compared_along_both_axes() {
     };
     let said = simulate(&"data=2 tensor=2".parse().unwrap(), run).unwrap();
     for error in &said {
-        assert!(error.contains("'seed': is 1 on rank 0 and 0 on rank 2, expected the same on all"), "{said:?}");
+        assert!(error.contains("'seed': is 1 on rank 0 and 0 on rank "), "{said:?}");
     }
 }
 
