@@ -331,7 +331,13 @@ operators! {
             #[default("cpu")] device: String,
         ) -> Tensor;
 
-        fn requires(dtype: DType, device: &str) -> Result<()> {
+        fn requires(row: usize, col: usize, dtype: DType, device: &str) -> Result<()> {
+            let matrix = TensorMeta::new([row, col], DType::I64, fulgurite_runtime::Device::CPU);
+            require!(
+                matrix.addressable().is_ok(),
+                Size,
+                "a matrix of {row} rows and {col} columns is larger than what can be addressed"
+            );
             require!(
                 matches!(dtype, DType::I32 | DType::I64),
                 PositionType,
@@ -349,7 +355,7 @@ operators! {
             let device = device.parse().unwrap_or(fulgurite_runtime::Device::CPU);
             let meta = TensorMeta::new([row, col], DType::I64, device);
             let kept = prims::$keeps(column_minus_row(&meta), offset);
-            let count = (0..row as i64).map(|row| super::columns(col, row + offset, $lower)).sum::<usize>();
+            let count = super::of_triangle(row, col, offset, $lower);
             // Of equal elements the first comes first, so these are the positions of what is kept, in order.
             let flat = cast(prims::reshape(kept, [row * col]), DType::U8);
             let (_, places) = prims::topk(flat, count, 0, true);
@@ -376,6 +382,7 @@ operators! {
         }
 
         fn errors(e: &mut ErrorSamples) {
+            e.case(Size, with(1 << 40, 1 << 40), "is larger than what can be addressed");
             e.case(PositionType, with(2, 2).dtype(DType::F32), "dtype is f32");
             e.case(UnknownDevice, with(2, 2).device("?"), "'?' is not a device");
         }
@@ -389,10 +396,17 @@ operators! {
     }
 }
 
-/// How many of `count` columns are on the given side of the one at `limit`, with it.
-fn columns(count: usize, limit: i64, lower: bool) -> usize {
-    let count = count as i64;
-    (if lower { limit + 1 } else { count - limit }).clamp(0, count) as usize
+/// How many elements of a matrix are on the given side of the diagonal `offset`, with it.
+fn of_triangle(rows: usize, columns: usize, offset: i64, lower: bool) -> usize {
+    let (rows, columns) = (rows as i128, columns as i128);
+    // What is above a diagonal is what is not below the one before it.
+    let offset = i128::from(offset) - i128::from(!lower);
+    // Rows of none, then each with one more, from `offset + 1` in row 0 on, then rows of all columns.
+    let none = (-offset).clamp(0, rows);
+    let part = (columns - offset - 1).clamp(none, rows);
+    let first = none + offset + 1;
+    let below = (part - none) * (2 * first + (part - none) - 1) / 2 + (rows - part) * columns;
+    (if lower { below } else { rows * columns - below }) as usize
 }
 
 /// Row and column where the diagonal `offset` begins.
