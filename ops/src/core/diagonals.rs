@@ -411,7 +411,7 @@ fn of_triangle(rows: usize, columns: usize, offset: i64, lower: bool) -> usize {
 
 /// Row and column where the diagonal `offset` begins.
 fn first_of(offset: i64) -> [usize; 2] {
-    [(-offset).max(0) as usize, offset.max(0) as usize]
+    [offset.saturating_neg().max(0) as usize, offset.max(0) as usize]
 }
 
 /// Zero in the element type of `like`, as a number.

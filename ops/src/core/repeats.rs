@@ -89,7 +89,7 @@ pub mod repeat_interleave {
         shape.insert(dim + 1, repeats);
         let spread = prims::broadcast_in_dim(input, &shape, dims);
         shape.remove(dim + 1);
-        shape[dim] *= repeats;
+        shape[dim] = shape[dim].saturating_mul(repeats);
         prims::reshape(spread, shape)
     }
 
@@ -258,7 +258,7 @@ fn repeated(input: Tensor, counts: &[usize]) -> Tensor {
     let rank = own.len().max(counts.len());
     let padded = |values: &[usize]| [vec![1; rank - values.len()], values.to_vec()].concat();
     let (extents, counts) = (padded(&own), padded(counts));
-    let shape: Vec<usize> = extents.iter().zip(&counts).map(|(extent, count)| extent * count).collect();
+    let shape: Vec<usize> = extents.iter().zip(&counts).map(|(extent, count)| extent.saturating_mul(*count)).collect();
     if counts.iter().all(|count| *count == 1) {
         return read_as(input, &shape);
     }
@@ -271,7 +271,7 @@ fn repeated(input: Tensor, counts: &[usize]) -> Tensor {
 #[track_caller]
 fn shifted(input: Tensor, dim: usize, shift: i64) -> Tensor {
     let extent = input.shape()[dim];
-    let first = if extent == 0 { 0 } else { (-shift).rem_euclid(extent as i64) as usize };
+    let first = if extent == 0 { 0 } else { (extent - shift.rem_euclid(extent as i64) as usize) % extent };
     if first == 0 {
         return input;
     }
