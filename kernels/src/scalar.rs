@@ -28,7 +28,6 @@ pub enum ScalarOp {
     Tanh,
     Erf,
     Erfc,
-    Lgamma,
     Floor,
     Round,
     Sign,
@@ -68,7 +67,7 @@ impl ScalarOp {
         use ScalarOp::*;
         match self {
             Abs | Neg | Exp | Expm1 | Log | Log1p | Log2 | Log10 | Sqrt | Rsqrt | Reciprocal | Sin | Cos | Tanh
-            | Erf | Erfc | Lgamma | Floor | Round | Sign | IsNegative | IsFinite | Not => 1,
+            | Erf | Erfc | Floor | Round | Sign | IsNegative | IsFinite | Not => 1,
             Select => 3,
             _ => 2,
         }
@@ -245,7 +244,6 @@ unary_methods! {
     /// Complement of the error function, 1 - erf x, also where it is small.
     erfc => Erfc;
     /// Natural logarithm of the magnitude of the gamma function.
-    lgamma => Lgamma;
     /// Largest integer not above.
     floor => Floor;
     /// Nearest integer; the even one where two are as near.

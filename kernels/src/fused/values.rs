@@ -75,7 +75,7 @@ impl Value {
         use ScalarOp::*;
         matches!(
             self.kind,
-            Kind::Unary(Exp | Expm1 | Log | Log1p | Log2 | Log10 | Tanh | Erf | Erfc | Lgamma | Sin | Cos, _)
+            Kind::Unary(Exp | Expm1 | Log | Log1p | Log2 | Log10 | Tanh | Erf | Erfc | Sin | Cos, _)
                 | Kind::Binary(Pow | Remainder | Atan2, ..)
                 | Kind::Gelu(..)
                 | Kind::GeluBackward(..)

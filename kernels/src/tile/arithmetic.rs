@@ -80,7 +80,6 @@ multiversion! {
             ScalarOp::Erf => vector::erf(x, out),
             // Of the crate `libm`: scalar.
             ScalarOp::Erfc => unary_loop!(x, out, |x| libm::erfcf(x)),
-            ScalarOp::Lgamma => unary_loop!(x, out, |x| vector::power::lgamma(f64::from(x)) as f32),
             ScalarOp::Floor => unary_loop!(x, out, |x| x.floor()),
             ScalarOp::Round => unary_loop!(x, out, |x| x.round_ties_even()),
             ScalarOp::Sign => unary_loop!(x, out, |x| sign!(x, f32)),
@@ -108,7 +107,6 @@ multiversion! {
             ScalarOp::Tanh => unary_loop!(x, out, |x| x.tanh()),
             ScalarOp::Erf => unary_loop!(x, out, |x| libm::erf(x)),
             ScalarOp::Erfc => unary_loop!(x, out, |x| libm::erfc(x)),
-            ScalarOp::Lgamma => unary_loop!(x, out, |x| vector::power::lgamma(x)),
             ScalarOp::Floor => unary_loop!(x, out, |x| x.floor()),
             ScalarOp::Round => unary_loop!(x, out, |x| x.round_ties_even()),
             ScalarOp::Sign => unary_loop!(x, out, |x| sign!(x, f64)),

@@ -46,11 +46,6 @@ pub(crate) fn bitwise(op: ScalarOp, a: i64, b: i64) -> i64 {
     }
 }
 
-/// Logarithm of the magnitude of the gamma function; infinite at both infinities and at integers that are not positive.
-pub(crate) fn lgamma(x: f64) -> f64 {
-    if x.is_infinite() { f64::INFINITY } else { libm::lgamma(x) }
-}
-
 macro_rules! floating {
     ($($name:ident $type:ty;)*) => {$(
         /// Remainder with the sign of the divisor, NaN for a division by zero.

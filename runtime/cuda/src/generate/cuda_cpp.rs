@@ -228,7 +228,6 @@ impl Dialect for CudaCpp {
             Tanh => format!("tanh{suffix}({x})"),
             Erf => format!("erf{suffix}({x})"),
             Erfc => format!("erfc{suffix}({x})"),
-            Lgamma => format!("lgamma{suffix}({x})"),
             Floor => format!("floor{suffix}({x})"),
             Round => format!("rint{suffix}({x})"),
             IsNegative if class == Class::F32 => format!("(__float_as_uint({x}) >> 31) != 0u"),

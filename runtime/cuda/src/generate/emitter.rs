@@ -98,7 +98,7 @@ impl<'a> Emitter<'a> {
             };
         }
         let hidden;
-        let x = if matches!(op, Exp | Expm1 | Log | Log1p | Log2 | Log10 | Sin | Cos | Tanh | Erf | Erfc | Lgamma)
+        let x = if matches!(op, Exp | Expm1 | Log | Log1p | Log2 | Log10 | Sin | Cos | Tanh | Erf | Erfc)
             && self.region.is_known(operand)
         {
             hidden = self.functions.opaque(x);
