@@ -5,7 +5,7 @@ use fulgurite_runtime::Tensor;
 
 use super::arrays::reduce;
 use super::promotion::{accumulating, cast, checked_dims, reduced_shape};
-use super::{mean, sum, var};
+use super::{correction, mean, sum, var};
 use crate::prims;
 
 /// The standard deviation along `dim` (all dimensions if absent or empty), the square root of [`mod@var`].
@@ -34,7 +34,7 @@ pub mod std_ {
     }
 
     fn reference(Args { input, dim, correction, keepdim, unbiased }: Args<&ReferenceTensor>) -> ArrayD<f64> {
-        let correction = correction.or(unbiased.map(|unbiased| if unbiased { 1.0 } else { 0.0 })).unwrap_or(1.0);
+        let correction = super::correction(correction, unbiased);
         reduce(input, dim.as_deref(), keepdim, |row| super::moments(row, correction).0.sqrt())
     }
 

@@ -74,7 +74,7 @@ pub mod var {
 }
 
 /// What is subtracted from the number of elements.
-fn correction(correction: Option<f64>, unbiased: Option<bool>) -> f64 {
+pub(crate) fn correction(correction: Option<f64>, unbiased: Option<bool>) -> f64 {
     let from_unbiased = unbiased.map(|unbiased| f64::from(u8::from(unbiased)));
     correction.or(from_unbiased).unwrap_or(1.0)
 }
