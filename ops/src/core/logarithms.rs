@@ -4,7 +4,7 @@
 use fulgurite_ops_macros::{operator, operators};
 
 use super::promotion::{cast, cotangent_of, floating, in_floating};
-use crate::prims::{self, div, ge, le, log, logical_and, maximum, minimum, mul, select, sub};
+use crate::prims::{self, div, ge, le, log, logical_and, lt, minimum, mul, select, sub};
 
 // Declares functions that are the prim of the same name after promotion.
 operators! {
@@ -80,7 +80,7 @@ pub mod logit {
 
     fn decomposition(input: Tensor, eps: Option<f64>) -> Tensor {
         in_floating(input, |x| {
-            let p = eps.map_or(x, |eps| minimum(maximum(x, eps), 1.0 - eps));
+            let p = eps.map_or(x, |eps| select(lt(x, eps), eps, minimum(x, 1.0 - eps)));
             log(div(p, sub(1.0, p)))
         })
     }
@@ -116,5 +116,6 @@ pub mod logit {
         s.composed_unary(Domain::range(0.05, 0.95));
         s.case(with(s.uniform(0.2, 0.8, [3])).eps(0.1));
         s.case(with(s.values([4], [-1.0, 0.0, 1.0, 0.5])).eps(0.25)).forward_only("the bounds are kinks");
+        s.case(with(s.values([3], [0.1, 0.5, 0.9])).eps(0.6)).forward_only("the lower bound is above the upper one");
     }
 }

@@ -3,8 +3,8 @@
 use fulgurite_ops_macros::{operator, operators};
 
 use super::arrays::zip;
-use super::promotion::{as_tensor, elementwise_meta, operands_meet, promoted, result_type};
-use crate::core::{RoundingMode, div};
+use super::promotion::{as_tensor, cotangents_of, elementwise_meta, operands_meet, promoted, result_type};
+use crate::core::{RoundingMode, div, trunc};
 use crate::prims;
 
 operators! {
@@ -59,6 +59,15 @@ pub mod fmod {
         if signed { prims::select(prims::signbit(a), prims::neg(rest), rest) } else { rest }
     }
 
+    // The lines have magnitudes, which have no gradient at zero, where the remainder has one.
+    fn grad(input: Operand<Tensor>, other: Operand<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (fmod(input, other), move |d_out: Tensor| {
+            let of = |d, a, b| [d, prims::neg(prims::mul(d, trunc(prims::div(a, b))))];
+            let [d_input, d_other] = cotangents_of(d_out, [input, other], of);
+            Grads { input: d_input, other: d_other }
+        })
+    }
+
     fn reference(input: ArrayD<f64>, other: ArrayD<f64>) -> ArrayD<f64> {
         zip(&input, &other, |a, b| a % b)
     }
@@ -74,6 +83,8 @@ pub mod fmod {
         if s.dtype().is_floating() {
             let (a, b) = ([3.0, -3.0, -0.0, -3.0, 3.0, 1.0], [f64::INFINITY, f64::INFINITY, 2.0, 2.0, -2.0, 0.0]);
             s.case(with(s.values([6], a), s.values([6], b))).forward_only("quotients at integers");
+            let zeros = with(s.values([2], [0.0, -0.0]), s.values([2], [2.0, 3.0]));
+            s.case(zeros).forward_only("quotients at integers").gradients([&[1.0, 2.0], &[0.0; 2]]);
         }
     }
 

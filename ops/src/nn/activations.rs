@@ -130,7 +130,7 @@ operators! {
         elu, "nn.functional.elu", alpha, 1.0, [0.75, 1.5 * (-0.75f64).exp(), 3.0, 3.0 * (-2f64).exp()],
             select(gt(x, 0.0), x, mul(expm1(x), alpha)),
             |x| if x > 0.0 { x } else { alpha * x.exp_m1() },
-            select(gt(x, 0.0), d, mul(mul(d, alpha), exp(x)));
+            select(le(x, 0.0), mul(mul(d, alpha), exp(x)), d);
         /// `x` where it is positive, `alpha (e^(x/alpha) - 1)` elsewhere. Barron, 2017.
         celu, "celu", alpha, 1.0, [1.0, 2.0 * (-1f64).exp(), 3.0, 4.0 * (-2.0f64 / 0.75).exp()],
             select(gt(x, 0.0), x, mul(expm1(div(x, alpha)), alpha)),
