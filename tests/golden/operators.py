@@ -197,6 +197,17 @@ def sort(input, dim=-1, descending=False, stable=False):
     return torch.sort(input, dim=dim, descending=descending, stable=True)
 
 
+def kthvalue(input, k, dim=-1, keepdim=False):
+    """Of equal elements torch gives the position of any; ours is that of a stable order."""
+    found = torch.kthvalue(input, k, dim, keepdim)
+    if input.dim() == 0:
+        return found
+    values, indices = (part.narrow(dim, k - 1, 1) for part in torch.sort(input, dim=dim, stable=True))
+    values, indices = (part if keepdim else part.squeeze(dim) for part in (values, indices))
+    assert torch.equal(values, found.values)
+    return values, indices
+
+
 def deviation(function):
     """`unbiased` and `correction` are two overloads, and `correction` has no None."""
 
@@ -226,6 +237,7 @@ FUNCTIONS = {
     "eye": eye,
     "sort": sort,
     "argsort": argsort,
+    "kthvalue": kthvalue,
     **{name: deviation(getattr(torch, name)) for name in ("std", "std_mean", "var_mean")},
     **{name: without_none(getattr(torch, name)) for name in ("all", "any", "roll")},
     "ops.prims.convert_element_type": lambda input, dtype: input.to(dtype),

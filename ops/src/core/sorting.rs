@@ -106,7 +106,8 @@ pub mod msort {
     }
 }
 
-/// The `k`-th smallest element along `dim`, counted from one, and its position; NaN is larger than every number.
+/// The `k`-th smallest element along `dim`, counted from one, and its position; NaN is larger than every number. Of
+/// equal elements the position is that of a stable order, where PyTorch gives that of any.
 #[operator(torch = "kthvalue")]
 pub mod kthvalue {
     #[results(values, indices)]
