@@ -14,8 +14,8 @@ const MOST: usize = 60;
 const PARAMETERS: usize = 8;
 /// The most lines of a row of a table.
 const MOST_OF_ROW: usize = 6;
-/// The lines more of a row that describes its parameters or results itself: its operands accumulate, so that they are of
-/// other kinds than those of the table, or the row gives some of them their names. A name takes three lines or four.
+/// The lines more of a row that describes its parameters or results itself: its operands accumulate, so that they are
+/// of other kinds than those of the table, or the row gives some of them their names. A name takes three lines or four.
 const OF_OWN_PARAMETERS: usize = 14;
 
 /// `#[operator(settings)] pub mod name { ... }`, or the inside of `operators! { ... }`.
@@ -138,8 +138,8 @@ impl Report {
     }
 }
 
-/// Whether rows of a table name parameters or results: a variable beside that of the operator's name is in the signature
-/// or among the results.
+/// Whether rows of a table name parameters or results: a variable beside that of the operator's name is in the
+/// signature or among the results.
 fn names_its_own(table: &str) -> bool {
     let without_spaces: String = table.split_whitespace().collect();
     let between = |from: &str, to: &str| {

@@ -25,7 +25,7 @@ const SOURCES: [&str; 8] = [
 ];
 
 /// Words that operators are called as well, and what they mean there.
-const OTHER_MEANINGS: [(&str, &str, &str); 32] = [
+const OTHER_MEANINGS: [(&str, &str, &str); 34] = [
     ("runtime/ir/src/trace/stage_name.rs", "split", "the stage that makes two programs of one"),
     ("runtime/ir/src/trace/stage_name.rs", "pad", "the stage that makes operands larger"),
     ("runtime/compile/src/compile/options.rs", "pad", "the option for it"),
@@ -45,6 +45,8 @@ const OTHER_MEANINGS: [(&str, &str, &str); 32] = [
     ("runtime/compile/src/transforms/ddp.rs", "mean", "how `Role::AllReduce` makes one tensor of the ranks'"),
     ("runtime/compile/src/transforms/fsdp.rs", "sum", "how `Role::AllReduce` makes one tensor of the ranks'"),
     ("runtime/compile/src/transforms/tensor_parallel/meet.rs", "sum", "the same"),
+    ("runtime/compile/src/transforms/tensor_parallel/rules.rs", "max", "the same"),
+    ("runtime/compile/src/transforms/tensor_parallel/rules.rs", "min", "the same"),
     ("runtime/ir/src/trace/parse/header.rs", "trace", "the first word of a trace's text"),
     ("runtime/ir/src/executor.rs", "any", "the device of an executor that runs on every kind"),
     ("runtime/compile/src/registration/signature.rs", "any", "a class of element types"),

@@ -60,8 +60,8 @@ fn programs_run_on_every_device_and_fall_back_visibly() {
     }
 }
 
-/// Kernel symbols belong to the executors of other devices, and composites of collectives are tested with executors that
-/// run collectives.
+/// Kernel symbols belong to the executors of other devices, and composites of collectives are tested with executors
+/// that run collectives.
 #[test]
 fn every_operator_is_tested_on_the_device() {
     let tests = generated_tests(&Filter::device("sim"), &Settings::default());
