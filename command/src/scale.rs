@@ -25,14 +25,14 @@ const LAUNCH: f64 = 2e-6;
 /// Arguments of `scale`.
 #[derive(Args)]
 #[command(after_help = "\
-Nothing is run: the step is compiled for each number of ranks, and a model of time adds up bytes, operations and exchanges of
-its lines, on two streams. --step-ms makes the lines of one rank as long as a measured step; without it they take the least
-time that their bytes and operations can take. Links are those of H200: copies between GPUs of a host as measured, and a
-port of 400 Gb/s for each GPU between hosts of eight, which nobody has measured here.
+Nothing is run: the step is compiled for each number of ranks, and a model of time adds up bytes, operations and
+exchanges of its lines, on two streams. --step-ms makes the lines of one rank as long as a measured step; without it
+they take the least time that their bytes and operations can take. Links are those of H200: copies between GPUs of a
+host as measured, and a port of 400 Gb/s for each GPU between hosts of eight, which was not measured.
 
 Examples:
   fulgurite scale gpt2 --size 124M --tokenizer gpt2 --context 1024 --batch 16 --autocast bf16 --step-ms 29.2
-  fulgurite scale gpt2 --size 124M --tokenizer gpt2 --batch 4 --autocast bf16 --step-ms 8.54 --strategy zero3 --ranks 1,2,8
+  fulgurite scale gpt2 --size 124M --tokenizer gpt2 --batch 4 --autocast bf16 --strategy zero3 --ranks 1,2,8
   fulgurite scale gpt2 --size nano --ranks 2,64 --between 25")]
 pub struct Arguments {
     /// gpt2 or llama.

@@ -53,7 +53,8 @@ operators! {
 
         fn errors(e: &mut ErrorSamples) {
             e.case(NoTensor, with(1, 2), "expected at least one tensor");
-            e.case(Broadcast, with(e.integers(0, 2, [3]), e.integers(0, 2, [4])), "shapes [3] and [4] do not broadcast");
+            let apart = with(e.integers(0, 2, [3]), e.integers(0, 2, [4]));
+            e.case(Broadcast, apart, "shapes [3] and [4] do not broadcast");
             e.case(Bits, with(e.integers(0, 2, [2]), 0.5), "input and other meet in f32, expected integers");
         }
     }

@@ -113,9 +113,11 @@ operators! {
     }
 
     table($name, $torch, $best, $better) {
-        /// The largest elements along `dim` and their positions: the first of equal ones; NaN is the largest.
+        /// The largest elements along `dim` and their positions: the first of equal ones; NaN is the largest. Without
+        /// `dim` PyTorch's function is `amax`, of two tensors it is `maximum`.
         max, "max", argmax, |a, b| a > b;
         /// The smallest elements along `dim` and their positions: the first of equal ones; NaN is the smallest.
+        /// Without `dim` PyTorch's function is `amin`, of two tensors it is `minimum`.
         min, "min", argmin, |a, b| a < b;
     }
 }

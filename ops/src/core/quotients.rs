@@ -108,8 +108,9 @@ operators! {
         }
 
         fn decomposition(input: Tensor, other: Tensor) -> Tensor {
-            let meta = elementwise_meta(&[Operand::Tensor(input), other.into()], result_type(&[input.into(), other.into()]));
-            let [a, b] = promoted([input.into(), other.into()]).map(|operand| as_tensor(operand, &meta));
+            let operands = [input, other].map(Operand::Tensor);
+            let meta = elementwise_meta(&operands, result_type(&operands));
+            let [a, b] = promoted(operands).map(|operand| as_tensor(operand, &meta));
             match meta.dtype() {
                 DType::Bool => prims::$connective(a, b),
                 dtype if dtype.is_floating() => {

@@ -41,9 +41,11 @@ operators! {
             mul(d, add(mul(tangent, tangent), 1.0))
         };
         /// The angle from -π/2 to π/2 whose sine each element is; NaN outside of [-1, 1].
-        asin, "asin", full, Domain::UNIT, prims::atan2(x, cosine_of_arcsine(x)), |x| x.asin(), div(d, cosine_of_arcsine(x));
+        asin, "asin", full, Domain::UNIT, prims::atan2(x, cosine_of_arcsine(x)), |x| x.asin(),
+            div(d, cosine_of_arcsine(x));
         /// The angle from 0 to π whose cosine each element is; NaN outside of [-1, 1].
-        acos, "acos", full, Domain::UNIT, prims::atan2(cosine_of_arcsine(x), x), |x| x.acos(), neg(div(d, cosine_of_arcsine(x)));
+        acos, "acos", full, Domain::UNIT, prims::atan2(cosine_of_arcsine(x), x), |x| x.acos(),
+            neg(div(d, cosine_of_arcsine(x)));
         /// The angle from -π/2 to π/2 whose tangent each element is.
         atan, "atan", _, Domain::UNIT, prims::atan2(x, 1.0), |x| x.atan(), div(d, add(mul(x, x), 1.0));
     }

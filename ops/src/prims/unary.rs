@@ -45,7 +45,8 @@ operators! {
         /// Natural logarithm of `1 + x`, elementwise, also where x is small; NaN below -1.
         log1p, "log1p", full, Domain::POSITIVE, input.log1p(), |x| x.ln_1p(), div(d_out, add(input, 1.0));
         /// Logarithm to base 2, elementwise, exact at powers of 2; NaN below zero.
-        log2, "log2", full, Domain::POSITIVE, input.log2(), |x| x.log2(), div(d_out, mul(input, std::f64::consts::LN_2));
+        log2, "log2", full, Domain::POSITIVE, input.log2(), |x| x.log2(),
+            div(d_out, mul(input, std::f64::consts::LN_2));
         /// Logarithm to base 10, elementwise, exact at powers of 10; NaN below zero.
         log10, "log10", full, Domain::POSITIVE,
             input.log10(),

@@ -222,7 +222,8 @@ fn undivided_metas(division: &Division, mesh: &Mesh, parameters: &mut [(Arc<str>
         let part = extent / axis.extent();
         if meta.shape().get(dim) != Some(&part) {
             let message = format!(
-                "has shape {:?}, expected {part} in dimension {dim}, the part of {extent} that each rank along {axis} has",
+                "has shape {:?}, expected {part} in dimension {dim}, the part of {extent} that each rank along {axis} \
+                 has",
                 meta.shape()
             );
             return Err(Error::Argument { argument: name.to_string(), message });
