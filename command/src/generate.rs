@@ -126,7 +126,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let params = match compile.mesh.axis(TENSOR) {
         Some((_, axis)) => {
             let place = place(axis).map_err(|error| failed(&error))?;
-            placed(parts(loaded.weights.params()?, config, place, axis)?, dtype, device)?
+            placed(parts(loaded.weights.placed(dtype, Device::CPU)?, config, place, axis)?, dtype, device)?
         }
         None => loaded.weights.placed(dtype, device)?,
     };

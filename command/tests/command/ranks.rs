@@ -95,6 +95,14 @@ fn ranks_that_divide_layers_train_and_generate_as_one() {
         assert_eq!(text("--devices 2"), text(""));
         assert_eq!(text("--devices 2 --cache 0"), text("--cache 0"));
     }
+    // Weights of 16 bits.
+    let folder = tempfile::tempdir().unwrap();
+    train(folder.path(), "--batch 4 --precision bf16-true");
+    let text = |rest: &str| {
+        let generate = "generate run/checkpoint.safetensors --prompt ROMEO --temperature 0 --tokens 8";
+        run_in(folder.path(), &words(&format!("{generate} {rest}"))).ok()
+    };
+    assert_eq!(text("--devices 2"), text(""));
     // Of gradients of several batches; and one that a run by another strategy began.
     let folder = tempfile::tempdir().unwrap();
     train(folder.path(), "--batch 4 --accumulate 2");
