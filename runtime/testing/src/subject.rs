@@ -37,6 +37,9 @@ use crate::transforms::retarget::retarget;
 /// The executor that runs references.
 pub(crate) const REFERENCE: &str = "reference";
 
+/// The most elements of a sample that is not [large](Subject::is_large).
+const LARGE: usize = 1 << 13;
+
 /// The executors that run a program, and how much it is optimized.
 #[derive(Clone)]
 pub(crate) struct List {
@@ -268,6 +271,12 @@ pub(crate) fn execute(trace: Trace, list: &List, inputs: Vec<Array>, own: usize)
 }
 
 impl Subject {
+    /// Whether the tensors among the arguments have more elements than a program's plan, order and rules depend on:
+    /// such a sample is there for the tiles, blocks and registers of kernels.
+    pub fn is_large(&self) -> bool {
+        self.arrays.iter().map(|array| array.shape().iter().product::<usize>()).sum::<usize>() > LARGE
+    }
+
     /// A sample, ready.
     pub fn new(def: &'static OperatorDef, dtype: DType, index: usize, sample: Sample) -> Check<Subject> {
         let metas = sample_metas(&sample, Device::CPU);

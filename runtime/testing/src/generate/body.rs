@@ -11,7 +11,7 @@ use crate::golden::Golden;
 use crate::operator::{OperatorDef, RuleSet};
 use crate::problem::{Check, Problem};
 use crate::rules::TestRules;
-use crate::subject::{Subject, subjects};
+use crate::subject::{REFERENCE, Subject, subjects};
 use crate::templates;
 use crate::test::{Body, Context, GeneratedTest, Outcome, PROGRAMS, Settings, sample_variable, selected_sample};
 
@@ -130,10 +130,19 @@ fn run_template(context: &Context, directives: &[Directive], repeat: &str) -> Ch
     {
         return Err(Problem(format!("FULGURITE_SAMPLE is {sample}, the last sample in {dtype} is {last}")));
     }
+    // A directive that names a sample is about a run of it.
+    let small_alone = match all.iter().any(|subject| !subject.is_large()) {
+        true if selected_sample().is_none() && directives.iter().all(|d| d.sample.is_none()) => small_alone(context),
+        _ => "",
+    };
     let mut tested = 0;
     let mut nothing = None;
     for subject in all.iter() {
         if selected_sample().is_some_and(|sample| sample != subject.index) {
+            continue;
+        }
+        if !small_alone.is_empty() && subject.is_large() {
+            nothing = Some(small_alone.into());
             continue;
         }
         let own = |kind: DirectiveKind| directives.iter().find(|d| d.sample == Some(subject.index) && d.kind == kind);
@@ -171,6 +180,29 @@ fn run_template(context: &Context, directives: &[Directive], repeat: &str) -> Ch
         (0, Some(reason)) => Ok(Outcome::Nothing(reason)),
         (0, None) => Ok(Outcome::Nothing("no sample was asked for".into())),
         _ => Ok(Outcome::Passed),
+    }
+}
+
+/// Why large samples say nothing that small ones do not; nothing if they do.
+fn small_alone(context: &Context) -> &'static str {
+    let interprets = context.executor.is_some_and(|executor| executor.name == REFERENCE);
+    match context.template {
+        // Beside values: how the interpreter of prims reads and writes does not depend on extents.
+        Template::Bounds
+        | Template::Layout
+        | Template::InPlace
+        | Template::Determinism
+        | Template::Effects
+        | Template::Gradient
+        | Template::SecondGradient
+        | Template::CotangentLinearity
+        | Template::Autocast
+        | Template::RoundTrip
+            if interprets =>
+        {
+            "the interpreter has one way for all extents"
+        }
+        _ => "",
     }
 }
 
