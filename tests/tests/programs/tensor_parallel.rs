@@ -203,6 +203,18 @@ fn what_no_rule_divides_is_gathered() {
     });
 }
 
+/// Indices of eight bits name rows of parts that begin where eight bits end.
+#[test]
+fn narrow_indices_name_rows_of_wide_parts() {
+    let arguments: Arguments =
+        vec![("ids", vec![8], None), ("w", vec![400, 2], divided(0, &[400])), ("v", vec![2, 400], divided(1, &[400]))];
+    same_as_one(&arguments, &|at| {
+        let ids = to(at["ids"] * 31, DType::U8);
+        let index = prims::broadcast_in_dim(ids, [2, 8], [1]);
+        vec![index_select(at["w"], 0, ids), embedding(ids, at["w"]), prims::gather(at["v"], 1, index)]
+    });
+}
+
 /// Numbers that are the same in each run.
 struct Draws(u64);
 

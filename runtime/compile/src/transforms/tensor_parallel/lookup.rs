@@ -87,6 +87,11 @@ impl Writer<'_> {
             return Ok(false);
         }
         let index = self.whole(index, of)?;
+        // Where a part begins, and what is before it, are no numbers of a u8.
+        let index = match self.meta(index).dtype() {
+            DType::U8 => self.converted(index, DType::I64, &format!("{}.i64", self.name(index)), of)?,
+            _ => index,
+        };
         let meta = self.meta(index).clone();
         let (own, all) = ((extent / self.strategy.ranks()) as i64, extent as i64);
         let tensor = Arg::Tensor;
