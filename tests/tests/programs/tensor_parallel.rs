@@ -329,6 +329,10 @@ fn what_cannot_be_divided_is_refused() {
     assert!(message.contains("the axis of tensor_parallel") && message.contains("is 'tensor'"), "{message}");
     let twice = on("tensor=2").with_tensor_parallel(by("x", 0, &[8])).with_tensor_parallel(by("x", 0, &[8]));
     assert!(failure(twice, &[4]).contains("has divided this program before"));
+    let averaged = on("tensor=2").with_ddp("tensor").with_tensor_parallel(by("x", 0, &[8]));
+    let program = jit(|x: Tensor| value_and_grad(x, |x| sum(*x * *x)).1).arguments(["x"]).options(averaged);
+    let message = program.call(Array::zeros([4], DType::F32).unwrap()).unwrap_err().to_string();
+    assert!(message.contains("the axis of tensor_parallel") && message.contains("'prims::all_reduce'"), "{message}");
     let outside = jit(|x: Tensor| sum(x)).arguments(["x"]);
     let outside = outside.options(on("tensor=2").with_tensor_parallel(by("x", 0, &[8]))).vjp();
     let message = outside.call(Array::zeros([4], DType::F32).unwrap()).err().unwrap().to_string();

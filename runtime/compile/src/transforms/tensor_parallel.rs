@@ -37,6 +37,7 @@ use crate::mesh::{Axis, Mesh};
 use crate::meta::TensorMeta;
 use crate::operator::Role;
 use crate::trace::paths::{input_place, output_place};
+use crate::trace::verify::axis_of as axis_of_line;
 use crate::trace::{Block, BoundSymbol, Callee, Results, Trace, ValueId};
 use crate::tracer::infer;
 
@@ -107,7 +108,7 @@ impl Division {
 ///
 /// # Errors
 /// If the target's mesh has no such axis, an argument has another shape or cannot be divided, the program has none of
-/// them or has been through this before, or a gradient is taken inside of another one.
+/// them or has been through this before, a line of it goes along the axis, or a gradient is taken inside of another.
 pub fn tensor_parallel(trace: &Trace, division: &Division) -> Result<Trace> {
     let axis = division.axis_of(trace.target.mesh())?;
     if trace.history.iter().any(|past| past == TENSOR_PARALLEL) {
@@ -115,6 +116,14 @@ pub fn tensor_parallel(trace: &Trace, division: &Division) -> Result<Trace> {
         return Err(Error::Argument { argument: TENSOR_PARALLEL.into(), message });
     }
     let block = &trace.block;
+    if let Some(line) = line_along(block, axis) {
+        let (name, called) = (axis.name(), line.name());
+        let message = format!(
+            "is '{name}', along which '{called}' of the program goes: what it says of ranks is another thing for ranks \
+             that divide what one rank computes; expected an axis of its own"
+        );
+        return Err(Error::Argument { argument: format!("the axis of {TENSOR_PARALLEL}"), message });
+    }
     let mut given = Vec::with_capacity(block.parameters.len());
     for id in &block.parameters {
         let (name, shape) = (&*block.value(*id).name, block.meta(*id).shape());
@@ -192,6 +201,17 @@ fn written<'a>(
         writer.write(source, symbol, &mut substitution)?;
     }
     Ok((writer, substitution))
+}
+
+/// A line that depends on the ranks along an axis: a collective, the place of a rank, its draws.
+fn line_along<'a>(block: &'a Block, axis: &Axis) -> Option<&'a BoundSymbol> {
+    block.symbols.iter().find_map(|line| {
+        let own = axis_of_line(line).and_then(|text| text.parse::<Axis>().ok());
+        if own.is_some_and(|own| own.name() == axis.name()) {
+            return Some(line);
+        }
+        line.body.as_ref().and_then(|body| line_along(body, axis))
+    })
 }
 
 fn is_gradient(symbol: &BoundSymbol) -> bool {
