@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fulgurite_ops::prelude::{
-    checkpoint, cross_entropy, embedding, index_select, layer_norm, linear, mean, reshape,
+    amin, checkpoint, cross_entropy, detach, embedding, index_select, layer_norm, linear, mean, reshape,
     scaled_dot_product_attention, softmax, split_heads, sum, tanh, to, topk, value_and_grad, value_and_grad_aux,
 };
 use fulgurite_ops::prims;
@@ -212,6 +212,23 @@ fn narrow_indices_name_rows_of_wide_parts() {
         let ids = to(at["ids"] * 31, DType::U8);
         let index = prims::broadcast_in_dim(ids, [2, 8], [1]);
         vec![index_select(at["w"], 0, ids), embedding(ids, at["w"]), prims::gather(at["v"], 1, index)]
+    });
+}
+
+/// Equal largest elements share the gradient, on however many ranks they are.
+#[test]
+fn ties_are_counted_on_all_ranks() {
+    let arguments: Arguments = vec![("p", vec![8, 2], divided(0, &[8])), ("q", vec![2, 8], divided(1, &[8]))];
+    same_as_one(&arguments, &|at| {
+        let (loss, gradients) = value_and_grad(vec![at["p"], at["q"]], |list| {
+            // Three of eight: two of them on the first rank of four, one on the second.
+            let high = to(prims::lt(prims::iota(8, 0i64, 1i64, DType::I64, "cpu"), 3), DType::F64);
+            let [p, q] = [list[0], list[1]].map(|x| x - detach(x));
+            let p = prims::amax(p + prims::broadcast_in_dim(high, [8, 2], [0]), [0]);
+            let q = amin::with(q - prims::broadcast_in_dim(high, [2, 8], [1])).dim([-1]).keepdim(true).call();
+            sum(p * p) + sum(q * p)
+        });
+        [vec![loss], gradients].concat()
     });
 }
 

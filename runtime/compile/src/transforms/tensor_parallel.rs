@@ -29,13 +29,14 @@ pub use self::divided::Divided;
 use self::meet::fraction;
 use self::same::same;
 use self::writer::{Line, State, Strategy, Writer};
+use super::autodiff::rules::GradientRules;
 use super::flatten::{Flattener, Substitution};
 use super::fsdp::axis_of;
 use crate::argument::{Arg, map_arguments};
 use crate::error::{Error, Result};
 use crate::mesh::{Axis, Mesh};
 use crate::meta::TensorMeta;
-use crate::operator::Role;
+use crate::operator::{Role, RuleSet};
 use crate::trace::paths::{input_place, output_place};
 use crate::trace::verify::axis_of as axis_of_line;
 use crate::trace::{Block, BoundSymbol, Callee, Results, Trace, ValueId};
@@ -143,7 +144,7 @@ pub fn tensor_parallel(trace: &Trace, division: &Division) -> Result<Trace> {
     let places: FxHashMap<&str, &Divided> =
         division.parts.iter().map(|(path, divided)| (input_place(path), divided)).collect();
     let wanted = |at: usize| places.get(output_place(&trace.outputs[at].path)).map(|by| (*by).clone());
-    let strategy = Strategy { axis, sequence: division.sequence };
+    let strategy = Strategy { axis, sequence: division.sequence, differentiated: false };
     let (block, _) = function(&strategy, block, &given, &Ends::Wanted(&wanted))?;
     Ok(trace.transformed(TENSOR_PARALLEL, block))
 }
@@ -336,10 +337,14 @@ impl Writer<'_> {
         let prefix = names.first().map_or(symbol.name(), |name| symbol.call_name(name));
         let operands: Vec<ValueId> = symbol.operands().map(|id| line.now[&id]).collect();
         let (named, mut inner) = self.flattener.open(body, operands.into_iter(), prefix, &names);
+        // With a gradient of its own it has that of a function, in which it does not matter what ties share.
+        let ties = self.ties;
+        self.ties &= GradientRules::of(line.def).grad.is_none();
         for line in &named.symbols {
             let place = symbol.place_inside().or(line.place);
             self.write(&named, &BoundSymbol { place, pass: symbol.pass, ..line.clone() }, &mut inner)?;
         }
+        self.ties = ties;
         for (outer, result) in symbol.results.iter().zip(&named.results) {
             substitution[outer.index()] = Some(Flattener::mapped(&inner, *result));
         }
@@ -393,7 +398,8 @@ impl Writer<'_> {
         }
         let now = self.given(symbol, substitution)?;
         let states: Vec<Option<State>> = symbol.operands().map(|id| self.state(now[&id]).cloned()).collect();
-        let (inner, _) = function(self.strategy, body, &states, &Ends::Wanted(&|_| None))?;
+        let strategy = Strategy { differentiated: true, ..*self.strategy };
+        let (inner, _) = function(&strategy, body, &states, &Ends::Wanted(&|_| None))?;
         let (inner, share) = self.shared(inner, symbol)?;
         let first = symbol.results.len() - wrt.len();
         let results = symbol.results.iter().enumerate().map(|(at, id)| {

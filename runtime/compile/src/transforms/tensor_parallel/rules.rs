@@ -182,6 +182,10 @@ impl Writer<'_> {
             let state = state.with(by.at(dim));
             return self.apply(line, line.arguments(), &[Some(state)], substitution);
         }
+        // Equal largest elements share the gradient: how many there are on other ranks is seen in the whole alone.
+        if compared.is_some() && self.ties && line.meta(line.symbol.results[0]).dtype().is_floating() {
+            return Ok(false);
+        }
         // Whether it is a sum in fact is said below.
         if !self.apply(line, line.arguments(), &[Some(State::Partial)], substitution)? {
             return Ok(false);

@@ -45,6 +45,8 @@ pub(super) struct Strategy<'a> {
     pub(super) axis: &'a Axis,
     /// The dimension along which values of three dimensions are divided between lines with parts of parameters.
     pub(super) sequence: Option<usize>,
+    /// Whether the lines are those of a function that is differentiated.
+    pub(super) differentiated: bool,
 }
 
 impl Strategy<'_> {
@@ -115,6 +117,8 @@ pub(super) struct Writer<'a> {
     pub(super) indices: FxHashMap<Vec<usize>, ValueId>,
     /// Whether the block asks other ranks for something.
     pub(super) asks: bool,
+    /// Whether a gradient may depend on what equal largest elements share.
+    pub(super) ties: bool,
 }
 
 impl<'a> Writer<'a> {
@@ -129,6 +133,7 @@ impl<'a> Writer<'a> {
             place: None,
             indices: FxHashMap::default(),
             asks: false,
+            ties: strategy.differentiated,
         }
     }
 
