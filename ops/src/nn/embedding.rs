@@ -1,6 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use crate::core::arrays::rearranged;
+use crate::core::detach;
 use crate::core::promotion::{broadcast, differs_from};
 use crate::prims;
 
@@ -28,11 +29,27 @@ pub mod embedding {
         Ok(weight.with_shape(shape))
     }
 
-    fn decomposition(input: Tensor, weight: Tensor, _padding_idx: Option<i64>) -> Tensor {
+    fn decomposition(input: Tensor, weight: Tensor, padding_idx: Option<i64>) -> Tensor {
         let mut shape = input.shape().to_vec();
         let count: usize = shape.iter().product();
         shape.push(weight.size(1));
-        prims::reshape(prims::index_select(weight, 0, prims::reshape(input, [count])), shape)
+        let index = prims::reshape(input, [count]);
+        let mut rows = prims::index_select(weight, 0, index);
+        if let Some(padding) = padding_idx
+            && weight.dtype().is_floating()
+        {
+            // A constant for derivatives: what opens the operator has the same gradient.
+            rows = prims::select(kept_rows(index, padding, weight), rows, detach(rows));
+        }
+        prims::reshape(rows, shape)
+    }
+
+    /// Whether each row of [count, C] is another one than `padding` of `weight`.
+    fn kept_rows(index: Tensor, padding: i64, weight: Tensor) -> Tensor {
+        let padding = if padding < 0 { padding + weight.size(0) as i64 } else { padding };
+        let count = index.size(0);
+        let kept = prims::reshape(differs_from(index, padding), [count, 1]);
+        broadcast(kept, &[count, weight.size(1)])
     }
 
     fn grad(input: Tensor, weight: Tensor, padding_idx: Option<i64>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
@@ -43,10 +60,7 @@ pub mod embedding {
             let index = prims::reshape(input, [count]);
             let mut d_rows = prims::reshape(d_out, [count, channels]);
             if let Some(padding) = padding_idx {
-                let padding = if padding < 0 { padding + rows as i64 } else { padding };
-                let kept = differs_from(index, padding);
-                let kept = broadcast(prims::reshape(kept, [count, 1]), &[count, channels]);
-                d_rows = prims::select(kept, d_rows, 0.0);
+                d_rows = prims::select(kept_rows(index, padding, weight), d_rows, 0.0);
             }
             let zeros = prims::full([rows, channels], 0.0, weight.dtype(), weight.device());
             Grads { weight: prims::index_add(zeros, 0, index, d_rows) }

@@ -232,6 +232,21 @@ fn ties_are_counted_on_all_ranks() {
     });
 }
 
+/// The row of padding has no gradient, on whichever rank it is.
+#[test]
+fn rows_of_padding_get_no_gradient() {
+    let arguments: Arguments = vec![("ids", vec![2, 9], None), ("w", vec![8, 6], divided(0, &[8]))];
+    for padding in [1, -2] {
+        same_as_one(&arguments, &|at| {
+            let (loss, gradient) = value_and_grad(at["w"], |w| {
+                let rows = embedding::with(at["ids"], *w).padding_idx(padding).call();
+                mean(rows * rows)
+            });
+            vec![loss, gradient]
+        });
+    }
+}
+
 /// Numbers that are the same in each run.
 struct Draws(u64);
 
