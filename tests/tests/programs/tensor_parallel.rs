@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use fulgurite_ops::prelude::{
-    amin, checkpoint, cross_entropy, detach, embedding, index_select, layer_norm, linear, mean, reshape,
-    scaled_dot_product_attention, softmax, split_heads, sum, tanh, to, topk, value_and_grad, value_and_grad_aux,
+    RoundingMode, amin, checkpoint, clamp, cross_entropy, detach, div, embedding, fmod, index_select,
+    layer_norm, linear, mean, reshape, scaled_dot_product_attention, softmax, split_heads, sum, tanh, to, topk,
+    value_and_grad, value_and_grad_aux,
 };
 use fulgurite_ops::prims;
 use fulgurite_runtime::compile::{Options, stages};
@@ -245,6 +246,28 @@ fn rows_of_padding_get_no_gradient() {
             vec![loss, gradient]
         });
     }
+}
+
+/// Gradients of an operator's own are those of parts too, where these are beside whole tensors.
+#[test]
+fn kinks_have_the_gradients_of_their_operators() {
+    let arguments: Arguments = vec![("p", vec![8], divided(0, &[8])), ("q", vec![8], None)];
+    same_as_one(&arguments, &|at| {
+        let (loss, gradients) = value_and_grad(vec![at["p"], at["q"]], |list| {
+            let (p, q) = (list[0], list[1]);
+            // Equal to its bounds, without a quotient, and whole multiples.
+            let [flat, zero] = [p - detach(p), q - detach(q)];
+            let bounded = clamp::with(flat).min(zero).max(zero + 1.0).call();
+            let floor = div::with(flat, zero).rounding_mode(RoundingMode::Floor).call();
+            sum(bounded * q) + sum(isfinite_or_zero(floor)) + sum(fmod(flat + 6.0, zero + 3.0) * q)
+        });
+        [vec![loss], gradients].concat()
+    });
+}
+
+/// Zero in place of what is infinite or NaN.
+fn isfinite_or_zero(x: Tensor) -> Tensor {
+    prims::select(prims::isfinite(x), x, 0.0)
 }
 
 /// Numbers that are the same in each run.

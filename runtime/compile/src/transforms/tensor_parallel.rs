@@ -258,7 +258,28 @@ impl Writer<'_> {
                 return Ok(());
             }
         }
+        // Its own gradient may be another one than that of its lines, where these have none or several.
+        let own_gradient = self.strategy.differentiated && GradientRules::of(line.def).grad.is_some();
+        if own_gradient && self.with_parts(&mut line)? && self.kept(&line, body, substitution)? {
+            return Ok(());
+        }
         self.open(&line, body, substitution)
+    }
+
+    /// Divides operands like one of them that is divided, where they have its shape. False if there is nothing to do.
+    fn with_parts(&mut self, line: &mut Line<'_>) -> Result<bool> {
+        let division = |id: ValueId| Some((line.meta(id).shape().to_vec(), self.division(line.now[&id])?.clone()));
+        let Some((shape, by)) = line.symbol.operands().find_map(division) else { return Ok(false) };
+        let mut divides = false;
+        for id in line.symbol.operands() {
+            let now = line.now[&id];
+            if line.meta(id).shape() == shape && self.division(now) != Some(&by) {
+                let part = self.divided(now, &by, Some(line.symbol))?;
+                line.now.insert(id, part);
+                divides = true;
+            }
+        }
+        Ok(divides)
     }
 
     /// Gathers what is divided along a sequence, for a line that reads other parts too.
