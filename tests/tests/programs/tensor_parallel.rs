@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fulgurite_ops::prelude::{
-    RoundingMode, amin, checkpoint, clamp, cross_entropy, detach, div, embedding, fmod, index_select,
+    RoundingMode, amin, checkpoint, clamp, cross_entropy, delayed_linear, detach, div, embedding, fmod, index_select,
     layer_norm, linear, mean, reshape, scaled_dot_product_attention, softmax, split_heads, sum, tanh, to, topk,
     value_and_grad, value_and_grad_aux,
 };
@@ -268,6 +268,20 @@ fn kinks_have_the_gradients_of_their_operators() {
 /// Zero in place of what is infinite or NaN.
 fn isfinite_or_zero(x: Tensor) -> Tensor {
     prims::select(prims::isfinite(x), x, 0.0)
+}
+
+/// What is measured in place of a gradient cannot be added up over the ranks.
+#[test]
+fn gradients_that_are_no_derivatives_are_refused() {
+    let options = Options { mesh: "tensor=2".parse().unwrap(), ..Options::default() };
+    let division = Division::new("tensor").with_part("w", Divided::whole_extent(0, 4));
+    let step = jit(|(x, w, largest): (Tensor, Tensor, Tensor)| {
+        value_and_grad((w, largest), |(w, largest)| sum(delayed_linear(x, *w, *largest))).1
+    });
+    let step = step.arguments(["x", "w", "largest"]).options(options.with_tensor_parallel(division));
+    let zeros = |shape: &[usize]| Array::zeros(shape, DType::F32).unwrap();
+    let message = step.call((zeros(&[3, 6]), zeros(&[2, 6]), zeros(&[3]))).err().unwrap().to_string();
+    assert!(message.contains("takes no gradient of 'delayed_linear' that is no derivative"), "{message}");
 }
 
 /// Numbers that are the same in each run.

@@ -23,7 +23,7 @@ mod writer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use self::divided::Divided;
 use self::meet::fraction;
@@ -46,7 +46,8 @@ use crate::tracer::infer;
 pub const TENSOR_PARALLEL: &str = "tensor_parallel";
 
 /// Which arguments of a program are divided among the ranks along an axis, and how. Results with the paths of such
-/// arguments are divided like them. All ranks along the axis give all other arguments alike.
+/// arguments are divided like them, if they have the same extent in that dimension. All ranks along the axis give all
+/// other arguments alike.
 #[derive(Debug, Clone, Default)]
 pub struct Division {
     axis: String,
@@ -109,7 +110,8 @@ impl Division {
 ///
 /// # Errors
 /// If the target's mesh has no such axis, an argument has another shape or cannot be divided, the program has none of
-/// them or has been through this before, a line of it goes along the axis, or a gradient is taken inside of another.
+/// them or has been through this before, a line of it goes along the axis, or a gradient is taken inside of another one
+/// or is no derivative.
 pub fn tensor_parallel(trace: &Trace, division: &Division) -> Result<Trace> {
     let axis = division.axis_of(trace.target.mesh())?;
     if trace.history.iter().any(|past| past == TENSOR_PARALLEL) {
@@ -219,6 +221,28 @@ fn is_gradient(symbol: &BoundSymbol) -> bool {
     matches!(symbol.callee, Callee::ValueAndGrad { .. })
         || (symbol.callee.holds_program()
             && symbol.body.as_ref().is_some_and(|body| body.symbols.iter().any(is_gradient)))
+}
+
+/// A line of a function whose gradient of an operand is no derivative: its decomposition does not read that operand,
+/// which depends on the parameters that are differentiated.
+fn without_derivative<'a>(body: &'a Block, differentiated: &[bool]) -> Option<&'a BoundSymbol> {
+    let parameters = body.parameters.iter().zip(differentiated).filter(|(_, by)| **by);
+    let mut depend: FxHashSet<ValueId> = parameters.map(|(id, _)| *id).collect();
+    body.symbols.iter().find_map(|line| {
+        let depends: Vec<bool> = line.operands().map(|id| depend.contains(&id)).collect();
+        if !depends.contains(&true) {
+            return None;
+        }
+        depend.extend(line.results.iter().copied());
+        let inner = line.body.as_ref()?;
+        if line.operator().is_none_or(|def| GradientRules::of(def).grad.is_none()) {
+            return without_derivative(inner, &depends);
+        }
+        let reads = |id: ValueId| {
+            inner.results.contains(&id) || inner.symbols.iter().any(|at| at.operands().any(|read| read == id))
+        };
+        inner.parameters.iter().zip(depends).any(|(id, depends)| depends && !reads(*id)).then_some(line)
+    })
 }
 
 impl Writer<'_> {
@@ -416,6 +440,14 @@ impl Writer<'_> {
         let Some(body) = &symbol.body else { return Ok(()) };
         if body.symbols.iter().any(is_gradient) {
             return Err(nested("another one"));
+        }
+        let differentiated: Vec<bool> = (0..body.parameters.len()).map(|at| wrt.contains(&at)).collect();
+        if let Some(line) = without_derivative(body, &differentiated) {
+            let message = format!(
+                "takes no gradient of '{}' that is no derivative, since gradients are added up over the ranks",
+                line.name()
+            );
+            return Err(Error::Argument { argument: TENSOR_PARALLEL.into(), message });
         }
         let now = self.given(symbol, substitution)?;
         let states: Vec<Option<State>> = symbol.operands().map(|id| self.state(now[&id]).cloned()).collect();
