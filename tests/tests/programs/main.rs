@@ -13,6 +13,7 @@ mod concurrent_calls;
 mod copies;
 mod costs;
 mod device_ordinals;
+mod divided_operators;
 mod dlpack;
 mod dyn_trees;
 mod early_reads;

@@ -11,6 +11,7 @@ use fulgurite_ops::prims;
 use fulgurite_runtime::compile::{Options, stages};
 use fulgurite_runtime::jit::{Names, trace};
 use fulgurite_runtime::mesh::Mesh;
+use fulgurite_runtime::transforms::fsdp::Sharding;
 use fulgurite_runtime::transforms::tensor_parallel::{Divided, Division};
 use fulgurite_runtime::{Array, DType, Device, Target, Tensor, TensorMeta, jit, ranks};
 
@@ -204,18 +205,6 @@ fn what_no_rule_divides_is_gathered() {
     });
 }
 
-/// Indices of eight bits name rows of parts that begin where eight bits end.
-#[test]
-fn narrow_indices_name_rows_of_wide_parts() {
-    let arguments: Arguments =
-        vec![("ids", vec![8], None), ("w", vec![400, 2], divided(0, &[400])), ("v", vec![2, 400], divided(1, &[400]))];
-    same_as_one(&arguments, &|at| {
-        let ids = to(at["ids"] * 31, DType::U8);
-        let index = prims::broadcast_in_dim(ids, [2, 8], [1]);
-        vec![index_select(at["w"], 0, ids), embedding(ids, at["w"]), prims::gather(at["v"], 1, index)]
-    });
-}
-
 /// Equal largest elements share the gradient, on however many ranks they are.
 #[test]
 fn ties_are_counted_on_all_ranks() {
@@ -231,21 +220,6 @@ fn ties_are_counted_on_all_ranks() {
         });
         [vec![loss], gradients].concat()
     });
-}
-
-/// The row of padding has no gradient, on whichever rank it is.
-#[test]
-fn rows_of_padding_get_no_gradient() {
-    let arguments: Arguments = vec![("ids", vec![2, 9], None), ("w", vec![8, 6], divided(0, &[8]))];
-    for padding in [1, -2] {
-        same_as_one(&arguments, &|at| {
-            let (loss, gradient) = value_and_grad(at["w"], |w| {
-                let rows = embedding::with(at["ids"], *w).padding_idx(padding).call();
-                mean(rows * rows)
-            });
-            vec![loss, gradient]
-        });
-    }
 }
 
 /// Gradients of an operator's own are those of parts too, where these are beside whole tensors.
@@ -270,6 +244,44 @@ fn isfinite_or_zero(x: Tensor) -> Tensor {
     prims::select(prims::isfinite(x), x, 0.0)
 }
 
+/// Parts along one axis beside shards along another one, of which each has its part of the batch.
+#[test]
+fn shards_beside_parts_train_as_one_rank() {
+    let loss = |x: Tensor, up: Tensor, down: Tensor| mean(tanh(linear(tanh(linear(x, up)), down)));
+    let [rows, up, down] = [("x", [4, 6]), ("up", [8, 6]), ("down", [5, 8])].map(|(name, shape)| values(name, &shape));
+    let array = |shape: &[usize], all: &[f64]| Array::new(shape, all).unwrap();
+    let alone = jit(move |(x, up, down): (Tensor, Tensor, Tensor)| {
+        let (loss, (up, down)) = value_and_grad((up, down), |(up, down)| loss(x, *up, *down));
+        (loss, up, down)
+    });
+    let given = (array(&[4, 6], &rows), array(&[8, 6], &up), array(&[5, 8], &down));
+    let alone: (Array, Array, Array) = alone.call(given).unwrap();
+    let mesh: Mesh = "data=2 tensor=2".parse().unwrap();
+    let found = ranks::simulate(&mesh, |rank| {
+        let (data, tensor) = (rank / 2, rank % 2);
+        let by = Divided::whole_extent(0, 8);
+        let options = Options { mesh: mesh.clone(), verify: true, ..Options::default() };
+        let options = options.with_fsdp(Sharding::new("data").with_part("down", [5, 8]));
+        let options = options.with_tensor_parallel(Division::new("tensor").with_part("up", by.clone()));
+        let step = jit(move |(x, up, down): (Tensor, Tensor, Tensor)| {
+            let (loss, (up, down)) = value_and_grad((up, down), |(up, down)| loss(x, *up, *down));
+            (loss, up, down)
+        });
+        let step = step.arguments(["x", "up", "down"]).results(["loss", "d_up", "d_down"]).options(options);
+        let up = array(&[4, 6], &part(&up, &[8, 6], &by, tensor, 2));
+        let down = array(&[5, 8], &down).part(data, &mesh.axes()[0]).unwrap();
+        let out: (Array, Array, Array) = step.call((array(&[2, 6], &rows[data * 12..][..12]), up, down)).unwrap();
+        [out.0, out.1, out.2].map(|array| array.to_f64().unwrap())
+    });
+    let alone = [alone.0, alone.1, alone.2].map(|array| array.to_f64().unwrap());
+    for found in found.unwrap() {
+        for (found, alone) in found.iter().zip(&alone) {
+            let close = found.iter().zip(alone).all(|(a, b)| (a - b).abs() <= 1e-12);
+            assert!(found.len() == alone.len() && close, "{found:?}, alone {alone:?}");
+        }
+    }
+}
+
 /// What is measured in place of a gradient cannot be added up over the ranks.
 #[test]
 fn gradients_that_are_no_derivatives_are_refused() {
@@ -282,6 +294,33 @@ fn gradients_that_are_no_derivatives_are_refused() {
     let zeros = |shape: &[usize]| Array::zeros(shape, DType::F32).unwrap();
     let message = step.call((zeros(&[3, 6]), zeros(&[2, 6]), zeros(&[3]))).err().unwrap().to_string();
     assert!(message.contains("takes no gradient of 'delayed_linear' that is no derivative"), "{message}");
+}
+
+/// The row of padding has no gradient, on whichever rank it is.
+#[test]
+fn rows_of_padding_get_no_gradient() {
+    let arguments: Arguments = vec![("ids", vec![2, 9], None), ("w", vec![8, 6], divided(0, &[8]))];
+    for padding in [1, -2] {
+        same_as_one(&arguments, &|at| {
+            let (loss, gradient) = value_and_grad(at["w"], |w| {
+                let rows = embedding::with(at["ids"], *w).padding_idx(padding).call();
+                mean(rows * rows)
+            });
+            vec![loss, gradient]
+        });
+    }
+}
+
+/// Indices of eight bits name rows of parts that begin where eight bits end.
+#[test]
+fn narrow_indices_name_rows_of_wide_parts() {
+    let arguments: Arguments =
+        vec![("ids", vec![8], None), ("w", vec![400, 2], divided(0, &[400])), ("v", vec![2, 400], divided(1, &[400]))];
+    same_as_one(&arguments, &|at| {
+        let ids = to(at["ids"] * 31, DType::U8);
+        let index = prims::broadcast_in_dim(ids, [2, 8], [1]);
+        vec![index_select(at["w"], 0, ids), embedding(ids, at["w"]), prims::gather(at["v"], 1, index)]
+    });
 }
 
 /// Numbers that are the same in each run.
