@@ -51,6 +51,10 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
     earlier::go_on(family, run, name.as_deref());
     earlier::apply(family, dropout, run, config::data_ranks(&mesh()), &|name| given(name) || of_file.contains(&name));
     let (family, size, set, dropout, of) = model.parts();
+    if let Err(message) = of.check_tensor(&mesh()) {
+        // All ranks have the same command line: one of them says so.
+        return if rank() == 0 { Err(Failed(message)) } else { Ok(ExitCode::FAILURE) };
+    }
     let mut compile = of.compile.options_to_run_on(of.device)?;
     compile.device = Some(of.device).filter(|device| !device.is_cpu());
     // Ranks share the host's memory.

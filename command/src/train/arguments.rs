@@ -8,6 +8,7 @@ use fulgurite_kernels::mesh::Mesh;
 use fulgurite_models::Family;
 use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::precision::Precision;
+use fulgurite_models::tensor_parallel::TENSOR;
 use fulgurite_models::train::Strategy;
 
 use super::super::{model_options, options};
@@ -254,6 +255,18 @@ impl Run {
     pub(super) fn mesh(&self, ranks: usize) -> Result<Mesh, String> {
         let mesh = self.strategy.mesh(ranks, self.tensor.map(usize::from));
         mesh.map_err(|message| if self.tensor.is_some() { format!("--tensor: {message}") } else { message })
+    }
+
+    /// Fails where `--tensor` is not how many ranks divide each layer on the mesh of a run.
+    pub(super) fn check_tensor(&self, mesh: &Mesh) -> Result<(), String> {
+        let Some(tensor) = self.tensor.map(usize::from) else { return Ok(()) };
+        // What no ranks can have is told as where they are started.
+        self.mesh(mesh.ranks())?;
+        let there = mesh.axis(TENSOR).map_or(1, |(_, axis)| axis.extent());
+        if there == tensor {
+            return Ok(());
+        }
+        Err(format!("--tensor: {tensor} ranks are to divide each layer, and the mesh of the ranks is '{mesh}'"))
     }
 }
 

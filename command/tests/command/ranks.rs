@@ -126,6 +126,8 @@ fn what_cannot_be_divided_among_ranks_is_refused() {
         ),
         ("--devices 4 --tensor 3 --strategy tensor_parallel", "--tensor: 3 ranks are to divide each layer, expected a"),
         ("--devices 2 --tensor 2", "--tensor: 2 ranks are to divide each layer, which ddp does not do"),
+        ("--tensor 2", "--tensor: 2 ranks are to divide each layer, which ddp does not do"),
+        ("--strategy tensor_parallel --tensor 2", "--tensor: 2 ranks are to divide each layer, expected a divisor"),
         (
             "--devices 2 --strategy tensor_parallel --state-dict sharded",
             "is sharded, and with tensor_parallel one rank",
@@ -135,6 +137,19 @@ fn what_cannot_be_divided_among_ranks_is_refused() {
         assert_eq!(said.matches(complaint).count(), 1, "{rest}: {said}");
         assert!(!folder.path().join("run").exists());
     }
+}
+
+/// The mesh of a launcher counts, and options do not contradict it.
+#[test]
+fn another_mesh_than_tensor_says_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = format!("{SMALL} --steps 2 --batch 2 --strategy tensor_parallel --tensor 1");
+    let mut arguments = vec!["launch", "--ranks", "2", "--mesh", "tensor=2", "--"];
+    arguments.extend(words(&train));
+    let said = run_in(folder.path(), &arguments).fails(1);
+    let complaint = "--tensor: 1 ranks are to divide each layer, and the mesh of the ranks is 'tensor=2'";
+    assert_eq!(said.matches(complaint).count(), 1, "{said}");
+    assert!(!folder.path().join("run").exists());
 }
 
 /// Three batches among two ranks, and one among them, which parts of a model can not have.
