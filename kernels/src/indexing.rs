@@ -261,7 +261,11 @@ fn as_type<'a, T: Element>(tensor: TensorRef<'a>, data: &'a mut Vec<T>, strides:
 }
 
 /// Calls `add` with the source and the target in `T`, going through a copy of the target if it holds something else.
-fn in_type<T: Sum>(source: TensorRef<'_>, target: &mut TensorMut<'_>, add: impl Fn(TensorRef<'_>, &mut TensorMut<'_>)) {
+fn in_type<T: Element>(
+    source: TensorRef<'_>,
+    target: &mut TensorMut<'_>,
+    add: impl Fn(TensorRef<'_>, &mut TensorMut<'_>),
+) {
     let (mut source_data, mut source_strides) = (Vec::<T>::new(), Vec::new());
     let source = as_type(source, &mut source_data, &mut source_strides);
     if target.dtype() == T::DTYPE {
@@ -302,16 +306,87 @@ pub fn scatter_add(
     no_larger("scatter_add", index.shape(), "target", target.shape(), Some(dim));
     all_apart("scatter_add", &source, &index, &target);
     let indices = checked(index, if rank == 0 { 1 } else { target.shape()[dim] })?;
-    by_class!(source, target, scatter_lines(dim, index.shape(), &indices));
+    by_class!(source, target, add_lines(dim, index.shape(), &indices));
     Ok(())
 }
 
-fn scatter_lines<T: Sum>(
+fn add_lines<T: Sum>(source: TensorRef<'_>, target: &mut TensorMut<'_>, dim: usize, shape: &[usize], indices: &[i64]) {
+    scatter_lines::<T>(source, target, dim, shape, indices, T::plus);
+}
+
+/// How an element and an update of it become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Combination {
+    /// Their product; integers wrap.
+    Product,
+    /// The larger; NaN if either is NaN, the element if they are equal.
+    Largest,
+    /// The smaller; NaN if either is NaN, the element if they are equal.
+    Smallest,
+}
+
+/// Numbers that are combined at indices.
+trait Combined: Element {
+    fn combined(how: Combination) -> fn(Self, Self) -> Self;
+}
+macro_rules! combined {
+    ($($type:ty: |$a:ident, $b:ident| $product:expr, $nan:expr;)*) => {$(
+        impl Combined for $type {
+            fn combined(how: Combination) -> fn($type, $type) -> $type {
+                match how {
+                    Combination::Product => |$a, $b| $product,
+                    Combination::Largest => |$a, $b| if $b > $a || $nan { $b } else { $a },
+                    Combination::Smallest => |$a, $b| if $b < $a || $nan { $b } else { $a },
+                }
+            }
+        }
+    )*};
+}
+combined! {
+    f32: |a, b| a * b, b.is_nan();
+    f64: |a, b| a * b, b.is_nan();
+    i64: |a, b| a.wrapping_mul(b), false;
+}
+
+/// `target[i, index[i, j, k], k]` combined with `source[i, j, k]`, in row-major order, for the dimension `dim` in the
+/// place of the second.
+///
+/// `index` (i64 or i32) is nowhere larger than `source`, nor than `target` except in `dim`. f16 and bf16 are combined
+/// in f32. Panics if `index` is larger, or if an operand shares memory with `target`.
+pub fn scatter_combine(
+    mut target: TensorMut<'_>,
+    how: Combination,
+    dim: usize,
+    index: TensorRef<'_>,
+    source: TensorRef<'_>,
+) -> Result<(), IndexOutOfRange> {
+    extents::dimension("scatter_combine", dim, target.shape());
+    no_larger("scatter_combine", index.shape(), "source", source.shape(), None);
+    no_larger("scatter_combine", index.shape(), "target", target.shape(), Some(dim));
+    all_apart("scatter_combine", &source, &index, &target);
+    let indices = checked(index, target.shape().get(dim).copied().unwrap_or(1))?;
+    by_class!(source, target, combine_lines(how, dim, index.shape(), &indices));
+    Ok(())
+}
+
+fn combine_lines<T: Combined>(
+    source: TensorRef<'_>,
+    target: &mut TensorMut<'_>,
+    how: Combination,
+    dim: usize,
+    shape: &[usize],
+    indices: &[i64],
+) {
+    scatter_lines::<T>(source, target, dim, shape, indices, T::combined(how));
+}
+
+fn scatter_lines<T: Element>(
     source: TensorRef<'_>,
     target: &mut TensorMut<'_>,
     dim: usize,
     shape: &[usize],
     indices: &[i64],
+    combine: impl Fn(T, T) -> T + Sync,
 ) {
     let index_strides = contiguous_strides(shape);
     let target_strides = target.strides();
@@ -330,7 +405,7 @@ fn scatter_lines<T: Sum>(
                 unsafe {
                     let value = source.as_ptr().cast::<T>().offset(source_base + i * along_source).read();
                     let place = address.get().cast::<T>().offset(target_base + index * along_target);
-                    place.write(place.read().plus(value));
+                    place.write(combine(place.read(), value));
                 }
             }
         }

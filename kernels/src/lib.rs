@@ -32,12 +32,15 @@ pub mod reduce;
 pub mod regular_file;
 pub mod row;
 pub mod scalar;
+pub mod scan;
 pub mod scratch;
+pub mod search;
 pub mod tile;
 mod transpose;
 pub mod vector;
 pub mod view;
 mod walk;
+pub mod window_sums;
 pub mod windows;
 
 /// How this library was built: `"release"`, or `"debug"` with assertions and the verifier after every transform, which

@@ -1,5 +1,4 @@
-//! Operations along one dimension that depend on the order of elements: positions of maxima, running sums, largest
-//! elements.
+//! Operations along one dimension that depend on the order of elements: positions of maxima, largest elements.
 
 use std::cmp::Ordering;
 
@@ -9,7 +8,7 @@ use crate::parallel::{Shared, for_ranges};
 use crate::scratch;
 use crate::tile::convert::cast;
 use crate::tile::load::load;
-use crate::tile::store::{store, store_one};
+use crate::tile::store::store_one;
 use crate::tile::{Class, Operand};
 use crate::view::{TensorMut, TensorRef};
 use crate::walk::lines;
@@ -129,44 +128,6 @@ pub fn argmax(source: TensorRef<'_>, dim: usize, mut target: TensorMut<'_>) {
     });
 }
 
-/// Running sums along `dim`, added in f64 (i64 for integers and booleans, wrapping) and converted. Both tensors have
-/// one shape; `target` may be exactly the view of `source`. Panics if their shapes differ, or if they share memory
-/// otherwise.
-pub fn cumsum(source: TensorRef<'_>, dim: usize, mut target: TensorMut<'_>) {
-    extents::dimension("cumsum", dim, source.shape());
-    extents::shape("cumsum", "target", target.shape(), source.shape());
-    extents::apart_or_same("cumsum", "source", &source, std::slice::from_ref(&target));
-    let strides = target.strides();
-    let (dtype, stride) = (target.dtype(), strides.get(dim).copied().unwrap_or(0));
-    let address = Shared::new(target.as_mut_ptr());
-    for_lines(source, dim, [strides, strides], |line, [offset, _]| {
-        let (mut tile, mut narrow) = ([0; TILE], [0u64; TILE]);
-        let class = wide(line.dtype);
-        let (mut floating, mut integer) = (0f64, 0i64);
-        for first in (0..line.length).step_by(TILE) {
-            let count = TILE.min(line.length - first);
-            // SAFETY: a line of the source.
-            unsafe { line.read(first, count, &mut tile) };
-            for bits in &mut tile[..count] {
-                if class == Class::F64 {
-                    floating += f64::from_bits(*bits);
-                    *bits = floating.to_bits();
-                } else {
-                    integer = integer.wrapping_add(*bits as i64);
-                    *bits = integer as u64;
-                }
-            }
-            // SAFETY: elements of the target, which this line alone writes; the tiles have room for any class.
-            unsafe {
-                let tile = Operand::Tile(tile.as_ptr().cast());
-                cast(class, Class::of(dtype), tile, narrow.as_mut_ptr().cast(), 1, count);
-                let place = address.get().offset((offset + first as isize * stride) * dtype.size() as isize);
-                store(dtype, narrow.as_ptr().cast(), place, stride, count);
-            }
-        }
-    });
-}
-
 /// The `k` largest (or smallest) elements along `dim` in order, and their positions. Of equal elements the one with the
 /// lower position comes first; NaN counts as the largest.
 ///
@@ -249,19 +210,6 @@ mod tests {
         let lowest = [f64::NEG_INFINITY; 2];
         argmax(TensorRef::from_slice(&lowest, &[2], &[1]), 0, TensorMut::from_slice(&mut out[..1], &[], &[]));
         assert_eq!(out[0], 0);
-    }
-
-    #[test]
-    fn running_sums() {
-        let data = [1i32, 2, 3, 4, 5, 6];
-        let mut out = [0i64; 6];
-        let source = TensorRef::from_slice(&data, &[2, 3], &[3, 1]);
-        cumsum(source, 0, TensorMut::from_slice(&mut out, &[2, 3], &[3, 1]));
-        assert_eq!(out, [1, 2, 3, 5, 7, 9]);
-        let ones = vec![half::bf16::ONE; 3000];
-        let mut sums = vec![0f32; 3000];
-        cumsum(TensorRef::from_slice(&ones, &[3000], &[1]), 0, TensorMut::from_slice(&mut sums, &[3000], &[1]));
-        assert_eq!(sums[2999], 3000.0);
     }
 
     #[test]

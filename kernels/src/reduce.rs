@@ -31,8 +31,8 @@ const ROW_GROUP: usize = 2048;
 /// Reduces `source` over the dimensions `dims` (each named once) and stores the result, converted, to `target`, whose
 /// shape is that of `source` with the reduced dimensions either left out or of extent one.
 ///
-/// Booleans and integers are reduced in i64 (sums wrap). A maximum or minimum is NaN if any element is. Panics if
-/// `dims` are not dimensions of `source`, if `target` has another shape, or if the two share memory.
+/// Booleans and integers are reduced in i64 (sums and products wrap). A maximum or minimum is NaN if any element is.
+/// Panics if `dims` are not dimensions of `source`, if `target` has another shape, or if the two share memory.
 pub fn reduce(reduction: Reduction, source: TensorRef<'_>, dims: &[usize], mut target: TensorMut<'_>) {
     let (shape, strides) = (source.shape(), source.strides());
     let keeps = target.shape().len() == shape.len();
@@ -209,7 +209,7 @@ impl Job {
 
 macro_rules! columns {
     ($method:ident, $combine:ident, $widen:ident, $type:ty, $wide:ty, $total:path,
-     |$a:ident, $b:ident| $add:expr) => {
+     |$a:ident, $b:ident| $add:expr, $multiply:expr) => {
         multiversion! {
             /// `into[i] = into[i] ∘ row[i]`.
             fn $combine[FMA](reduction: Reduction, into: &mut [$type], row: &[$type]) {
@@ -224,6 +224,10 @@ macro_rules! columns {
                     Reduction::Max => for i in 0..length {
                         let (a, b) = (into[i], row[i]);
                         into[i] = if b > a || b != b { b } else { a };
+                    },
+                    Reduction::Product => for i in 0..length {
+                        let ($a, $b) = (into[i], row[i]);
+                        into[i] = $multiply;
                     },
                     Reduction::Min => for i in 0..length {
                         let (a, b) = (into[i], row[i]);
@@ -247,6 +251,10 @@ macro_rules! columns {
                         let (a, b) = (into[i], row[i] as $wide);
                         into[i] = if b > a || b != b { b } else { a };
                     },
+                    Reduction::Product => for i in 0..length {
+                        let ($a, $b) = (into[i], row[i] as $wide);
+                        into[i] = $multiply;
+                    },
                     Reduction::Min => for i in 0..length {
                         let (a, b) = (into[i], row[i] as $wide);
                         into[i] = if b < a || b != b { b } else { a };
@@ -269,8 +277,10 @@ macro_rules! columns {
                     let mut part = [<$type>::default(); COLUMNS];
                     let part = &mut part[..totals.len()];
                     let last = rows.min((group + 1) * ROW_GROUP);
-                    for (block, start) in (group * ROW_GROUP..last).step_by(ROWS).enumerate() {
-                        for row in start..last.min(start + ROWS) {
+                    // A product of a few rows may leave the range of the narrow type where the whole does not.
+                    let together = if self.reduction == Reduction::Product { 1 } else { ROWS };
+                    for (block, start) in (group * ROW_GROUP..last).step_by(together).enumerate() {
+                        for row in start..last.min(start + together) {
                             let offset = outer_offset + first_column + self.reduced.offsets(row)[0];
                             let address = if direct {
                                 self.at(offset)
@@ -342,9 +352,9 @@ macro_rules! columns {
         }
     };
 }
-columns!(columns_f32, combine_f32, widen_f32, f32, f64, Total::Floating, |a, b| a + b);
-columns!(columns_f64, combine_f64, widen_f64, f64, f64, Total::Floating, |a, b| a + b);
-columns!(columns_i64, combine_i64, widen_i64, i64, i64, Total::Integer, |a, b| a.wrapping_add(b));
+columns!(columns_f32, combine_f32, widen_f32, f32, f64, Total::Floating, |a, b| a + b, a * b);
+columns!(columns_f64, combine_f64, widen_f64, f64, f64, Total::Floating, |a, b| a + b, a * b);
+columns!(columns_i64, combine_i64, widen_i64, i64, i64, Total::Integer, |a, b| a.wrapping_add(b), a.wrapping_mul(b));
 
 #[cfg(test)]
 mod tests {
@@ -363,7 +373,7 @@ mod tests {
             .map(|(axis, &extent)| if dims.contains(&axis) { 1 } else { extent })
             .collect();
         let out_strides = contiguous_strides(&out_shape);
-        for reduction in [Reduction::Sum, Reduction::Max, Reduction::Min] {
+        for reduction in [Reduction::Sum, Reduction::Max, Reduction::Min, Reduction::Product] {
             let mut exact = vec![Total::start(reduction, true); out_shape.iter().product()];
             for position in 0..count {
                 let (mut rest, mut from, mut to) = (position, 0, 0);
@@ -431,5 +441,25 @@ mod tests {
             TensorMut::from_slice(&mut largest, &[1], &[1]),
         );
         assert!(largest[0].is_nan());
+    }
+
+    #[test]
+    fn products_leave_the_range_only_as_a_whole_and_wrap() {
+        // Two rows of 1e30 and two of 1e-30, in 40 columns, and the same as rows.
+        let by_rows: Vec<f32> = (0..160).map(|i| if i < 80 { 1e30 } else { 1e-30 }).collect();
+        for (shape, strides) in [([4, 40], [40, 1]), ([4, 40], [1, 4])] {
+            let mut data = by_rows.clone();
+            if strides[0] == 1 {
+                (0..160).for_each(|i| data[i] = if i % 4 < 2 { 1e30 } else { 1e-30 });
+            }
+            let mut out = [0f32; 40];
+            let source = TensorRef::from_slice(&data, &shape, &strides);
+            reduce(Reduction::Product, source, &[0], TensorMut::from_slice(&mut out, &[40], &[1]));
+            assert!(out.iter().all(|x| (x - 1.0).abs() < 1e-6), "{out:?}");
+        }
+        let mut wrapped = [0i64];
+        let source = TensorRef::from_slice(&[1i64 << 62, 3, -1], &[3], &[1]);
+        reduce(Reduction::Product, source, &[0], TensorMut::from_slice(&mut wrapped, &[], &[]));
+        assert_eq!(wrapped, [(1i64 << 62).wrapping_mul(-3)]);
     }
 }

@@ -49,6 +49,7 @@ pub enum ScalarOp {
     BitXor,
     ShiftLeft,
     ShiftRight,
+    Gcd,
     Eq,
     Ne,
     Lt,
@@ -82,14 +83,14 @@ impl ScalarOp {
     pub const fn is_exact(self) -> bool {
         use ScalarOp::*;
         matches!(self, Abs | Neg | Floor | Round | Sign | Maximum | Minimum | Select)
-            || self.is_bitwise()
+            || self.is_of_integers()
             || self.is_predicate()
     }
 
-    /// Whether it works on the bits of integers.
-    pub const fn is_bitwise(self) -> bool {
+    /// Whether it has a meaning for integers alone.
+    pub const fn is_of_integers(self) -> bool {
         use ScalarOp::*;
-        matches!(self, BitAnd | BitOr | BitXor | ShiftLeft | ShiftRight)
+        matches!(self, BitAnd | BitOr | BitXor | ShiftLeft | ShiftRight | Gcd)
     }
 
     /// Whether the result is a boolean whatever the operands are.
@@ -243,7 +244,6 @@ unary_methods! {
     erf => Erf;
     /// Complement of the error function, 1 - erf x, also where it is small.
     erfc => Erfc;
-    /// Natural logarithm of the magnitude of the gamma function.
     /// Largest integer not above.
     floor => Floor;
     /// Nearest integer; the even one where two are as near.
@@ -286,6 +286,8 @@ binary_methods! {
     /// The integer's bits moved to the right, with copies of its sign; only these are left by a negative number or by
     /// 64 and more.
     shift_right => ShiftRight;
+    /// The greatest common divisor of two integers, not negative; of zeros 0.
+    gcd => Gcd;
     /// `==`
     eq => Eq;
     /// `!=`

@@ -3,7 +3,7 @@
 use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::Failure;
 use fulgurite_runtime::kernels::elementwise::copy;
-use fulgurite_runtime::kernels::indexing::{self, IndexOutOfRange};
+use fulgurite_runtime::kernels::indexing::{self, Combination, IndexOutOfRange};
 
 use super::cpu;
 
@@ -75,4 +75,27 @@ mod scatter_by_cpu {
         }
         indexing::scatter(out.reborrow(), dim, index, src).map_err(|error| out_of_range(error, dim))
     }
+}
+
+macro_rules! combinations {
+    ($($module:ident: $of:ident, $combination:ident;)*) => {$(
+        #[implementation(of = fulgurite_ops::prims::$of, by = cpu, strided)]
+        mod $module {
+            fn checker() -> Claim {
+                Ok(())
+            }
+
+            fn cpu(input: TensorRef, dim: usize, index: TensorRef, src: TensorRef, out: &mut TensorMut) -> Result<()> {
+                copy(input, out.reborrow());
+                indexing::scatter_combine(out.reborrow(), Combination::$combination, dim, index, src)
+                    .map_err(|error| out_of_range(error, dim))
+            }
+        }
+    )*};
+}
+
+combinations! {
+    scatter_prod_by_cpu: scatter_prod, Product;
+    scatter_amax_by_cpu: scatter_amax, Largest;
+    scatter_amin_by_cpu: scatter_amin, Smallest;
 }

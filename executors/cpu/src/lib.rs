@@ -13,7 +13,9 @@ mod order;
 mod products;
 mod reducing;
 pub mod reference;
+mod scans;
 mod windowed_attention;
+mod windows;
 
 use fulgurite_ops_macros::executor;
 use fulgurite_runtime::arithmetic::Arithmetic;

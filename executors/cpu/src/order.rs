@@ -1,7 +1,7 @@
 //! What depends on the order of elements.
 
 use fulgurite_ops_macros::implementation;
-use fulgurite_runtime::kernels::order;
+use fulgurite_runtime::kernels::{order, search};
 
 use super::cpu;
 
@@ -17,14 +17,14 @@ mod argmax_by_cpu {
     }
 }
 
-#[implementation(of = fulgurite_ops::prims::cumsum, by = cpu, strided)]
-mod cumsum_by_cpu {
+#[implementation(of = fulgurite_ops::prims::searchsorted, by = cpu, strided)]
+mod searchsorted_by_cpu {
     fn checker() -> Claim {
         Ok(())
     }
 
-    fn cpu(input: TensorRef, dim: usize, out: &mut TensorMut) -> Result<()> {
-        order::cumsum(input, dim, out.reborrow());
+    fn cpu(sorted: TensorRef, values: TensorRef, right: bool, out: &mut TensorMut) -> Result<()> {
+        search::searchsorted(sorted, values, right, out.reborrow());
         Ok(())
     }
 }

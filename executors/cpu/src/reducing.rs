@@ -23,6 +23,7 @@ macro_rules! reduction {
 
 reduction! {
     sum_by_cpu: sum, Sum;
+    prod_by_cpu: prod, Product;
     amax_by_cpu: amax, Max;
     amin_by_cpu: amin, Min;
 }

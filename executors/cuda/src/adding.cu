@@ -5,7 +5,9 @@
 //
 // The updates of one target are a run. A run is added in its order to what the target holds, in pieces of CHUNK
 // updates: the sums of the pieces, if there are several, are added in order by add_chunks. So a target that is hit very
-// often keeps no warp busy for long, and the order of additions is fixed.
+// often keeps no warp busy for long, and the order of additions is fixed. Instead of a sum it may be another rule:
+// COMBINE(x, y) is that of two, the earlier one first, and NEUTRAL changes nothing before any y.
+#include "fulgurite/arithmetic.cuh"
 #include "fulgurite/vectors.cuh"
 
 typedef Wide<ELEMENT>::type W;
@@ -54,12 +56,12 @@ extern "C" __global__ void add_runs(
         W total[PACK];
         const Packed before = load<PACK>(place);
 #pragma unroll
-        for (int v = 0; v < PACK; ++v) total[v] = starts_run ? (W)widen(before.at[v]) : (W)0;
+        for (int v = 0; v < PACK; ++v) total[v] = starts_run ? (W)widen(before.at[v]) : (W)NEUTRAL;
 #pragma unroll 4
         for (u32 i = 0; i < length; ++i) {
             const Packed next = load<PACK>(column + SOURCE(own[i]));
 #pragma unroll
-            for (int v = 0; v < PACK; ++v) total[v] += widen(next.at[v]);
+            for (int v = 0; v < PACK; ++v) total[v] = COMBINE(total[v], (W)widen(next.at[v]));
         }
         if (is_whole) {
             Packed after;
@@ -85,7 +87,7 @@ extern "C" __global__ void add_chunks(
     for (u64 e = (u64)blockIdx.y * blockDim.x + threadIdx.x; e < columns; e += (u64)gridDim.y * blockDim.x) {
         W total = sum_of(sums, begin, true, columns)[e];
         for (u64 n = (u64)begin + CHUNK; n < count && keys[n] == key; n += CHUNK) {
-            total += sum_of(sums, (u32)n, false, columns)[e];
+            total = COMBINE(total, sum_of(sums, (u32)n, false, columns)[e]);
         }
         target[(i64)key * along + COLUMN(e / PACK) + (i64)(e % PACK)] = narrow<ELEMENT>(total);
     }

@@ -1,6 +1,8 @@
+#include "fulgurite/arithmetic.cuh"
 #include "fulgurite/faults.cuh"
 
-// Adding few elements at indices. Lines are independent of each other: in each, `length` elements at SOURCE(line),
+// Adding few elements at indices, or combining them by another rule: COMBINE(x, y) is that of two, the earlier one
+// first. Lines are independent of each other: in each, `length` elements at SOURCE(line),
 // `source_along` apart, are added to those at TARGET(line), `target_along` apart, that the indices at CHOICES(line),
 // `index_along` apart, name.
 //
@@ -26,7 +28,8 @@ extern "C" __global__ void add_few(
         const ELEMENT* elements = source + SOURCE(line);
         Wide<ELEMENT>::type total = widen(*place);
         for (INDEX i = own; i < length; ++i) {
-            if (widen(choices[(i64)i * index_along]) == chosen) total += widen(elements[(i64)i * source_along]);
+            if (widen(choices[(i64)i * index_along]) != chosen) continue;
+            total = COMBINE(total, widen(elements[(i64)i * source_along]));
         }
         *place = narrow<ELEMENT>(total);
     }

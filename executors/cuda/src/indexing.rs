@@ -4,7 +4,7 @@
 //! Additions to one element happen in the order of the updates, and there are no floating-point atomics. Where there
 //! are few updates to a line, one thread finds and adds all those of an element, and of whole rows one block does.
 //! Where there are many, the updates are sorted by target, with equal targets in order, and each run of them is added
-//! up: the elements are read once.
+//! up: the elements are read once. Other rules than addition take the same ways.
 
 use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::rules::{Command, DeviceTensor, LaunchShape, Parameter, Plan, Result};
@@ -94,6 +94,22 @@ pub(crate) struct Update<'a> {
     pub out: &'a DeviceTensor,
 }
 
+/// How an element and an update become one: what `COMBINE(x, y)` is, and a number that changes nothing before any y.
+#[derive(Clone, Copy)]
+pub(crate) struct Rule {
+    pub combine: &'static str,
+    pub neutral: &'static str,
+}
+
+const ADDITION: Rule = Rule { combine: "((x) + (y))", neutral: "0" };
+
+impl Rule {
+    fn define(self, plan: &mut Plan) {
+        plan.define("COMBINE(x, y)", self.combine);
+        plan.define("NEUTRAL", self.neutral);
+    }
+}
+
 impl Update<'_> {
     pub fn size(&self) -> usize {
         self.out.shape()[self.dim]
@@ -101,8 +117,9 @@ impl Update<'_> {
 }
 
 /// The kernel that looks for equal indices one by one; any size.
-fn add_few(plan: &mut Plan, update: &Update<'_>) -> Result<()> {
+fn add_few(plan: &mut Plan, rule: Rule, update: &Update<'_>) -> Result<()> {
     plan.source(source_files!["adding_few.cu"]);
+    rule.define(plan);
     plan.define("ELEMENT", type_of(update.src.meta.dtype()));
     one_by_one(plan, "add_few", update)
 }
@@ -174,6 +191,7 @@ fn add_rows(plan: &mut Plan, update: &Update<'_>) -> Result<()> {
 
 /// Updates as they are sorted: each has some columns of its own.
 struct Updates<'a> {
+    rule: Rule,
     index: &'a DeviceTensor,
     /// The updates: strides of the index, of the target, and of the source.
     updates: Vec<Dimension<3>>,
@@ -229,6 +247,7 @@ fn add_sorted(plan: &mut Plan, of: &Updates<'_>) -> Result<()> {
         plan.push(Command::Fill { to: starts, byte: 0xff, bytes: slots as u64 * 4 });
     }
     plan.source(source_files!["adding.cu"]);
+    of.rule.define(plan);
     plan.define("ELEMENT", type_of(dtype));
     plan.define("KEY", key);
     plan.define("PACK", pack);
@@ -294,12 +313,13 @@ fn index_add(plan: &mut Plan, dim: usize, index: &DeviceTensor, src: &DeviceTens
     }
     if rows <= FEW_ROWS || !can_be_sorted(rows, positions(&columns).div_ceil(32).min(1024)) {
         let choices = only(src.rank(), dim, index.strides[0]);
-        return add_few(plan, &Update { dim, index, choices, src, out });
+        return add_few(plan, ADDITION, &Update { dim, index, choices, src, out });
     }
     let size = out.shape()[dim];
     let updates = vec![(rows, [index.strides[0], 0, src.strides[dim]])];
     let along = out.strides[dim];
-    add_sorted(plan, &Updates { index, updates, step: 1, along, columns, size, targets: size, src, out })
+    let rule = ADDITION;
+    add_sorted(plan, &Updates { rule, index, updates, step: 1, along, columns, size, targets: size, src, out })
 }
 
 #[implementation(of = fulgurite_ops::prims::scatter_add, by = cuda, strided, in_place(input))]
@@ -310,15 +330,16 @@ mod scatter_add_by_cuda {
 
     fn plan(plan: &mut Plan, Args { input, dim, index, src }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
         super::start_from(plan, input, out)?;
-        super::scatter_add(plan, dim, index, src, out)
+        super::combine(plan, super::ADDITION, dim, (index, src), out)
     }
 }
 
-fn scatter_add(
+/// Combines the elements of `src` with those of `out` that the index names.
+pub(crate) fn combine(
     plan: &mut Plan,
+    rule: Rule,
     dim: usize,
-    index: &DeviceTensor,
-    src: &DeviceTensor,
+    (index, src): (&DeviceTensor, &DeviceTensor),
     out: &DeviceTensor,
 ) -> Result<()> {
     if src.meta.is_empty() {
@@ -326,12 +347,13 @@ fn scatter_add(
     }
     let count: usize = src.shape().iter().product();
     if src.shape()[dim] <= FEW_ELEMENTS || !can_be_sorted(count, 1) {
-        return add_few(plan, &Update { dim, index, choices: index.strides.clone(), src, out });
+        return add_few(plan, rule, &Update { dim, index, choices: index.strides.clone(), src, out });
     }
     // Every element of the result is a target of one column.
     let others = without(&out.strides, dim);
     let updates = collapsed(dimensions(src.shape(), [&index.strides, &others, &src.strides]));
     let targets: usize = out.shape().iter().product();
     let (step, size) = (out.strides[dim], out.shape()[dim]);
-    add_sorted(plan, &Updates { index, updates, step, along: 1, columns: Vec::new(), size, targets, src, out })
+    let columns = Vec::new();
+    add_sorted(plan, &Updates { rule, index, updates, step, along: 1, columns, size, targets, src, out })
 }

@@ -3,6 +3,7 @@
 //! well.
 
 mod column_sums;
+mod combining;
 pub mod elementwise;
 pub mod fusion;
 mod indexing;
@@ -14,9 +15,12 @@ mod placing;
 mod products;
 pub mod reducing;
 pub mod rows;
+mod scans;
+mod searching;
 mod sorting;
 pub mod support;
 mod topk;
+mod windows;
 
 use fulgurite_ops_macros::executor;
 use fulgurite_runtime::arithmetic::Arithmetic;

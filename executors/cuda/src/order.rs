@@ -1,4 +1,4 @@
-//! Positions of largest elements and running sums, along any dimension of operands of any strides.
+//! Positions of largest elements, and lines along any dimension of operands of any strides.
 
 use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::executor::Claim;
@@ -9,7 +9,7 @@ use super::cuda;
 use super::support::{Dimension, collapsed, dimensions, offset, positions, type_of};
 
 /// The threads that one launch should have at least to fill a device.
-const ENOUGH_THREADS: usize = 1 << 16;
+pub(super) const ENOUGH_THREADS: usize = 1 << 16;
 
 /// Lines along one dimension: where they start in N tensors, and how they go on.
 pub(super) struct Lines<const N: usize> {
@@ -93,38 +93,4 @@ fn argmax(plan: &mut Plan, input: &DeviceTensor, dim: usize, out: &DeviceTensor)
     }
     let shape = LaunchShape::linear(count.div_ceil(128) as u32, 128);
     plan.launch("argmax_pieces", shape, binds![keys, places, out, count, pieces])
-}
-
-#[implementation(of = fulgurite_ops::prims::cumsum, by = cuda, strided)]
-mod cumsum_by_cuda {
-    fn checker(input: &TensorMeta, dim: usize) -> Claim {
-        super::lines_fit(input, dim)
-    }
-
-    fn plan(plan: &mut Plan, input: &DeviceTensor, dim: usize, out: &DeviceTensor) -> Result<()> {
-        super::cumsum(plan, input, dim, out)
-    }
-}
-
-fn cumsum(plan: &mut Plan, input: &DeviceTensor, dim: usize, out: &DeviceTensor) -> Result<()> {
-    if out.meta.is_empty() {
-        return Ok(());
-    }
-    let lines = Lines::new(input.shape(), [&input.strides, &out.strides], dim);
-    let Lines { count, length, along: [from_along, to_along], .. } = lines;
-    plan.source(source_files!["cumsum.cu"]);
-    plan.define("IN", type_of(input.meta.dtype()));
-    plan.define("OUT", type_of(out.meta.dtype()));
-    plan.define("SUM", if out.meta.dtype().is_floating() { "double" } else { "i64" });
-    plan.define("FROM(i)", offset(&lines.starts, 0, "i"));
-    plan.define("TO(i)", offset(&lines.starts, 1, "i"));
-    // A block a line pays where elements are adjacent, or where there are too few lines for a thread each.
-    let by_block = length >= 64 && (from_along == 1 || count < ENOUGH_THREADS / 32);
-    if by_block {
-        let shape = LaunchShape::linear(count as u32, lines.threads(4, 512));
-        plan.launch("cumsum_rows", shape, binds![input, out, length, from_along, to_along])
-    } else {
-        let shape = LaunchShape::linear(count.div_ceil(128) as u32, 128);
-        plan.launch("cumsum_columns", shape, binds![input, out, count, length, from_along, to_along])
-    }
 }

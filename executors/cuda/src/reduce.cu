@@ -1,6 +1,6 @@
-// Reductions: IN elements are combined by KIND (Sum, Max, Min) in the type WIDE and stored as OUT. KEPT(i) is the
-// offset of output i's first element, REDUCED(j) that of its j-th. blockIdx.y is a piece of `piece` elements of the
-// range; with several pieces the results of piece p start at out[p * outputs].
+// Reductions: IN elements are combined by KIND (Sum, Product, Max, Min) in the type WIDE and stored as OUT. KEPT(i)
+// is the offset of output i's first element, REDUCED(j) that of its j-th. blockIdx.y is a piece of `piece` elements
+// of the range; with several pieces the results of piece p start at out[p * outputs].
 #include "fulgurite/reductions.cuh"
 #include "fulgurite/vectors.cuh"
 
@@ -16,6 +16,7 @@ template <> __device__ float highest<float>() { return INFINITY_F32; }
 template <> __device__ double highest<double>() { return INFINITY_F64; }
 template <> __device__ i64 highest<i64>() { return 0x7fffffffffffffffLL; }
 template <> __device__ WIDE Neutral::of<Sum>() { return 0; }
+template <> __device__ WIDE Neutral::of<Product>() { return 1; }
 template <> __device__ WIDE Neutral::of<Max>() { return lowest<WIDE>(); }
 template <> __device__ WIDE Neutral::of<Min>() { return highest<WIDE>(); }
 

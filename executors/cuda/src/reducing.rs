@@ -199,6 +199,7 @@ macro_rules! reduction {
 
 reduction! {
     sum_by_cuda: sum, "Sum";
+    prod_by_cuda: prod, "Product";
     amax_by_cuda: amax, "Max";
     amin_by_cuda: amin, "Min";
 }

@@ -1,5 +1,5 @@
-// AdamW over many tensors in one launch. The few numbers of the step are computed before it, in f64, by a launch of
-// their own.
+// AdamW, or Adam (COUPLED), over many tensors in one launch. The few numbers of the step are computed before it, in
+// f64, by a launch of their own.
 #include "fulgurite/arithmetic.cuh"
 #include "fulgurite/vectors.cuh"
 
@@ -101,6 +101,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw(
     const float beta2 = (float)rates.beta2[setting];
     const float rest1 = (float)(1.0 - rates.beta1[setting]), rest2 = (float)(1.0 - rates.beta2[setting]);
     const bool decays = rates.weight_decay[setting] != 0.0;
+#if COUPLED
+    const float coupled = (float)rates.weight_decay[setting];
+#endif
 
     // What is rounded to 16 bits needs no quotients and roots that are exact to the last bit, which take most of the
     // time where so few bytes are moved.
@@ -117,9 +120,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw(
         // As `scale` of norm.cu writes it: rounded, and not joined with what follows.
         g = widen(narrow<SCALED>(__fmul_rn(g, number.factor)));
 #endif
+#if COUPLED
+        if (decays) g = g + p * coupled;
+#endif
         m = m + (g - m) * rest1;
         v = v * beta2 + (g * g) * rest2;
+#if !COUPLED
         if (decays) p = p * number.decay;
+#endif
         if constexpr (NEARLY) {
             p = p + (m * number.rate) * nearly_inverse(nearly_root(v) * inverse_root + eps);
         } else {

@@ -1,4 +1,4 @@
-//! AdamW of many parameters in one launch.
+//! AdamW and Adam of many parameters in one launch. The arguments of both operators have the same places.
 
 use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::argument::map_arguments;
@@ -10,6 +10,7 @@ use super::optim;
 use super::region::{Updated, broken};
 use super::tables::{MOST_TENSORS, numbers, table};
 use fulgurite_executor_cuda::support::{THREADS, has_kernels_for, pack_of, type_of};
+use fulgurite_ops::optim::adam;
 use fulgurite_ops::optim::adamw::ARGUMENTS;
 
 /// The most settings of a launch: the warp that computes the numbers of the step has a thread for each.
@@ -41,6 +42,8 @@ struct Clip {
 /// type.
 struct Update {
     setting: Setting,
+    /// Whether the decay is a part of the gradient: of Adam.
+    coupled: bool,
     tensors: [DeviceTensor; 7],
     copy: Option<DeviceTensor>,
 }
@@ -52,6 +55,7 @@ impl Update {
         ([lr, step], apply): ([&DeviceTensor; 2], Option<&DeviceTensor>),
         rates: [f64; 4],
         results: [&DeviceTensor; 3],
+        coupled: bool,
     ) -> Update {
         let apply = apply.map(|apply| apply.address);
         let rates = rates.map(f64::to_bits);
@@ -59,7 +63,7 @@ impl Update {
         let [param, grad, mean, square] = tensors;
         let [next, next_mean, next_square] = results;
         let tensors = [param, grad, mean, square, next, next_mean, next_square].map(DeviceTensor::clone);
-        Update { setting, tensors, copy: None }
+        Update { setting, coupled, tensors, copy: None }
     }
 
     /// All tensors, in the order in which the kernel has them.
@@ -78,13 +82,14 @@ impl Update {
             scaled: self.setting.clip.map(|clip| clip.dtype),
             pack: pack_of(0, all.iter().map(|tensor| tensor.dtype().size()).max().unwrap_or(1), &all),
             conditional: self.setting.apply.is_some(),
+            coupled: self.coupled,
         }
     }
 }
 
 /// What the kernel is compiled for: element types of parameter, gradient and moments, of the copy of the new parameter
-/// if there is one, that of gradients that it scales, how many elements are read at once, and whether a tensor says if
-/// the update is made.
+/// if there is one, that of gradients that it scales, how many elements are read at once, whether a tensor says if the
+/// update is made, and whether the decay is a part of the gradient.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Kind {
     param: DType,
@@ -94,6 +99,7 @@ struct Kind {
     scaled: Option<DType>,
     pack: usize,
     conditional: bool,
+    coupled: bool,
 }
 
 /// Plans all updates: those of a kind in one launch, as long as the tables have room.
@@ -145,6 +151,7 @@ fn launch(plan: &mut Plan, kind: Kind, updates: &[&Update]) -> Result<()> {
     plan.define("PACK", kind.pack);
     plan.define("ALIGNED", 1);
     plan.define("CONDITIONAL", u32::from(kind.conditional));
+    plan.define("COUPLED", u32::from(kind.coupled));
     plan.define("CLIPPED", u32::from(kind.scaled.is_some()));
     plan.define("SCALED", type_of(kind.scaled.unwrap_or(kind.grad)));
     plan.define("THREADS", THREADS);
@@ -199,6 +206,7 @@ pub(super) fn plan_updates(
                 *ARGUMENTS.eps.read(a),
             ],
             [next, mean, square],
+            symbol.operator() == Some(&adam::OPERATOR),
         );
         if let Some(scale) = gradient.scale {
             let (norm, max_norm) = (tensor(scale.norm)?.address, scale.max_norm);
@@ -237,6 +245,40 @@ mod adamw_by_optim {
             ([lr, step], apply),
             [beta1, beta2, weight_decay, eps],
             [out, mean, square],
+            false,
+        );
+        super::plan_all(plan, &[update])
+    }
+}
+
+#[implementation(of = fulgurite_ops::optim::adam, by = optim, in_place)]
+mod adam_by_optim {
+    fn checker(Args { param, grad, exp_avg, exp_avg_sq, lr, step, .. }: Args<&TensorMeta>) -> Claim {
+        for (name, tensor) in [("param", param), ("grad", grad), ("exp_avg", exp_avg)] {
+            refuse_unless!(has_kernels_for(tensor.dtype()), "{name} is {}, takes f32, bf16 and f16", tensor.dtype());
+        }
+        let (mean, square) = (exp_avg.dtype(), exp_avg_sq.dtype());
+        refuse_unless!(mean == square, "exp_avg is {mean}, exp_avg_sq {square}, takes moments of one type");
+        for (name, tensor) in [("lr", lr), ("step", step)] {
+            refuse_unless!(tensor.dtype() == DType::F32, "{name} is {}, takes f32", tensor.dtype());
+        }
+        Ok(())
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        args: Args<&DeviceTensor>,
+        out: &DeviceTensor,
+        mean: &DeviceTensor,
+        second: &DeviceTensor,
+    ) -> Result<()> {
+        let Args { param, grad, exp_avg, exp_avg_sq, lr, step, beta1, beta2, eps, weight_decay, apply } = args;
+        let update = super::Update::new(
+            [param, grad, exp_avg, exp_avg_sq],
+            ([lr, step], apply),
+            [beta1, beta2, weight_decay, eps],
+            [out, mean, second],
+            true,
         );
         super::plan_all(plan, &[update])
     }

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::clipping::{grad_norm, scale_all};
 use super::optim;
 use fulgurite_executor_regions::widening::{narrowed, widened};
-use fulgurite_ops::optim::adamw;
+use fulgurite_ops::optim::{adam, adamw};
 
 /// A gradient as a kernel of a region reads it.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +48,7 @@ pub enum Region<'a> {
 
 /// Whether a line is an update of a parameter that this executor claimed.
 pub fn is_update(symbol: &BoundSymbol) -> bool {
-    is_ours(symbol) && symbol.operator() == Some(&adamw::OPERATOR)
+    is_ours(symbol) && [Some(&adam::OPERATOR), Some(&adamw::OPERATOR)].contains(&symbol.operator())
 }
 
 /// Whether a line scales gradients down.

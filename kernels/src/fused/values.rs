@@ -252,7 +252,7 @@ impl Values {
                 }
                 Kind::Unary(..)
                 | Kind::Binary(..)
-                | Kind::Reduce(Reduction::Sum, _)
+                | Kind::Reduce(Reduction::Sum | Reduction::Product, _)
                 | Kind::Gelu(..)
                 | Kind::GeluBackward(..) => false,
             };

@@ -7,7 +7,7 @@ use super::convert::{to_bf16, to_f16};
 use super::operand::{Argument, Operand, for_segments};
 use crate::dtype::DType;
 use crate::scalar::ScalarOp;
-use crate::vector::power::{bitwise, integer_power, integer_remainder, remainder_f32, remainder_f64};
+use crate::vector::power::{integer_power, integer_remainder, of_integers, remainder_f32, remainder_f64};
 use crate::vector::{self, multiversion};
 
 macro_rules! unary_loop {
@@ -143,8 +143,8 @@ macro_rules! binary_floating {
                     // Of the platform: scalar.
                     ScalarOp::Atan2 => binary_loop!(a, b, out, |x, y| x.atan2(y)),
                     // Of numbers that have no class yet, which are integers.
-                    op if op.is_bitwise() => {
-                        binary_loop!(a, b, out, |x, y| bitwise(op, x as i64, y as i64) as $type);
+                    op if op.is_of_integers() => {
+                        binary_loop!(a, b, out, |x, y| of_integers(op, x as i64, y as i64) as $type);
                     }
                     ScalarOp::Pow => match b {
                         Argument::Scalar(2.0) => binary_loop!(a, b, out, |x, _y| x * x),
@@ -206,7 +206,9 @@ multiversion! {
             ScalarOp::BitAnd => binary_loop!(a, b, out, |x, y| x & y),
             ScalarOp::BitOr => binary_loop!(a, b, out, |x, y| x | y),
             ScalarOp::BitXor => binary_loop!(a, b, out, |x, y| x ^ y),
-            ScalarOp::ShiftLeft | ScalarOp::ShiftRight => binary_loop!(a, b, out, |x, y| bitwise(op, x, y)),
+            ScalarOp::ShiftLeft | ScalarOp::ShiftRight | ScalarOp::Gcd => {
+                binary_loop!(a, b, out, |x, y| of_integers(op, x, y));
+            }
             _ => unreachable!("{op:?} is no arithmetic of two operands"),
         }
     }

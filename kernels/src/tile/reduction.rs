@@ -12,6 +12,8 @@ pub enum Reduction {
     Max,
     /// The smallest; NaN if any is NaN; ∞ (or the greatest integer) of nothing.
     Min,
+    /// The product; 1 of nothing.
+    Product,
 }
 
 const LANES: usize = 64;
@@ -46,8 +48,8 @@ macro_rules! fold {
 }
 
 macro_rules! slice_reductions {
-    ($sum:ident $block:ident $max:ident $min:ident $type:ty, $wide:ty, $zero:expr, $least:expr, $greatest:expr,
-     |$a:ident, $b:ident| $add:expr, $larger:expr, $smaller:expr) => {
+    ($sum:ident $block:ident $max:ident $min:ident $product:ident $type:ty, $wide:ty, $zero:expr, $least:expr,
+     $greatest:expr, |$a:ident, $b:ident| $add:expr, $larger:expr, $smaller:expr, $multiply:expr) => {
         multiversion! {
             fn $block[FMA](input: &[$type]) -> $type { fold!(input, $type, $zero, |$a, $b| $add) }
         }
@@ -58,6 +60,14 @@ macro_rules! slice_reductions {
         multiversion! {
             /// The smallest element.
             pub(crate) fn $min[FMA](input: &[$type]) -> $type { fold!(input, $type, $greatest, |$a, $b| $smaller) }
+        }
+        /// The product, in the wider type from the first element on: a block of a narrow one may leave its range where
+        /// the whole product does not.
+        pub(crate) fn $product(input: &[$type]) -> $wide {
+            input.iter().fold(1 as $wide, |$a, &b| {
+                let $b = b as $wide;
+                $multiply
+            })
         }
         /// The sum, in the wider type.
         pub(crate) fn $sum(input: &[$type]) -> $wide {
@@ -71,16 +81,16 @@ macro_rules! slice_reductions {
     };
 }
 slice_reductions!(
-    sum_f32 sum_block_f32 max_f32 min_f32 f32, f64, 0.0, f32::NEG_INFINITY, f32::INFINITY,
-    |a, b| a + b, if b > a || b.is_nan() { b } else { a }, if b < a || b.is_nan() { b } else { a }
+    sum_f32 sum_block_f32 max_f32 min_f32 product_f32 f32, f64, 0.0, f32::NEG_INFINITY, f32::INFINITY,
+    |a, b| a + b, if b > a || b.is_nan() { b } else { a }, if b < a || b.is_nan() { b } else { a }, a * b
 );
 slice_reductions!(
-    sum_f64 sum_block_f64 max_f64 min_f64 f64, f64, 0.0, f64::NEG_INFINITY, f64::INFINITY,
-    |a, b| a + b, if b > a || b.is_nan() { b } else { a }, if b < a || b.is_nan() { b } else { a }
+    sum_f64 sum_block_f64 max_f64 min_f64 product_f64 f64, f64, 0.0, f64::NEG_INFINITY, f64::INFINITY,
+    |a, b| a + b, if b > a || b.is_nan() { b } else { a }, if b < a || b.is_nan() { b } else { a }, a * b
 );
 slice_reductions!(
-    sum_i64 sum_block_i64 max_i64 min_i64 i64, i64, 0, i64::MIN, i64::MAX,
-    |a, b| a.wrapping_add(b), if b > a { b } else { a }, if b < a { b } else { a }
+    sum_i64 sum_block_i64 max_i64 min_i64 product_i64 i64, i64, 0, i64::MIN, i64::MAX,
+    |a, b| a.wrapping_add(b), if b > a { b } else { a }, if b < a { b } else { a }, a.wrapping_mul(b)
 );
 
 /// The bits of a running total: f64 for floating-point classes, i64 for integers.
@@ -97,9 +107,11 @@ impl Total {
             (Reduction::Sum, true) => Total::Floating(0.0),
             (Reduction::Max, true) => Total::Floating(f64::NEG_INFINITY),
             (Reduction::Min, true) => Total::Floating(f64::INFINITY),
+            (Reduction::Product, true) => Total::Floating(1.0),
             (Reduction::Sum, false) => Total::Integer(0),
             (Reduction::Max, false) => Total::Integer(i64::MIN),
             (Reduction::Min, false) => Total::Integer(i64::MAX),
+            (Reduction::Product, false) => Total::Integer(1),
         }
     }
 
@@ -108,6 +120,7 @@ impl Total {
         match (self, other) {
             (Total::Floating(a), Total::Floating(b)) => Total::Floating(match reduction {
                 Reduction::Sum => a + b,
+                Reduction::Product => a * b,
                 Reduction::Max => {
                     if b > a || b.is_nan() {
                         b
@@ -127,6 +140,7 @@ impl Total {
                 Reduction::Sum => a.wrapping_add(b),
                 Reduction::Max => a.max(b),
                 Reduction::Min => a.min(b),
+                Reduction::Product => a.wrapping_mul(b),
             }),
             _ => unreachable!("totals of one reduction have one class"),
         }
@@ -150,6 +164,7 @@ pub(crate) unsafe fn reduce(reduction: Reduction, class: Class, input: *const u8
                     Reduction::Sum => sum_f32(input),
                     Reduction::Max => f64::from(max_f32(input)),
                     Reduction::Min => f64::from(min_f32(input)),
+                    Reduction::Product => product_f32(input),
                 })
             }
             Class::F64 => {
@@ -158,6 +173,7 @@ pub(crate) unsafe fn reduce(reduction: Reduction, class: Class, input: *const u8
                     Reduction::Sum => sum_f64(input),
                     Reduction::Max => max_f64(input),
                     Reduction::Min => min_f64(input),
+                    Reduction::Product => product_f64(input),
                 })
             }
             Class::I64 => {
@@ -166,6 +182,7 @@ pub(crate) unsafe fn reduce(reduction: Reduction, class: Class, input: *const u8
                     Reduction::Sum => sum_i64(input),
                     Reduction::Max => max_i64(input),
                     Reduction::Min => min_i64(input),
+                    Reduction::Product => product_i64(input),
                 })
             }
             Class::Bool => unreachable!("booleans are reduced as integers"),

@@ -32,9 +32,10 @@ pub(crate) fn integer_remainder(a: i64, b: i64) -> i64 {
     if remainder != 0 && (remainder < 0) != (b < 0) { remainder + b } else { remainder }
 }
 
-/// A bitwise operation. A shift by a negative number or by 64 and more leaves nothing, to the right copies of the sign.
+/// An operation on integers alone. A shift by a negative number or by 64 and more leaves nothing, to the right copies
+/// of the sign.
 #[inline]
-pub(crate) fn bitwise(op: ScalarOp, a: i64, b: i64) -> i64 {
+pub(crate) fn of_integers(op: ScalarOp, a: i64, b: i64) -> i64 {
     match op {
         ScalarOp::BitAnd => a & b,
         ScalarOp::BitOr => a | b,
@@ -42,8 +43,20 @@ pub(crate) fn bitwise(op: ScalarOp, a: i64, b: i64) -> i64 {
         ScalarOp::ShiftLeft if (0..64).contains(&b) => a << b,
         ScalarOp::ShiftLeft => 0,
         ScalarOp::ShiftRight => a >> if (0..64).contains(&b) { b } else { 63 },
-        _ => unreachable!("{op:?} is no operation on bits"),
+        ScalarOp::Gcd => greatest_common_divisor(a, b),
+        _ => unreachable!("{op:?} is no operation on integers alone"),
     }
+}
+
+/// The greatest common divisor, by Euclid's algorithm; of zeros 0. That of the smallest integer and itself or 0 is 2⁶³,
+/// which wraps.
+#[inline]
+fn greatest_common_divisor(a: i64, b: i64) -> i64 {
+    let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a as i64
 }
 
 macro_rules! floating {

@@ -185,10 +185,11 @@ fn integer_powers_and_remainders() {
         [(2, 10), (-1, -3), (1, -5), (0, -2), (2, -1), (2, 64)].map(|(a, b)| integer_power(a, b)),
         [1024, -1, 1, 0, 0, 0]
     );
-    use super::power::bitwise;
-    use crate::scalar::ScalarOp::{BitXor, ShiftLeft, ShiftRight};
-    assert_eq!([(1, 3), (1, 64), (1, -1), (-1, 63)].map(|(a, b)| bitwise(ShiftLeft, a, b)), [8, 0, 0, i64::MIN]);
-    assert_eq!([(-5, 1), (-5, 64), (5, -1), (9, 3)].map(|(a, b)| bitwise(ShiftRight, a, b)), [-3, -1, 0, 1]);
-    assert_eq!(bitwise(BitXor, 6, 3), 5);
+    use super::power::of_integers;
+    use crate::scalar::ScalarOp::{BitXor, Gcd, ShiftLeft, ShiftRight};
+    assert_eq!([(1, 3), (1, 64), (1, -1), (-1, 63)].map(|(a, b)| of_integers(ShiftLeft, a, b)), [8, 0, 0, i64::MIN]);
+    assert_eq!([(-5, 1), (-5, 64), (5, -1), (9, 3)].map(|(a, b)| of_integers(ShiftRight, a, b)), [-3, -1, 0, 1]);
+    assert_eq!(of_integers(BitXor, 6, 3), 5);
+    assert_eq!([(12, -18), (0, -7), (0, 0), (i64::MIN, 0)].map(|(a, b)| of_integers(Gcd, a, b)), [6, 7, 0, i64::MIN]);
     assert_eq!([(5, -3), (-5, 3), (5, 0), (i64::MIN, -1)].map(|(a, b)| integer_remainder(a, b)), [-1, 1, 0, 0]);
 }

@@ -44,6 +44,7 @@ fn evaluate(case: &Case, memories: &Memories) -> Vec<Vec<f64>> {
 fn reduced(reduction: Reduction, row: &[f64]) -> f64 {
     match reduction {
         Reduction::Sum => row.iter().sum(),
+        Reduction::Product => row.iter().product(),
         Reduction::Max => row.iter().copied().fold(f64::NEG_INFINITY, f64::max),
         Reduction::Min => row.iter().copied().fold(f64::INFINITY, f64::min),
     }

@@ -8,10 +8,12 @@ use fulgurite_kernels::elementwise::{convert, copy, elementwise};
 use fulgurite_kernels::fused::{FusedKernel, FusedNode, FusedProgram, OutputLayout};
 use fulgurite_kernels::indexing::{gather, index_add, index_select, scatter, scatter_add};
 use fulgurite_kernels::matmul::matmul;
-use fulgurite_kernels::order::{argmax, cumsum, topk};
+use fulgurite_kernels::order::{argmax, topk};
 use fulgurite_kernels::reduce::{Reduction, reduce};
 use fulgurite_kernels::row::{self, log_softmax, softmax};
 use fulgurite_kernels::scalar::{ScalarOp, ScalarProgram};
+use fulgurite_kernels::scan::{cummax, cumsum, linear_scan};
+use fulgurite_kernels::search::searchsorted;
 use fulgurite_kernels::view::contiguous_strides;
 use fulgurite_kernels::{DType, TensorMut, TensorRef};
 
@@ -147,6 +149,18 @@ fn reductions_and_what_goes_along_a_dimension() {
     refused("argmax: dim is 2", || argmax(x.view(), 2, indices(&[3, 4]).target()));
     refused("argmax: dimension 0 of [0, 4] is empty", || argmax(floats(&[0, 4]).view(), 0, indices(&[4]).target()));
     refused("cumsum: target has shape [2, 4], expected [3, 4]", || cumsum(x.view(), 1, floats(&[2, 4]).target()));
+    refused("cummax: indices has shape [3, 3], expected [3, 4]", || {
+        cummax(x.view(), 1, floats(&[3, 4]).target(), indices(&[3, 3]).target());
+    });
+    refused("linear_scan: second has shape [3, 3], expected [3, 4]", || {
+        linear_scan(x.view(), floats(&[3, 3]).view(), 1, floats(&[3, 4]).target());
+    });
+    refused("searchsorted: sorted has shape [2, 4], values [3, 4]", || {
+        searchsorted(floats(&[2, 4]).view(), x.view(), true, indices(&[3, 4]).target());
+    });
+    refused("searchsorted: target has shape [3], expected [3, 4]", || {
+        searchsorted(floats(&[4]).view(), x.view(), true, indices(&[3]).target());
+    });
     refused("cumsum: dim is 7", || cumsum(x.view(), 7, floats(&[3, 4]).target()));
     let best = |k: [usize; 2], of: [usize; 2]| topk(x.view(), 1, true, floats(&k).target(), indices(&of).target());
     refused("topk: 5 elements are wanted of 4", || best([3, 5], [3, 5]));

@@ -1,8 +1,9 @@
 //! Reductions, and what depends on the order of elements along a dimension.
 
 use fulgurite_kernels::DType;
-use fulgurite_kernels::order::{argmax, cumsum, topk};
+use fulgurite_kernels::order::{argmax, topk};
 use fulgurite_kernels::reduce::{Reduction, reduce};
+use fulgurite_kernels::scan::cumsum;
 
 use super::layouts::{Call, Operand, some_widths, types, widths};
 
@@ -32,9 +33,10 @@ fn reductions_of_lines_of_every_width() {
                 let input = Operand::numbers(dtype, &shape, 3);
                 let lines = lines(&input.values, shape);
                 let kept = vec![shape[0], shape[2]];
-                for reduction in [Reduction::Sum, Reduction::Max, Reduction::Min] {
+                for reduction in [Reduction::Sum, Reduction::Product, Reduction::Max, Reduction::Min] {
                     let (to, fold): (DType, fn(f64, f64) -> f64) = match reduction {
                         Reduction::Sum => (sums, |a, b| a + b),
+                        Reduction::Product => (sums, |a, b| a * b),
                         Reduction::Max => (dtype, f64::max),
                         Reduction::Min => (dtype, f64::min),
                     };

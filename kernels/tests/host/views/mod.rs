@@ -9,4 +9,5 @@ mod layouts;
 mod made;
 mod products;
 mod rows;
+mod scans;
 mod shared;

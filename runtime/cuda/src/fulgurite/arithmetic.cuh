@@ -36,6 +36,17 @@ __device__ __forceinline__ i64 remainder_of(i64 x, i64 y) {
 __device__ __forceinline__ i64 shift_left(i64 x, i64 y) { return y < 0 || y > 63 ? 0 : (i64)((u64)x << y); }
 __device__ __forceinline__ i64 shift_right(i64 x, i64 y) { return x >> (y < 0 || y > 63 ? 63 : y); }
 
+// By Euclid's algorithm; of zeros 0. That of the smallest integer and itself or 0 is 2^63, which wraps.
+__device__ __forceinline__ i64 greatest_common_divisor(i64 x, i64 y) {
+    u64 a = x < 0 ? 0 - (u64)x : (u64)x, b = y < 0 ? 0 - (u64)y : (u64)y;
+    while (b != 0) {
+        const u64 rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return (i64)a;
+}
+
 // Modulo 2^64. A negative exponent gives 1 for the base 1, 1 or -1 for the base -1, and 0 for all others.
 __device__ __forceinline__ i64 power(i64 base, i64 exponent) {
     if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : -1) : 0;

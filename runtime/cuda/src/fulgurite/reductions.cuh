@@ -8,6 +8,10 @@ struct Sum {
     template <typename W> static __device__ __forceinline__ W combine(W x, W y) { return x + y; }
     static __device__ __forceinline__ i64 combine(i64 x, i64 y) { return wrapping_add(x, y); }
 };
+struct Product {
+    template <typename W> static __device__ __forceinline__ W combine(W x, W y) { return x * y; }
+    static __device__ __forceinline__ i64 combine(i64 x, i64 y) { return wrapping_mul(x, y); }
+};
 // NaN if either is. In f32 by one instruction, for which -0 is less than +0.
 struct Max {
     template <typename W> static __device__ __forceinline__ W combine(W x, W y) { return maximum(x, y); }

@@ -245,6 +245,7 @@ impl Dialect for CudaCpp {
             BitXor => format!("{x} ^ {y}"),
             ShiftLeft => self.arithmetic("shift_left", &[x, y]),
             ShiftRight => self.arithmetic("shift_right", &[x, y]),
+            Gcd => self.arithmetic("greatest_common_divisor", &[x, y]),
             _ => unreachable!("{op:?} is no function of two numbers"),
         }
     }
@@ -329,6 +330,7 @@ fn name_of(reduction: Reduction) -> &'static str {
         Reduction::Sum => "Sum",
         Reduction::Max => "Max",
         Reduction::Min => "Min",
+        Reduction::Product => "Product",
     }
 }
 

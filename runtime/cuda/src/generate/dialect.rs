@@ -167,6 +167,7 @@ pub(super) trait Dialect: Debug {
 pub(super) fn start_of(reduction: Reduction, class: Class) -> f64 {
     match (reduction, class.is_floating()) {
         (Reduction::Sum, _) => 0.0,
+        (Reduction::Product, _) => 1.0,
         (Reduction::Max, true) => f64::NEG_INFINITY,
         (Reduction::Min, true) => f64::INFINITY,
         (Reduction::Max, false) => i64::MIN as f64,

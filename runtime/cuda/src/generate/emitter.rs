@@ -133,7 +133,7 @@ impl<'a> Emitter<'a> {
                 let x = self.functions.opaque(x);
                 return self.functions.binary_function(op, class, &x, y);
             }
-            op if op == Atan2 || op.is_bitwise() => return self.functions.binary_function(op, class, x, y),
+            op if op == Atan2 || op.is_of_integers() => return self.functions.binary_function(op, class, x, y),
             Maximum => return self.functions.extremum(true, x, y),
             Minimum => return self.functions.extremum(false, x, y),
             Remainder => return self.functions.remainder(x, y),

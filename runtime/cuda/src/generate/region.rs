@@ -402,6 +402,7 @@ fn listing(program: &FusedProgram, values: &Values) -> Vec<String> {
                     Reduction::Sum => "sum",
                     Reduction::Max => "maximum",
                     Reduction::Min => "minimum",
+                    Reduction::Product => "product",
                 };
                 format!("{name} of each row of {}", known(operand))
             }
