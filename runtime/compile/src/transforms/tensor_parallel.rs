@@ -299,6 +299,7 @@ impl Writer<'_> {
             let now = line.now[&id];
             if line.meta(id).shape() == shape && self.division(now) != Some(&by) {
                 let part = self.divided(now, &by, Some(line.symbol))?;
+                self.set(part, Some(State::Divided(by.clone())));
                 line.now.insert(id, part);
                 divides = true;
             }

@@ -42,8 +42,8 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
         .map_err(|problem| problem.within("as the rule of the gradient has it"))?;
     with_frozen_inputs(context, subject, ran)?;
     let exact = subject.arrays.iter().all(|array| !array.dtype().is_floating() || array.dtype() == DType::F64);
-    // The differences of a large sample take minutes, and small ones have those: here its gradient is compared with that
-    // of the prims' references.
+    // The differences of a large sample take minutes, and small ones have those: here its gradient is compared with
+    // that of the prims' references.
     if exact && !(subject.is_large() && context.executor.is_some_and(|executor| executor.name != REFERENCE)) {
         by_differences(context, subject, ran)
     } else {

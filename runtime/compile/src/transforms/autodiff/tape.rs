@@ -1,6 +1,6 @@
 //! The tape: symbols are run forward with their gradient rules, whose pullbacks are then called in reverse.
 
-use crate::operator::RuleSet;
+use crate::operator::{OperatorKind, RuleSet};
 use crate::tracer::rules::TracingRules;
 use crate::transforms::autodiff::rules::GradientRules;
 use std::sync::Arc;
@@ -216,7 +216,12 @@ impl<'a> Tape<'a> {
         let choice = self.choose(symbol, &metas);
         let first = tracer::position();
         let Some(rule) = choice.rule else {
-            if let Some(body) = Self::body(symbol, &metas, place)? {
+            // A composite that declares that it has no gradient has none by its decomposition either.
+            let none = symbol.operator().is_some_and(|def| {
+                matches!(def.kind, OperatorKind::Composite) && GradientRules::of(def).no_grad.is_some()
+            });
+            let body = if none { None } else { Self::body(symbol, &metas, place)? };
+            if let Some(body) = body {
                 let mut known = vec![None; body.values.len()];
                 for (parameter, operand) in body.parameters.iter().zip(operands.iter().flat_map(Arg::tensors)) {
                     known[parameter.index()] = Some(*operand);
