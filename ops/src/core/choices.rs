@@ -113,11 +113,13 @@ operators! {
     }
 
     table($name, $torch, $best, $better) {
-        /// The largest elements along `dim` and their positions: the first of equal ones; NaN is the largest. Without
-        /// `dim` PyTorch's function is `amax`, of two tensors it is `maximum`.
+        /// The largest elements along `dim` and their positions: the first of equal ones; NaN is the largest. PyTorch's
+        /// `max(input)` of all elements is [`amax(input)`](mod@super::amax), its `max(input, other)` is
+        /// [`maximum(input, other)`](mod@super::maximum): the gradients are the same.
         max, "max", argmax, |a, b| a > b;
         /// The smallest elements along `dim` and their positions: the first of equal ones; NaN is the smallest.
-        /// Without `dim` PyTorch's function is `amin`, of two tensors it is `minimum`.
+        /// PyTorch's `min(input)` of all elements is [`amin(input)`](mod@super::amin), its `min(input, other)` is
+        /// [`minimum(input, other)`](mod@super::minimum): the gradients are the same.
         min, "min", argmin, |a, b| a < b;
     }
 }

@@ -1,31 +1,42 @@
 use fulgurite_ops_macros::operator;
-use fulgurite_runtime::argument::{Operand, Scalar};
+use fulgurite_runtime::argument::Operand;
 use fulgurite_runtime::{DType, Tensor};
 
 use super::arrays::zip;
-use super::promotion::{broadcast, cast, common_shape, describe_shapes, elementwise_meta, number, result_type, sum_to};
+use super::promotion::{
+    broadcast, cast, common_shape, describe_shapes, elementwise_meta, nearest_number, result_type, sum_to,
+};
 use crate::prims;
 
 /// Each element, but at least `min` and at most `max`, numbers or tensors, with broadcasting and type promotion; where
 /// `min` is above `max` it is `max`. NaN of any of the three gives NaN. A bound is absent if it is an infinite number,
 /// as it is by default: it does not take part in type promotion then. An element at a bound has the gradient, beyond it
-/// the bound has.
+/// the bound has. Booleans have one bound, a tensor, as in PyTorch.
 #[operator(torch = "clamp")]
 pub mod clamp {
     fn clamp(
-        input: Tensor<Number>,
-        #[default(f64::NEG_INFINITY)] min: Operand<Number>,
-        #[default(f64::INFINITY)] max: Operand<Number>,
+        input: Tensor,
+        #[default(f64::NEG_INFINITY)] min: Operand,
+        #[default(f64::INFINITY)] max: Operand,
     ) -> Tensor;
 
     fn meta(input: &TensorMeta, min: Operand<&TensorMeta>, max: Operand<&TensorMeta>) -> Result<TensorMeta> {
         let all = super::present([Operand::Tensor(input), min, max]);
         require!(common_shape(&all).is_some(), Broadcast, "shapes {} do not broadcast", describe_shapes(&all));
-        Ok(elementwise_meta(&all, result_type(&all)))
+        let dtype = result_type(&all);
+        require!(
+            dtype != DType::Bool || (all.len() == 2 && all[1].tensor().is_some()),
+            Booleans,
+            "input and its bounds are booleans, expected one bound, a tensor"
+        );
+        Ok(elementwise_meta(&all, dtype))
     }
 
     fn decomposition(input: Tensor, min: Operand<Tensor>, max: Operand<Tensor>) -> Tensor {
         let (input, [min, max]) = super::met(input, [min, max]);
+        if input.dtype() == DType::Bool {
+            return if super::is_absent(min) { prims::logical_and(input, max) } else { prims::logical_or(input, min) };
+        }
         let raised = if super::is_absent(min) { input } else { prims::maximum(input, min) };
         if super::is_absent(max) { raised } else { prims::minimum(raised, max) }
     }
@@ -54,6 +65,12 @@ pub mod clamp {
     }
 
     fn samples(s: &mut Samples) {
+        if s.dtype() == DType::Bool {
+            s.case(with(s.normal([3, 4])).min(s.normal([4])));
+            s.case(with(s.normal([])).max(s.normal([5])));
+            s.case(with(s.normal([5])).min(0).max(2));
+            return;
+        }
         s.case(with(s.normal([4, 8])).min(-1).max(1));
         s.case(with(s.normal([5])).min(0));
         s.case(with(s.normal([2, 3])).max(1));
@@ -77,6 +94,9 @@ pub mod clamp {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Broadcast, with(e.normal([2, 3])).min(e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
+        let both = with(e.booleans([2])).min(e.booleans([2])).max(e.booleans([2]));
+        e.case(Booleans, both, "expected one bound, a tensor");
+        e.case(Booleans, with(e.booleans([2])).min(false), "expected one bound, a tensor");
     }
 }
 
@@ -100,16 +120,7 @@ fn met(input: Tensor, bounds: [Operand<Tensor>; 2]) -> (Tensor, [Operand<Tensor>
     let of = |bound: Operand<Tensor>| match bound {
         Operand::Tensor(tensor) => Operand::Tensor(spread(tensor)),
         Operand::Scalar(_) if is_absent(bound) => bound,
-        Operand::Scalar(number) => Operand::Scalar(within(number, dtype)),
+        Operand::Scalar(number) => Operand::Scalar(nearest_number(number, dtype)),
     };
     (spread(input), bounds.map(of))
-}
-
-/// A bound as a number of `dtype`: the nearest that the type has, beyond which no element is.
-fn within(bound: Scalar, dtype: DType) -> Scalar {
-    match (number(bound, dtype), dtype) {
-        (Scalar::Int(value), DType::U8) => Scalar::Int(value.clamp(0, 255)),
-        (Scalar::Int(value), DType::I32) => Scalar::Int(value.clamp(i32::MIN.into(), i32::MAX.into())),
-        (other, _) => other,
-    }
 }

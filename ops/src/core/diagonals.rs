@@ -186,10 +186,10 @@ pub mod diag {
     }
 }
 
-/// The sum of the diagonal of a matrix; of integers and booleans as i64.
+/// The sum of the diagonal of a matrix; of integers as i64.
 #[operator(torch = "trace")]
 pub mod trace {
-    fn trace(input: Tensor) -> Tensor;
+    fn trace(input: Tensor<Number>) -> Tensor;
 
     fn requires(input: &TensorMeta) -> Result<()> {
         require!(input.rank() == 2, Rank, "input has shape {:?}, expected two dimensions", input.shape());

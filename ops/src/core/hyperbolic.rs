@@ -54,7 +54,11 @@ operators! {
         acosh, "acosh", _, Domain::range(1.1, 9.0), {
             let above = sub(x, 1.0);
             of_large(x, prims::log1p(add(above, mul(sqrt(above), sqrt(add(x, 1.0))))))
-        }, |x| x.acosh(), mul(d, rsqrt(mul(sub(x, 1.0), add(x, 1.0))));
+        }, |x| x.acosh(), {
+            // At -1 the product is -0, whose root would have the other sign.
+            let square = add(mul(sub(x, 1.0), add(x, 1.0)), 0.0);
+            mul(d, rsqrt(square))
+        };
         /// The number whose hyperbolic tangent each element is; NaN outside of [-1, 1].
         atanh, "atanh", _, Domain::UNIT, {
             let a = abs(x);

@@ -64,22 +64,29 @@ operators! {
             #[default(None)] dim: Option<Vec<i64>>,
             #[default(None)] correction: Option<f64>,
             #[default(false)] keepdim: bool,
+            #[default(None)] unbiased: Option<bool>,
         ) -> (Tensor, Tensor);
 
-        fn requires(input: &TensorMeta, dim: Option<&[i64]>) -> Result<()> {
-            checked_dims("dim", dim, input, Code::Dims)?;
+        fn requires(Args { input, dim, correction, unbiased, .. }: Args<&TensorMeta>) -> Result<()> {
+            require!(
+                correction.is_none() || unbiased.is_none(),
+                Correction,
+                "correction and unbiased are both given, expected one of them"
+            );
+            checked_dims("dim", dim.as_deref(), input, Code::Dims)?;
             Ok(())
         }
 
-        fn decomposition(Args { input, dim, correction, keepdim }: Args<Tensor>) -> (Tensor, Tensor) {
-            let spread = $first::with(input).dim(dim.clone()).correction(correction).keepdim(keepdim).call();
+        fn decomposition(Args { input, dim, correction, keepdim, unbiased }: Args<Tensor>) -> (Tensor, Tensor) {
+            let spread = $first::with(input).dim(dim.clone()).correction(correction).keepdim(keepdim);
+            let spread = spread.unbiased(unbiased).call();
             (spread, mean::with(input).dim(dim).keepdim(keepdim).call())
         }
 
         fn reference(
-            Args { input, dim, correction, keepdim }: Args<&ReferenceTensor>,
+            Args { input, dim, correction, keepdim, unbiased }: Args<&ReferenceTensor>,
         ) -> (ArrayD<f64>, ArrayD<f64>) {
-            let both = |row: &[f64]| super::moments(row, correction.unwrap_or(1.0));
+            let both = |row: &[f64]| super::moments(row, super::correction(correction, unbiased));
             (
                 reduce(input, dim.as_deref(), keepdim, |row| $reference(both(row).0)),
                 reduce(input, dim.as_deref(), keepdim, |row| both(row).1),
@@ -90,17 +97,20 @@ operators! {
             s.case(with(s.normal([4, 8])));
             s.case(with(s.normal([3, 5, 7])).dim(vec![2, 0]).correction(0.0).keepdim(true));
             s.case(with(s.normal([0, 3])).dim(vec![1]));
+            s.case(with(s.normal([3, 5])).dim(vec![1]).unbiased(false));
         }
 
         fn errors(e: &mut ErrorSamples) {
             e.case(Dims, with(e.normal([2, 3])).dim(vec![2]), "distinct dimensions of a tensor of rank 2");
+            let both = with(e.normal([2, 3])).correction(0.0).unbiased(true);
+            e.case(Correction, both, "correction and unbiased are both given");
         }
     }
 
     table($name, $torch, $first, $reference) {
-        /// Variance and mean along `dim` (all dimensions if absent or empty).
+        /// Variance and mean along `dim` (all dimensions if absent or empty): see [`mod@var`].
         var_mean, "var_mean", var, std::convert::identity;
-        /// Standard deviation and mean along `dim` (all dimensions if absent or empty).
+        /// Standard deviation and mean along `dim` (all dimensions if absent or empty): see [`mod@var`].
         std_mean, "std_mean", std_, f64::sqrt;
     }
 }

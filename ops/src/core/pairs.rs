@@ -2,7 +2,7 @@
 //! and bf16. Integers and booleans become f32.
 
 use fulgurite_ops_macros::{operator, operators};
-use fulgurite_runtime::Tensor;
+use fulgurite_runtime::{DType, Tensor};
 
 use super::arrays::zip;
 use super::promotion::{
@@ -188,9 +188,10 @@ pub mod xlogy {
 }
 
 /// The step function: 0 where `input` is negative, 1 where it is positive, `values` where it is 0, with broadcasting.
-#[operator(torch = "heaviside", no_grad = "PyTorch has none")]
+/// Of booleans whether either holds. It has no gradient, as in PyTorch.
+#[operator(torch = "heaviside", no_grad = "PyTorch refuses to differentiate it")]
 pub mod heaviside {
-    fn heaviside(input: Tensor<Number>, values: Tensor<Number>) -> Tensor;
+    fn heaviside(input: Tensor, values: Tensor) -> Tensor;
 
     fn meta(input: &TensorMeta, values: &TensorMeta) -> Result<TensorMeta> {
         prims::checks::same_dtype(("input", input), ("values", values), Code::SameDType)?;
@@ -204,6 +205,9 @@ pub mod heaviside {
         let [x, values] = crate::core::promotion::promoted([Operand::Tensor(input), Operand::Tensor(values)]);
         let meta = elementwise_meta(&[Operand::Tensor(input), values], input.dtype());
         let [x, values] = [x, values].map(|operand| crate::core::promotion::as_tensor(operand, &meta));
+        if input.dtype() == DType::Bool {
+            return logical_or(x, values);
+        }
         let step = crate::core::promotion::cast(gt(x, 0), input.dtype());
         select(eq(x, 0), values, step)
     }

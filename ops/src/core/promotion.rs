@@ -250,6 +250,15 @@ pub fn operand_number(scalar: Scalar, dtype: DType) -> Scalar {
     }
 }
 
+/// `scalar` as a number of `dtype`: the nearest that the type has, beyond which no element is.
+pub fn nearest_number(scalar: Scalar, dtype: DType) -> Scalar {
+    match (number(scalar, dtype), dtype) {
+        (Scalar::Int(value), DType::U8) => Scalar::Int(value.clamp(0, 255)),
+        (Scalar::Int(value), DType::I32) => Scalar::Int(value.clamp(i32::MIN.into(), i32::MAX.into())),
+        (other, _) => other,
+    }
+}
+
 /// Whether integers differ from `value`: all do if their type does not hold it.
 #[track_caller]
 pub fn differs_from(tensor: Tensor, value: i64) -> Tensor {

@@ -8,7 +8,7 @@ use crate::core::{RoundingMode, div, trunc};
 use crate::prims;
 
 operators! {
-    #[operator(torch = $torch, accumulates(other))]
+    #[operator(torch = $torch, accumulates(other), no_grad = $no_grad)]
     pub mod $name {
         fn $name(input: Operand, other: Operand) -> Tensor;
 
@@ -28,11 +28,14 @@ operators! {
         }
     }
 
-    table($name, $torch, $mode, $reference) {
+    table($name, $torch, $no_grad, $mode, $reference) {
         /// `input / other`, elementwise: see [`div`]. The quotient of integers is f32.
-        true_divide, "true_divide", None::<RoundingMode>, |a, b| a / b;
-        /// `input / other` rounded to the largest integer not above, elementwise: see [`div`].
-        floor_divide, "floor_divide", RoundingMode::Floor, |a, b| (a / b).floor();
+        true_divide, "true_divide", _, None::<RoundingMode>, |a, b| a / b;
+        /// `input / other` rounded to the largest integer not above, elementwise: see [`div`], which has a gradient of
+        /// zeros with `rounding_mode`. This has none, as in PyTorch.
+        floor_divide, "floor_divide",
+            "PyTorch refuses to differentiate it; the gradient of `div` with a rounding mode is zero",
+            RoundingMode::Floor, |a, b| (a / b).floor();
     }
 }
 
@@ -113,9 +116,10 @@ operators! {
             let [a, b] = promoted(operands).map(|operand| as_tensor(operand, &meta));
             match meta.dtype() {
                 DType::Bool => prims::$connective(a, b),
+                // Of two NaN the first is taken, and has the gradient.
                 dtype if dtype.is_floating() => {
-                    let without = |x: Tensor, other: Tensor| prims::select(prims::ne(x, x), other, x);
-                    prims::$extreme(without(a, b), without(b, a))
+                    let known = prims::select(prims::ne(a, a), b, prims::$extreme(a, b));
+                    prims::select(prims::ne(b, b), a, known)
                 }
                 _ => prims::$extreme(a, b),
             }
@@ -130,6 +134,12 @@ operators! {
             s.case(with(s.values([2], [1.0, 3.0]), s.values([2], [1.0, 3.0])))
                 .forward_only("ties")
                 .gradients([&[0.5, 1.0], &[0.5, 1.0]]);
+            if s.dtype().is_floating() {
+                let (a, b) = ([f64::NAN, f64::NAN, 1.0], [f64::NAN, 1.0, f64::NAN]);
+                s.case(with(s.values([3], a), s.values([3], b)))
+                    .forward_only("special values")
+                    .gradients([&[1.0, 0.0, 3.0], &[0.0, 2.0, 0.0]]);
+            }
         }
 
         fn errors(e: &mut ErrorSamples) {
@@ -138,9 +148,11 @@ operators! {
     }
 
     table($name, $torch, $connective, $extreme, $reference) {
-        /// The larger of two elements; the other one if one is NaN. Of equal ones each gets half of the gradient.
+        /// The larger of two elements; the other one if one is NaN. Of equal ones each gets half of the gradient, of
+        /// two NaN the first all of it.
         fmax, "fmax", logical_or, maximum, f64::max;
-        /// The smaller of two elements; the other one if one is NaN. Of equal ones each gets half of the gradient.
+        /// The smaller of two elements; the other one if one is NaN. Of equal ones each gets half of the gradient, of
+        /// two NaN the first all of it.
         fmin, "fmin", logical_and, minimum, f64::min;
     }
 }

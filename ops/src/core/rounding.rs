@@ -1,9 +1,9 @@
 //! Elementwise functions that keep the element type: roundings, and what is left of them.
 
 use fulgurite_ops_macros::{operator, operators};
-use fulgurite_runtime::Tensor;
+use fulgurite_runtime::{DType, Tensor};
 
-use super::promotion::{constant, in_floating};
+use super::promotion::{cast, constant, in_floating};
 use crate::prims::{self, div, eq, lt, mul, ne, neg, select, sub};
 
 operators! {
@@ -36,10 +36,31 @@ operators! {
         trunc, Number, "trunc", towards_zero(input), input, |x: f64| x.trunc(), |x: i64| x;
         /// What is left of each element without its integer part, with its sign.
         frac, Floating, "frac", sub(input, towards_zero(input)), input, |x: f64| x - x.trunc(), |x: i64| x;
-        /// The square of each element. Integers wrap.
-        square, Number, "square", mul(input, input), mul(input, input), |x: f64| x * x, |x: i64| x.wrapping_mul(x);
         /// Each element as it is.
         positive, Number, "positive", input, input, |x: f64| x, |x: i64| x;
+    }
+}
+
+/// The square of each element. Integers wrap; booleans become i64.
+#[operator(torch = "square")]
+pub mod square {
+    fn square(input: Tensor) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        let input = if input.dtype() == DType::Bool { cast(input, DType::I64) } else { input };
+        mul(input, input)
+    }
+
+    fn reference(input: &ReferenceTensor) -> ReferenceTensor {
+        match input.dtype() {
+            DType::Bool => ReferenceTensor::from_integers(DType::I64, input.integers().clone()),
+            _ => crate::core::arrays::remade(input, |a| a.mapv(|x| x * x), |a| a.mapv(|x| x.wrapping_mul(x))),
+        }
+    }
+
+    fn samples(s: &mut Samples) {
+        s.composed_unary(Domain::ALL);
+        s.case(with(s.values([6], [0.5, -1.5, 2.5, -7.0, -0.25, 3.5]))).forward_only("jumps and ties");
     }
 }
 

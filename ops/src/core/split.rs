@@ -114,7 +114,7 @@ fn metas(input: &fulgurite_runtime::TensorMeta, sizes: &[usize], dim: usize) -> 
 }
 
 #[track_caller]
-fn pieces(input: Tensor, sizes: &[usize], dim: usize) -> Vec<Tensor> {
+pub(crate) fn pieces(input: Tensor, sizes: &[usize], dim: usize) -> Vec<Tensor> {
     let mut start = 0;
     let mut out = Vec::with_capacity(sizes.len());
     for size in sizes {
@@ -135,7 +135,7 @@ fn joined(pieces: &[Tensor], dim: usize) -> Tensor {
 }
 
 /// For references: the pieces of `tensor`.
-fn cut(
+pub(crate) fn cut(
     input: &fulgurite_runtime::reference::ReferenceTensor,
     sizes: &[usize],
     dim: usize,

@@ -3,34 +3,58 @@
 use fulgurite_ops_macros::operator;
 
 use super::softmax;
-use crate::core::arrays::{along, softmax_row, zip};
-use crate::core::promotion::{broadcast, in_floating, position};
+use crate::core::arrays::{along, remade, softmax_row, zip};
+use crate::core::promotion::{broadcast, fills, in_floating, operand_number, position};
 use crate::nn::logistic;
 use crate::prims;
 
 /// Each element, or `value` if it is not above `threshold`; NaN stays NaN. The gradient of what was replaced is zero.
+/// For integers the fractions of both are cut off first; u8 takes negative numbers down to -255, which wrap.
 #[operator(torch = "nn.functional.threshold")]
 pub mod threshold {
-    fn threshold(input: Tensor<Floating>, threshold: f64, value: f64) -> Tensor;
+    fn threshold(input: Tensor<Number>, threshold: f64, value: f64) -> Tensor;
 
-    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+    fn meta(input: &TensorMeta, threshold: f64, value: f64) -> Result<TensorMeta> {
+        if !input.dtype().is_floating() {
+            fills("threshold", threshold.into(), input.dtype(), Code::Threshold.name())?;
+            fills("value", value.into(), input.dtype(), Code::Value.name())?;
+        }
         Ok(input.clone())
     }
 
     fn decomposition(input: Tensor, threshold: f64, value: f64) -> Tensor {
-        prims::select(prims::le(input, threshold), value, input)
+        let [limit, value] = [threshold, value].map(|number| operand_number(number.into(), input.dtype()));
+        prims::select(prims::le(input, limit), value, input)
     }
 
-    fn reference(input: &ReferenceTensor, threshold: f64, value: f64) -> ArrayD<f64> {
-        let [limit, value] = [threshold, value].map(|number| input.dtype().nearest(number));
-        elementwise(input.floats(), |x| if x <= limit { value } else { x })
+    fn reference(input: &ReferenceTensor, threshold: f64, value: f64) -> ReferenceTensor {
+        let [limit, other] = [threshold, value].map(|number| input.dtype().nearest(number));
+        let wrapped = |number: f64| match input.dtype() {
+            DType::U8 => (number as i64).rem_euclid(256),
+            _ => number as i64,
+        };
+        remade(
+            input,
+            |a| a.mapv(|x| if x <= limit { other } else { x }),
+            |a| a.mapv(|x| if x <= wrapped(threshold) { wrapped(value) } else { x }),
+        )
     }
 
     fn samples(s: &mut Samples) {
+        if !s.dtype().is_floating() {
+            s.case(with(s.values([5], [0.0, 1.0, 2.0, 3.0, 100.0]), 2.75, -2.5));
+            s.case(with(s.values([5], [0.0, 1.0, 2.0, 3.0, 100.0]), -1.0, 4.0));
+            return;
+        }
         for (shape, value) in [(&[][..], 20.0), (&[0, 3], -1.0), (&[5, 7], 0.1), (&[5, 7], 1.25)] {
             s.case(with(s.normal(shape), value / 4.0, value));
         }
         s.case(with(s.values([4], [0.25, f64::NAN, -1.0, 0.5]), 0.25, 2.0)).forward_only("the threshold itself");
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Threshold, with(e.of(DType::U8, [2]), 256.0, 1.0), "which u8 cannot hold");
+        e.case(Value, with(e.of(DType::I64, [2]), 1.0, f64::NAN), "value is nan, which i64 cannot hold");
     }
 }
 
@@ -132,12 +156,24 @@ pub mod glu {
 }
 
 /// The softmax of the negative elements along `dim`: see [`softmax`]. The smallest element has the largest share.
-#[operator(torch = "nn.functional.softmin", autocast = full)]
+/// Integers have signs, and a `dtype` that the result has.
+#[operator(torch = "nn.functional.softmin", autocast = full, dtypes(i32, i64, f16, bf16, f32, f64))]
 pub mod softmin {
-    fn softmin(input: Tensor<Floating>, dim: i64) -> Tensor;
+    fn softmin(input: Tensor, dim: i64, #[default(None)] dtype: Option<DType>) -> Tensor;
 
-    fn decomposition(input: Tensor, dim: i64) -> Tensor {
-        softmax(prims::neg(input), dim)
+    fn requires(input: &TensorMeta, dim: i64, dtype: Option<DType>) -> Result<()> {
+        normalize_dim(dim, input.rank())?;
+        let dtype = dtype.unwrap_or(input.dtype());
+        require!(
+            dtype.is_floating(),
+            ResultType,
+            "the result would be {dtype}, expected a floating-point dtype: give `dtype` for an input of another type"
+        );
+        Ok(())
+    }
+
+    fn decomposition(input: Tensor, dim: i64, dtype: Option<DType>) -> Tensor {
+        softmax::with(prims::neg(input), dim).dtype(dtype).call()
     }
 
     fn reference(input: &ArrayD<f64>, dim: i64) -> ArrayD<f64> {
@@ -145,8 +181,17 @@ pub mod softmin {
     }
 
     fn samples(s: &mut Samples) {
+        if !s.dtype().is_floating() {
+            s.case(with(s.uniform(-2.0, 2.0, [3, 4]), 1).dtype(DType::F32));
+            return;
+        }
         s.case(with(s.normal([4, 7]), -1));
         s.case(with(s.normal([3, 2, 5]), 1));
         s.case(with(s.normal([]), 0));
+        s.case(with(s.normal([3, 4]), 0).dtype(DType::F64));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(ResultType, with(e.normal([2]), 0).dtype(DType::I64), "the result would be i64");
     }
 }

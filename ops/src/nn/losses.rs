@@ -3,14 +3,14 @@
 
 use fulgurite_ops_macros::{operator, operators};
 use fulgurite_runtime::argument::Operand;
-use fulgurite_runtime::{Tensor, TensorMeta};
+use fulgurite_runtime::{DType, Tensor, TensorMeta};
 
 use super::Reduction;
 use super::soft_positive;
 use crate::core::arrays::zip;
 use crate::core::promotion::{
-    accumulating, as_tensor, broadcast, cast, common_shape, describe_shapes, elementwise_meta, floating, operands_in,
-    result_type,
+    accumulating, as_tensor, broadcast, cast, common_shape, constant_like, describe_shapes, elementwise_meta, floating,
+    operands_in, result_type,
 };
 use crate::prims::{self, abs, add, div, exp, gt, le, log, log1p, lt, mul, ne, neg, select, sub};
 
@@ -48,6 +48,13 @@ pub(crate) fn reduced_meta<const N: usize>(
     Ok(if reduction == Reduction::None { meta } else { meta.with_shape([]) })
 }
 
+/// What is missing, where it is positive, else zero. NaN stays NaN; neither it nor zero has a gradient, as in PyTorch.
+#[track_caller]
+fn missing(short: Tensor) -> Tensor {
+    let nan = constant_like(short, f64::NAN);
+    select(gt(short, 0.0), short, select(ne(short, short), nan, 0.0))
+}
+
 /// For references: terms reduced.
 pub(crate) fn reduced_array(terms: ndarray::ArrayD<f64>, reduction: Reduction) -> ndarray::ArrayD<f64> {
     match reduction {
@@ -57,13 +64,83 @@ pub(crate) fn reduced_array(terms: ndarray::ArrayD<f64>, reduction: Reduction) -
     }
 }
 
+/// The magnitudes of differences: `|input - target|`. The subgradient of equal elements is zero. Of integers they are
+/// integers, and their sum is i64; in u8 differences wrap, as in PyTorch.
+#[operator(torch = "nn.functional.l1_loss", autocast = full)]
+pub mod l1_loss {
+    fn l1_loss(
+        input: Tensor<Number>,
+        target: Tensor<Number>,
+        #[default(Reduction::Mean)] reduction: Reduction,
+    ) -> Tensor;
+
+    fn meta(input: &TensorMeta, target: &TensorMeta, reduction: Reduction) -> Result<TensorMeta> {
+        let dtype = result_type(&[input, target].map(Operand::Tensor));
+        require!(
+            dtype.is_floating() || reduction != Reduction::Mean,
+            MeanType,
+            "the differences are {dtype}, whose mean is none: expected a floating-point dtype, or another reduction"
+        );
+        let reduced = super::reduced_meta([input, target], reduction);
+        let reduced = reduced.map_err(|text| Failure::new(Code::Broadcast.name(), text))?;
+        Ok(match (dtype.is_floating(), reduction) {
+            (true, _) => reduced,
+            (false, Reduction::None) => reduced.with_dtype(dtype),
+            (false, _) => reduced.with_dtype(DType::I64),
+        })
+    }
+
+    fn decomposition(input: Tensor, target: Tensor, reduction: Reduction) -> Tensor {
+        let pair = [input, target].map(Operand::Tensor);
+        let dtype = result_type(&pair);
+        if dtype.is_floating() {
+            return super::reduced_terms([input, target], reduction, |[x, t]| abs(sub(x, t)));
+        }
+        let meta = elementwise_meta(&pair, dtype);
+        let [x, t] = operands_in(pair, dtype).map(|operand| as_tensor(operand, &meta));
+        let difference = if dtype == DType::U8 { sub(x, t) } else { abs(sub(x, t)) };
+        let all: Vec<usize> = (0..meta.rank()).collect();
+        match reduction {
+            Reduction::None => difference,
+            _ if all.is_empty() => cast(difference, DType::I64),
+            _ => prims::sum(cast(difference, DType::I64), &all),
+        }
+    }
+
+    fn reference(input: &ReferenceTensor, target: &ReferenceTensor, reduction: Reduction) -> ArrayD<f64> {
+        let wraps = [input, target].iter().all(|tensor| tensor.dtype() == DType::U8);
+        let of = |x: f64, t: f64| if wraps { (x - t).rem_euclid(256.0) } else { (x - t).abs() };
+        super::reduced_array(zip(input.floats(), target.floats(), of), reduction)
+    }
+
+    fn samples(s: &mut Samples) {
+        if !s.dtype().is_floating() {
+            s.case(with(s.normal([3, 5]), s.uniform(1.0, 2.0, [5])).reduction(Reduction::None));
+            s.case(with(s.normal([3, 5]), s.uniform(1.0, 2.0, [3, 5])).reduction(Reduction::Sum));
+            return;
+        }
+        for reduction in [Reduction::None, Reduction::Mean, Reduction::Sum] {
+            s.case(with(s.normal([3, 5]), s.uniform(1.0, 2.0, [3, 5])).reduction(reduction));
+        }
+        s.case(with(s.normal([]), s.uniform(1.0, 2.0, [])));
+        s.case(with(s.normal([0, 3]), s.normal([0, 3])).reduction(Reduction::Sum));
+        s.case(with(s.values([3], [1.0, -1.0, 30.0]), s.values([3], [1.0, 1.0, -1.0])).reduction(Reduction::None))
+            .forward_only("kinks");
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
+        e.case(MeanType, with(e.of(DType::I64, [2]), e.of(DType::I64, [2])), "the differences are i64");
+    }
+}
+
 // Declares losses without parameters.
 operators! {
     #[operator(torch = $torch, autocast = full)]
     pub mod $name {
         fn $name(
             input: Tensor<Floating>,
-            target: Tensor<Floating>,
+            target: Tensor<Number>,
             #[default(Reduction::Mean)] reduction: Reduction,
         ) -> Tensor;
 
@@ -95,14 +172,13 @@ operators! {
     }
 
     table($name, $torch, $term, $reference) {
-        /// The magnitudes of differences: `|input - target|`. The subgradient of equal elements is zero.
-        l1_loss, "nn.functional.l1_loss", abs(sub(x, t)), |x: f64, t: f64| (x - t).abs();
         /// The squares of differences: `(input - target)²`.
         mse_loss, "nn.functional.mse_loss", {
             let difference = sub(x, t);
             mul(difference, difference)
         }, |x: f64, t: f64| (x - t).powi(2);
-        /// The logistic loss of two classes, whose `target` is 1 or -1: `log(1 + e^(-target · input))`.
+        /// The logistic loss of two classes, whose `target` is 1 or -1: `log(1 + e^(-target · input))`. `target` has a
+        /// gradient, which PyTorch refuses.
         soft_margin_loss, "nn.functional.soft_margin_loss",
             soft_positive(neg(mul(x, t))),
             |x: f64, t: f64| (-t * x).max(0.0) + (-(t * x).abs()).exp().ln_1p();
@@ -115,7 +191,7 @@ operators! {
     pub mod $name {
         fn $name(
             input: Tensor<Floating>,
-            target: Tensor<Floating>,
+            target: Tensor<Number>,
             #[default(Reduction::Mean)] reduction: Reduction,
             #[default(1.0)] $parameter: f64,
         ) -> Tensor;
@@ -189,7 +265,7 @@ operators! {
 pub mod hinge_embedding_loss {
     fn hinge_embedding_loss(
         input: Tensor<Floating>,
-        target: Tensor<Floating>,
+        target: Tensor<Number>,
         #[default(1.0)] margin: f64,
         #[default(Reduction::Mean)] reduction: Reduction,
     ) -> Tensor;
@@ -200,8 +276,7 @@ pub mod hinge_embedding_loss {
 
     fn decomposition(input: Tensor, target: Tensor, margin: f64, reduction: Reduction) -> Tensor {
         super::reduced_terms([input, target], reduction, |[x, t]| {
-            let short = sub(margin, x);
-            let unlike = select(le(short, 0.0), 0.0, short);
+            let unlike = missing(sub(margin, x));
             add(select(ne(t, 1.0), unlike, 0.0), select(ne(t, -1.0), x, 0.0))
         })
     }
@@ -299,6 +374,7 @@ pub mod binary_cross_entropy {
 
 /// The cross entropy of the logistic function of `input` and of probabilities `target`, of two classes:
 /// `weight · ((1 - target) x + (1 + (pos_weight - 1) target) log(1 + e⁻ˣ))`, in a form that is finite for all logits.
+/// `pos_weight` has a gradient, which PyTorch refuses.
 #[operator(torch = "nn.functional.binary_cross_entropy_with_logits", autocast = full)]
 pub mod binary_cross_entropy_with_logits {
     fn binary_cross_entropy_with_logits(
@@ -369,11 +445,12 @@ pub mod binary_cross_entropy_with_logits {
 /// The negative logarithm of the probability of counts `target` by a Poisson distribution, without a constant: with
 /// `log_input` `e^input - target · input`, else `input - target · log(input + eps)`. With `full` Stirling's
 /// approximation of the constant is added for targets above 1: `t log t - t + ½ log 2πt`.
+/// Integers become f32.
 #[operator(torch = "nn.functional.poisson_nll_loss", autocast = full)]
 pub mod poisson_nll_loss {
     fn poisson_nll_loss(
-        input: Tensor<Floating>,
-        target: Tensor<Floating>,
+        input: Tensor<Number>,
+        target: Tensor<Number>,
         #[default(true)] log_input: bool,
         #[default(false)] full: bool,
         #[default(1e-8)] eps: f64,
@@ -407,7 +484,7 @@ pub mod poisson_nll_loss {
             let constant = if full && t > 1.0 { stirling } else { 0.0 };
             constant + if log_input { x.exp() - t * x } else { x - t * (x + eps).ln() }
         };
-        super::reduced_array(zip(input, target, term), reduction)
+        super::reduced_array(zip(input.floats(), target.floats(), term), reduction)
     }
 
     fn samples(s: &mut Samples) {
@@ -429,13 +506,13 @@ pub mod poisson_nll_loss {
 }
 
 /// The loss of two rankings, of which the first is to be higher where `target` is 1 and lower where it is -1:
-/// `max(0, margin - target · (input1 - input2))`. The subgradient at the kink is zero.
-#[operator(torch = "nn.functional.margin_ranking_loss", autocast = full)]
+/// `max(0, margin - target · (input1 - input2))`. The subgradient at the kink is zero. Integers with signs become f32.
+#[operator(torch = "nn.functional.margin_ranking_loss", autocast = full, dtypes(i32, i64, f16, bf16, f32, f64))]
 pub mod margin_ranking_loss {
     fn margin_ranking_loss(
-        input1: Tensor<Floating>,
-        input2: Tensor<Floating>,
-        target: Tensor<Floating>,
+        input1: Tensor,
+        input2: Tensor,
+        target: Tensor,
         #[default(0.0)] margin: f64,
         #[default(Reduction::Mean)] reduction: Reduction,
     ) -> Tensor;
@@ -447,14 +524,13 @@ pub mod margin_ranking_loss {
 
     fn decomposition(Args { input1, input2, target, margin, reduction }: Args<Tensor>) -> Tensor {
         super::reduced_terms([input1, input2, target], reduction, |[x, y, t]| {
-            let short = add(mul(neg(t), sub(x, y)), margin);
-            select(le(short, 0.0), 0.0, short)
+            missing(add(mul(neg(t), sub(x, y)), margin))
         })
     }
 
     fn reference(Args { input1, input2, target, margin, reduction }: Args<&ReferenceTensor>) -> ArrayD<f64> {
-        let above = zip(input1, input2, |x: f64, y: f64| x - y);
-        super::reduced_array(zip(&above, target, |x: f64, t: f64| (margin - t * x).max(0.0)), reduction)
+        let above = zip(input1.floats(), input2.floats(), |x: f64, y: f64| x - y);
+        super::reduced_array(zip(&above, target.floats(), |x: f64, t: f64| (margin - t * x).max(0.0)), reduction)
     }
 
     fn samples(s: &mut Samples) {

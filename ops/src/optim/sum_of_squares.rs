@@ -6,7 +6,7 @@ use fulgurite_runtime::DType;
 
 /// The sum of the squares of all elements of all tensors, f32[] (f64[] of f64): the square of their total norm. In a
 /// sharded program each rank computes it of its parts, and the ranks' sums are added.
-#[operator(no_grad = "gradients of gradients are not clipped")]
+#[operator]
 pub mod sum_of_squares {
     fn sum_of_squares(tensors: Vec<Tensor<Floating>>) -> Tensor;
 

@@ -1,0 +1,532 @@
+//! Norms of vectors and matrices. The order of a norm is a number or a name. Gradients are zero where a norm is zero,
+//! and so are those of elements that are zero in norms of an order below one, as in PyTorch.
+
+use fulgurite_ops_macros::operator;
+use fulgurite_runtime::argument::{Attribute, AttributeType, Operand};
+use fulgurite_runtime::rules::{ArrayD, Failure, Precondition};
+use fulgurite_runtime::{DType, Tensor, TensorMeta};
+
+use super::arrays::{array, permuted, reduce, values, zip};
+use super::promotion::{
+    accumulating, broadcast, broadcast_shapes, cast, checked_dims, keep_dims, operands_in, position, reduced_dims,
+    reduced_shape, result_type,
+};
+use crate::prims;
+
+/// The order of a norm.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum NormOrder {
+    /// Of a vector `(Σ |x|^p)^(1/p)`; the number of elements that are not zero if it is 0, the largest magnitude if it
+    /// is infinite, the smallest if it is negative and infinite.
+    Number(f64),
+    /// Of a matrix the square root of the sum of the squares of all elements.
+    Frobenius,
+    /// Of a matrix the sum of the singular values, which is refused.
+    Nuclear,
+}
+
+impl From<f64> for NormOrder {
+    fn from(order: f64) -> NormOrder {
+        NormOrder::Number(order)
+    }
+}
+
+impl AttributeType for NormOrder {
+    fn type_name() -> String {
+        "order".into()
+    }
+    fn to_attribute(&self) -> Attribute {
+        match self {
+            NormOrder::Number(order) => order.to_attribute(),
+            NormOrder::Frobenius => Attribute::Text("fro".into()),
+            NormOrder::Nuclear => Attribute::Text("nuc".into()),
+        }
+    }
+    fn from_attribute(attribute: &Attribute) -> Option<Self> {
+        match attribute {
+            Attribute::Scalar(number) => Some(NormOrder::Number(number.to_f64())),
+            Attribute::Text(name) if **name == *"fro" => Some(NormOrder::Frobenius),
+            Attribute::Text(name) if **name == *"nuc" => Some(NormOrder::Nuclear),
+            _ => None,
+        }
+    }
+}
+
+/// The norm of order `ord` of the elements along `dim` (all dimensions if absent), in `dtype` if it is given; f16 and
+/// bf16 are computed in f32.
+#[operator(torch = "linalg.vector_norm", autocast = full)]
+pub mod vector_norm {
+    fn vector_norm(
+        x: Tensor<Floating>,
+        #[default(2.0)] ord: f64,
+        #[default(None)] dim: Option<Vec<i64>>,
+        #[default(false)] keepdim: bool,
+        #[default(None)] dtype: Option<DType>,
+    ) -> Tensor;
+
+    fn requires(Args { x, ord, dim, dtype, .. }: Args<&TensorMeta>) -> Result<()> {
+        let dims = checked_dims("dim", dim.as_deref(), x, Code::Dims)?;
+        super::norm_of_some(x, &dims, ord, Code::EmptyReduction)?;
+        super::norm_type(x.dtype(), dtype, Code::NormType)
+    }
+
+    fn decomposition(Args { x, ord, dim, keepdim, dtype }: Args<Tensor>) -> Tensor {
+        let dims = reduced_dims(dim.as_deref(), x.rank()).unwrap_or_default();
+        super::norm_over(x, ord, &dims, keepdim, dtype)
+    }
+
+    fn reference(Args { x, ord, dim, keepdim, .. }: Args<&ReferenceTensor>) -> ArrayD<f64> {
+        reduce(x, dim.as_deref(), keepdim, |row| super::norm_of_row(row, ord))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8])));
+        s.case(with(s.normal([])).ord(3.0));
+        for ord in [1.0, f64::INFINITY, f64::NEG_INFINITY, 0.5, -2.0] {
+            s.case(with(s.uniform(0.5, 2.0, [2, 5])).ord(ord).dim(vec![-1]));
+        }
+        s.case(with(s.normal([3, 4, 2])).ord(2.0).dim(vec![2, 0]).keepdim(true));
+        s.case(with(s.values([2, 3], [1.0, 0.0, -2.0, 0.0, 0.0, 0.0])).ord(0.0).dim(vec![1]))
+            .forward_only("a number of elements");
+        s.case(with(s.normal([0, 3])).dim(vec![0]));
+        s.case(with(s.normal([3])).dtype(DType::F64));
+        // Kinks, at which the gradient is zero.
+        s.case(with(s.values([2], [0.0, 0.0]))).forward_only("a kink at zero").gradients([&[0.0, 0.0]]);
+        let root = with(s.values([2], [4.0, 0.0])).ord(0.5);
+        s.case(root).forward_only("a kink at zero").gradients([&[1.0, 0.0]]);
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Dims, with(e.normal([2, 3])).dim(vec![2]), "distinct dimensions of a tensor of rank 2");
+        e.case(EmptyReduction, with(e.normal([0])).ord(f64::INFINITY), "has no norm of order inf");
+        e.case(EmptyReduction, with(e.normal([0])).ord(-1.0), "has no norm of order -1");
+        e.case(NormType, with(e.normal([2])).dtype(DType::I64), "dtype is i64");
+        e.case(NormType, with(e.of(DType::F64, [2])).dtype(DType::F32), "dtype is f32");
+    }
+}
+
+/// The norm of order `ord` of the matrices in the two dimensions `dim`: the largest sum of magnitudes of a column (1)
+/// or of a row (inf), the smallest (-1, -inf), or the square root of the sum of squares ("fro"). Orders that need
+/// singular values (2, -2, "nuc") are refused.
+#[operator(torch = "linalg.matrix_norm", autocast = full)]
+pub mod matrix_norm {
+    fn matrix_norm(
+        a: Tensor<Floating>,
+        #[default(NormOrder::Frobenius)] ord: NormOrder,
+        #[default(vec![-2, -1])] dim: Vec<i64>,
+        #[default(false)] keepdim: bool,
+        #[default(None)] dtype: Option<DType>,
+    ) -> Tensor;
+
+    fn requires(Args { a, ord, dim, dtype, .. }: Args<&TensorMeta>) -> Result<()> {
+        let dims = checked_dims("dim", Some(&dim), a, Code::Dims)?;
+        require!(
+            dims.len() == 2 && dim.len() == 2,
+            Dims,
+            "dim is {dim:?}, expected two dimensions of a tensor of rank {}",
+            a.rank()
+        );
+        super::of_matrices(a, ord, &dim, Code::Order)?;
+        super::norm_type(a.dtype(), dtype, Code::NormType)
+    }
+
+    fn decomposition(Args { a, ord, dim, keepdim, dtype }: Args<Tensor>) -> Tensor {
+        super::matrix_norm_over(a, ord, &dim, keepdim, dtype)
+    }
+
+    fn reference(Args { a, ord, dim, keepdim, .. }: Args<&ReferenceTensor>) -> ArrayD<f64> {
+        super::matrix_norms(a, ord, &dim, keepdim)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([3, 4])));
+        for ord in [1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY] {
+            s.case(with(s.normal([2, 3, 4])).ord(NormOrder::Number(ord)).dim([0, -1]));
+        }
+        s.case(with(s.normal([3, 2, 4])).dim([2, 0]).keepdim(true).ord(NormOrder::Number(1.0)));
+        s.case(with(s.normal([2, 2])).dtype(DType::F64));
+        s.case(with(s.normal([0, 2])));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Dims, with(e.normal([2])), "dim is [-2, -1]");
+        e.case(Dims, with(e.normal([2, 3])).dim([0]), "expected two dimensions");
+        for (ord, text) in [
+            (NormOrder::Number(2.0), "ord is 2"),
+            (NormOrder::Nuclear, "ord is nuc"),
+            (NormOrder::Number(3.0), "ord is 3"),
+        ] {
+            e.case(Order, with(e.normal([2, 3])).ord(ord), text);
+        }
+        e.case(Order, with(e.normal([2, 0])).ord(NormOrder::Number(1.0)), "an empty dimension");
+        e.case(NormType, with(e.normal([2, 2])).dtype(DType::I64), "dtype is i64");
+    }
+}
+
+/// A norm: without `ord` that of order 2 of the elements along `dim`, of all if it is absent; with `ord` that of
+/// vectors along one dimension, or of matrices in two. Without `dim` a vector or a matrix is meant. See
+/// [`mod@vector_norm`] and [`mod@matrix_norm`].
+#[operator(torch = "linalg.norm", autocast = full)]
+pub mod linalg_norm {
+    fn linalg_norm(
+        a: Tensor<Floating>,
+        #[default(None)] ord: Option<NormOrder>,
+        #[default(None)] dim: Option<Vec<i64>>,
+        #[default(false)] keepdim: bool,
+        #[default(None)] dtype: Option<DType>,
+    ) -> Tensor;
+
+    fn requires(Args { a, ord, dim, dtype, .. }: Args<&TensorMeta>) -> Result<()> {
+        let dims = checked_dims("dim", dim.as_deref(), a, Code::Dims)?;
+        if let Some(ord) = ord {
+            let given = dim.as_ref().map_or(a.rank(), Vec::len);
+            require!(
+                given == 2 || (given == 1 && matches!(ord, NormOrder::Number(_))),
+                Dims,
+                "dim is {dim:?}, ord {} and the shape {:?}, expected two dimensions for a norm of matrices, or one and \
+                 a number",
+                super::order_text(ord),
+                a.shape()
+            );
+            if given == 2 {
+                super::of_matrices(a, ord, &super::dims_of_matrices(dim.as_deref()), Code::Order)?;
+            } else if let NormOrder::Number(ord) = ord {
+                super::norm_of_some(a, &dims, ord, Code::Order)?;
+            }
+        }
+        super::norm_type(a.dtype(), dtype, Code::NormType)
+    }
+
+    fn decomposition(Args { a, ord, dim, keepdim, dtype }: Args<Tensor>) -> Tensor {
+        let dims = reduced_dims(dim.as_deref(), a.rank()).unwrap_or_default();
+        let given = dim.as_ref().map_or(a.rank(), Vec::len);
+        match ord {
+            None => super::norm_over(a, 2.0, &dims, keepdim, dtype),
+            Some(NormOrder::Number(ord)) if given == 1 => super::norm_over(a, ord, &dims, keepdim, dtype),
+            Some(ord) => super::matrix_norm_over(a, ord, &super::dims_of_matrices(dim.as_deref()), keepdim, dtype),
+        }
+    }
+
+    fn reference(Args { a, ord, dim, keepdim, .. }: Args<&ReferenceTensor>) -> ArrayD<f64> {
+        let named = dim.as_ref().map_or(a.ndim(), Vec::len);
+        match (ord, named) {
+            (None, _) => reduce(a, dim.as_deref(), keepdim, |row| super::norm_of_row(row, 2.0)),
+            (Some(NormOrder::Number(ord)), 1) => reduce(a, dim.as_deref(), keepdim, |row| super::norm_of_row(row, ord)),
+            (Some(ord), _) => super::matrix_norms(a, ord, dim.as_deref().unwrap_or(&[0, 1]), keepdim),
+        }
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([2, 3, 4])));
+        s.case(with(s.normal([2, 3, 4])).dim(vec![0, 2]).keepdim(true));
+        s.case(with(s.normal([3, 4])).ord(NormOrder::Number(1.0)));
+        s.case(with(s.normal([3, 4])).ord(NormOrder::Number(1.0)).dim(vec![1]));
+        s.case(with(s.normal([3, 4])).ord(NormOrder::Frobenius));
+        s.case(with(s.normal([5])).ord(NormOrder::Number(3.0)).dtype(DType::F64));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Dims, with(e.normal([2, 3])).dim(vec![2]), "distinct dimensions of a tensor of rank 2");
+        e.case(Dims, with(e.normal([2, 2, 2])).ord(NormOrder::Number(1.0)), "expected two dimensions");
+        e.case(Dims, with(e.normal([2])).ord(NormOrder::Frobenius), "expected two dimensions");
+        e.case(Order, with(e.normal([2, 2])).ord(NormOrder::Number(2.0)), "ord is 2");
+        e.case(Order, with(e.normal([0])).ord(NormOrder::Number(-1.0)), "has no norm of order -1");
+        e.case(NormType, with(e.normal([2])).dtype(DType::I32), "dtype is i32");
+    }
+}
+
+/// The norm of order `p` of the elements along `dim` (all dimensions if absent), in `dtype` if it is given. "fro" is 2;
+/// "nuc" needs singular values and is refused.
+#[operator(torch = "norm", autocast = full)]
+pub mod norm {
+    fn norm(
+        input: Tensor<Floating>,
+        #[default(NormOrder::Frobenius)] p: NormOrder,
+        #[default(None)] dim: Option<Vec<i64>>,
+        #[default(false)] keepdim: bool,
+        #[default(None)] dtype: Option<DType>,
+    ) -> Tensor;
+
+    fn requires(Args { input, p, dim, dtype, .. }: Args<&TensorMeta>) -> Result<()> {
+        let dims = checked_dims("dim", dim.as_deref(), input, Code::Dims)?;
+        require!(p != NormOrder::Nuclear, Order, "p is nuc, expected a number or fro: no singular values are computed");
+        super::norm_of_some(input, &dims, super::number_of(p), Code::EmptyReduction)?;
+        super::norm_type(input.dtype(), dtype, Code::NormType)
+    }
+
+    fn decomposition(Args { input, p, dim, keepdim, dtype }: Args<Tensor>) -> Tensor {
+        let dims = reduced_dims(dim.as_deref(), input.rank()).unwrap_or_default();
+        super::norm_over(input, super::number_of(p), &dims, keepdim, dtype)
+    }
+
+    fn reference(Args { input, p, dim, keepdim, .. }: Args<&ReferenceTensor>) -> ArrayD<f64> {
+        let order = if let NormOrder::Number(order) = p { order } else { 2.0 };
+        reduce(input, dim.as_deref(), keepdim, |row| super::norm_of_row(row, order))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8])));
+        s.case(with(s.normal([2, 3, 4])).p(NormOrder::Number(1.0)).dim(vec![-1, 0]).keepdim(true));
+        s.case(with(s.normal([2, 3])).p(NormOrder::Number(3.0)).dim(vec![1]).dtype(DType::F64));
+        s.case(with(s.normal([])).p(NormOrder::Number(f64::INFINITY)));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Dims, with(e.normal([2, 3])).dim(vec![2]), "distinct dimensions of a tensor of rank 2");
+        e.case(Order, with(e.normal([2, 3])).p(NormOrder::Nuclear), "p is nuc");
+        let none = with(e.normal([0])).p(NormOrder::Number(f64::INFINITY));
+        e.case(EmptyReduction, none, "has no norm of order inf");
+        e.case(NormType, with(e.normal([2])).dtype(DType::I64), "dtype is i64");
+    }
+}
+
+/// The norm of order `p` of the difference of two tensors, with broadcasting, in the type they meet in.
+#[operator(torch = "dist", autocast = full)]
+pub mod dist {
+    fn dist(input: Tensor<Floating>, other: Tensor<Floating>, #[default(2.0)] p: f64) -> Tensor;
+
+    fn requires(input: &TensorMeta, other: &TensorMeta, p: f64) -> Result<()> {
+        let shape = broadcast_shapes(&[input.shape(), other.shape()]);
+        require!(shape.is_some(), Broadcast, "shapes {:?} and {:?} do not broadcast", input.shape(), other.shape());
+        let meta = input.with_shape(shape.unwrap_or_default());
+        super::norm_of_some(&meta, &(0..meta.rank()).collect::<Vec<_>>(), p, Code::EmptyReduction)
+    }
+
+    fn decomposition(input: Tensor, other: Tensor, p: f64) -> Tensor {
+        let dtype = result_type(&[Operand::Tensor(input), Operand::Tensor(other)]);
+        let [input, other] = operands_in([Operand::Tensor(input), Operand::Tensor(other)], dtype);
+        let wide = |operand: Operand<Tensor>| match operand {
+            Operand::Tensor(tensor) => Operand::Tensor(accumulating(tensor)),
+            number => number,
+        };
+        let difference = prims::sub(wide(input), wide(other));
+        cast(super::norm_over(difference, p, &(0..difference.rank()).collect::<Vec<_>>(), false, None), dtype)
+    }
+
+    fn reference(input: &ArrayD<f64>, other: &ArrayD<f64>, p: f64) -> ArrayD<f64> {
+        let difference = zip(input, other, |a, b| a - b);
+        array(&[], vec![super::norm_of_row(&values(&difference), p)])
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([3, 4]), s.normal([4])));
+        s.case(with(s.normal([3]), s.of(DType::F32, [2, 1])).p(1.0));
+        s.case(with(s.normal([4]), s.normal([4])).p(f64::INFINITY));
+        s.case(with(s.normal([]), s.normal([])).p(3.0));
+        s.case(with(s.values([2], [1.0, 2.0]), s.values([2], [1.0, 2.0])))
+            .forward_only("a kink at zero")
+            .gradients([&[0.0, 0.0], &[-0.0, -0.0]]);
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
+        let none = with(e.normal([0]), e.normal([0])).p(f64::INFINITY);
+        e.case(EmptyReduction, none, "has no norm of order inf");
+    }
+}
+
+/// Each slice of `input` at a position of `dim` whose norm of order `p` is above `maxnorm`, scaled by
+/// `maxnorm / (norm + 1e-7)`; the others as they are. The factor is computed in f32 for f16 and bf16.
+#[operator(torch = "renorm", autocast = full)]
+pub mod renorm {
+    fn renorm(input: Tensor<Floating>, p: f64, dim: i64, maxnorm: f64) -> Tensor;
+
+    fn requires(input: &TensorMeta, p: f64, dim: i64, maxnorm: f64) -> Result<()> {
+        require!(input.rank() >= 2, Rank, "input has shape {:?}, expected at least two dimensions", input.shape());
+        normalize_dim(dim, input.rank())?;
+        require!(p > 0.0, Order, "p is {p}, expected a positive number");
+        require!(maxnorm >= 0.0, Largest, "maxnorm is {maxnorm}, expected a number that is not negative");
+        Ok(())
+    }
+
+    fn decomposition(input: Tensor, p: f64, dim: i64, maxnorm: f64) -> Tensor {
+        let place = position(dim, input.rank());
+        let dims: Vec<usize> = (0..input.rank()).filter(|dim| *dim != place).collect();
+        let shape = input.shape().to_vec();
+        if shape.contains(&0) {
+            return input;
+        }
+        let wide = accumulating(input);
+        let norm = super::norm_over(wide, p, &dims, true, None);
+        let large = prims::gt(norm, maxnorm);
+        let factor = prims::select(large, prims::div(maxnorm, prims::add(norm, 1e-7)), 1.0);
+        cast(prims::mul(wide, broadcast(factor, &shape)), input.dtype())
+    }
+
+    fn reference(input: &ArrayD<f64>, p: f64, dim: i64, maxnorm: f64) -> ArrayD<f64> {
+        let rank = input.ndim() as i64;
+        let others: Vec<i64> = (0..rank).filter(|other| *other != dim.rem_euclid(rank)).collect();
+        let factor = reduce(input, Some(&others), true, |row| match super::norm_of_row(row, p) {
+            norm if norm > maxnorm => maxnorm / (norm + 1e-7),
+            _ => 1.0,
+        });
+        zip(input, &factor, |x, factor| x * factor)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 3]), 2.0, 0, 1.0));
+        s.case(with(s.normal([2, 3, 2]), 1.0, -2, 3.5));
+        s.case(with(s.normal([3, 3]), f64::INFINITY, 1, 0.5));
+        s.case(with(s.normal([2, 0]), 2.0, 0, 1.0));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Rank, with(e.normal([3]), 2.0, 0, 1.0), "at least two dimensions");
+        e.case(Order, with(e.normal([2, 3]), 0.0, 0, 1.0), "p is 0");
+        e.case(Largest, with(e.normal([2, 3]), 2.0, 0, -1.0), "maxnorm is -1");
+    }
+}
+
+/// Fails with `code` if a norm of this order over these dimensions has no value of no elements.
+fn norm_of_some(x: &TensorMeta, dims: &[usize], order: f64, code: Precondition) -> Result<(), Failure> {
+    let empty = dims.iter().any(|dim| x.shape()[*dim] == 0);
+    if !empty || (order >= 0.0 && order.is_finite()) {
+        return Ok(());
+    }
+    Err(code
+        .unmet(format_args!("a tensor of shape {:?} has no norm of order {order} over dimensions {dims:?}", x.shape())))
+}
+
+/// Fails with `code` unless a norm of tensors of `own` type may be computed in `asked`: a wider floating-point type.
+fn norm_type(own: DType, asked: Option<DType>, code: Precondition) -> Result<(), Failure> {
+    match asked {
+        Some(asked) if !asked.is_floating() || super::promotion::promote_types(own, asked) != asked => {
+            Err(code
+                .unmet(format_args!("dtype is {asked}, expected a floating-point type that holds numbers of {own}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Fails with `code` if there is no such norm of the matrices in `dim`, or none that is computed here.
+fn of_matrices(a: &TensorMeta, order: NormOrder, dim: &[i64], code: Precondition) -> Result<(), Failure> {
+    let text = order_text(order);
+    let known = match order {
+        NormOrder::Frobenius => true,
+        NormOrder::Nuclear => false,
+        NormOrder::Number(order) => order.abs() == 1.0 || order.is_infinite(),
+    };
+    if !known {
+        let message = "expected 1, -1, inf, -inf or fro: no singular values are computed here";
+        return Err(code.unmet(format_args!("ord is {text}, {message}")));
+    }
+    let empty = dim.iter().any(|dim| a.shape()[position(*dim, a.rank())] == 0);
+    if empty && order != NormOrder::Frobenius {
+        return Err(code.unmet(format_args!("ord is {text} and a has shape {:?}: an empty dimension", a.shape())));
+    }
+    Ok(())
+}
+
+fn order_text(order: NormOrder) -> String {
+    match order {
+        NormOrder::Number(order) => order.to_string(),
+        NormOrder::Frobenius => "fro".into(),
+        NormOrder::Nuclear => "nuc".into(),
+    }
+}
+
+/// The order of a norm of vectors; "fro" is 2.
+fn number_of(order: NormOrder) -> f64 {
+    if let NormOrder::Number(order) = order { order } else { 2.0 }
+}
+
+/// The dimensions of matrices: those that are named, or all two.
+fn dims_of_matrices(dim: Option<&[i64]>) -> Vec<i64> {
+    dim.map_or_else(|| vec![0, 1], <[i64]>::to_vec)
+}
+
+/// The norm of order `order` over `dims`, in the type of `x` unless another is asked for.
+#[track_caller]
+pub(crate) fn norm_over(x: Tensor, order: f64, dims: &[usize], keepdim: bool, dtype: Option<DType>) -> Tensor {
+    let dtype = dtype.unwrap_or(x.dtype());
+    let wide = accumulating(cast(x, dtype));
+    let total = |terms: Tensor| if dims.is_empty() { terms } else { prims::sum(terms, dims) };
+    let size = prims::abs(wide);
+    let norm = if order == 0.0 {
+        total(cast(prims::ne(wide, 0.0), wide.dtype()))
+    } else if order == 1.0 {
+        total(size)
+    } else if order == 2.0 {
+        root(total(prims::mul(wide, wide)), prims::sqrt)
+    } else if order.is_infinite() {
+        match dims.is_empty() {
+            true => size,
+            false if order > 0.0 => prims::amax(size, dims),
+            false => prims::amin(size, dims),
+        }
+    } else {
+        // A power of zero has no derivative below order one; the norm's is zero there.
+        let zero = prims::eq(size, 0.0);
+        let powers = prims::pow(prims::select(zero, 1.0, size), order);
+        let of_zero = if order < 0.0 { f64::INFINITY } else { 0.0 };
+        let sum = total(prims::select(zero, of_zero, powers));
+        let of_sum = |sum: Tensor| prims::pow(sum, 1.0 / order);
+        if order < 0.0 { of_sum(sum) } else { root(sum, of_sum) }
+    };
+    keep_dims(cast(norm, dtype), &x.shape(), dims, keepdim)
+}
+
+/// A root of sums that are not negative. Where a sum is zero the root is, and has no gradient.
+#[track_caller]
+fn root(sum: Tensor, of: impl FnOnce(Tensor) -> Tensor) -> Tensor {
+    let zero = prims::eq(sum, 0.0);
+    prims::select(zero, 0.0, of(prims::select(zero, 1.0, sum)))
+}
+
+/// The norm of matrices in two dimensions.
+#[track_caller]
+fn matrix_norm_over(a: Tensor, order: NormOrder, dim: &[i64], keepdim: bool, dtype: Option<DType>) -> Tensor {
+    let rank = a.rank();
+    let [rows, columns] = [dim[0], dim[1]].map(|dim| position(dim, rank));
+    let mut both = vec![rows, columns];
+    both.sort_unstable();
+    let NormOrder::Number(order) = order else { return norm_over(a, 2.0, &both, keepdim, dtype) };
+    let dtype = dtype.unwrap_or(a.dtype());
+    let wide = prims::abs(accumulating(cast(a, dtype)));
+    // The norm of order 1 has sums of columns, that of infinite order sums of rows.
+    let summed = if order.abs() == 1.0 { rows } else { columns };
+    let other = rows + columns - summed;
+    let sums = prims::sum(wide, [summed]);
+    let chosen = [other - usize::from(other > summed)];
+    let norm = if order > 0.0 { prims::amax(sums, chosen) } else { prims::amin(sums, chosen) };
+    keep_dims(cast(norm, dtype), &a.shape(), &both, keepdim)
+}
+
+/// For references: the norm of one row.
+fn norm_of_row(row: &[f64], order: f64) -> f64 {
+    let sizes = || row.iter().map(|x| x.abs());
+    if order == 0.0 {
+        sizes().filter(|x| *x != 0.0).count() as f64
+    } else if order == f64::INFINITY {
+        sizes().fold(0.0, f64::max)
+    } else if order == f64::NEG_INFINITY {
+        sizes().fold(f64::INFINITY, f64::min)
+    } else {
+        sizes().map(|x| x.powf(order)).sum::<f64>().powf(1.0 / order)
+    }
+}
+
+/// For references: the norms of the matrices in two dimensions.
+fn matrix_norms(a: &ArrayD<f64>, order: NormOrder, dim: &[i64], keepdim: bool) -> ArrayD<f64> {
+    let rank = a.ndim();
+    let [rows, columns] = [dim[0], dim[1]].map(|dim| dim.rem_euclid(rank as i64) as usize);
+    let others: Vec<usize> = (0..rank).filter(|dim| *dim != rows && *dim != columns).collect();
+    let moved = permuted(a, &[&others[..], &[rows, columns]].concat());
+    let (m, n) = (a.shape()[rows], a.shape()[columns]);
+    let of_one = |matrix: &[f64]| match order {
+        NormOrder::Number(order) => {
+            let sum_of_column = |j: usize| (0..m).map(|i| matrix[i * n + j].abs()).sum::<f64>();
+            let sum_of_row = |i: usize| (0..n).map(|j| matrix[i * n + j].abs()).sum::<f64>();
+            let sums: Vec<f64> = match order.abs() == 1.0 {
+                true => (0..n).map(sum_of_column).collect(),
+                false => (0..m).map(sum_of_row).collect(),
+            };
+            sums.into_iter().reduce(if order > 0.0 { f64::max } else { f64::min }).unwrap_or(f64::NAN)
+        }
+        _ => matrix.iter().map(|x| x * x).sum::<f64>().sqrt(),
+    };
+    let all = values(&moved);
+    let count: usize = others.iter().map(|dim| a.shape()[*dim]).product();
+    let norms = (0..count).map(|i| of_one(&all[i * m * n..(i + 1) * m * n])).collect();
+    array(&reduced_shape(a.shape(), &[rows, columns], keepdim), norms)
+}

@@ -1,0 +1,569 @@
+//! Losses of pairs, triples and lists of labels, and the Gaussian likelihood. Terms of f16 and bf16 are computed and
+//! summed in f32. The mean of no terms is NaN.
+
+use fulgurite_ops_macros::operator;
+use fulgurite_runtime::argument::Operand;
+use fulgurite_runtime::{DType, Tensor};
+
+use super::Reduction;
+use super::reduction::{class_rows, picked};
+use super::{has_norm, last, norm, reduced_array, reduced_meta, row_norm, soft_positive};
+use crate::core::arrays::{array, reduce, reshaped, zip};
+use crate::core::detach;
+use crate::core::promotion::{
+    accumulating, broadcast, cast, common_shape, describe_shapes, elementwise_meta, result_type,
+};
+use crate::prims::{self, add, div, eq, le, log, lt, minimum, mul, neg, select, sqrt, sub};
+
+/// Tensors in the type that sums of the type they meet in are added up in, each of its own shape.
+#[track_caller]
+fn wide<const N: usize>(tensors: [Tensor; N]) -> [Tensor; N] {
+    let dtype = result_type(&tensors.map(Operand::Tensor));
+    tensors.map(|tensor| accumulating(cast(tensor, dtype)))
+}
+
+/// Terms, reduced and rounded to `dtype`.
+#[track_caller]
+fn reduced(terms: Tensor, reduction: Reduction, dtype: DType) -> Tensor {
+    let (all, count): (Vec<usize>, usize) = ((0..terms.rank()).collect(), terms.shape().iter().product());
+    let sum = |terms: Tensor| if all.is_empty() { terms } else { prims::sum(terms, &all) };
+    cast(
+        match reduction {
+            Reduction::None => terms,
+            Reduction::Sum => sum(terms),
+            Reduction::Mean => div(sum(terms), count as f64),
+        },
+        dtype,
+    )
+}
+
+/// The negative logarithm of the density of `target` under normal distributions with the means `input` and the
+/// variances `var`, which are at least `eps`: `(log var + (input - target)² / var) / 2`, with `full` also
+/// `log(2π) / 2`. `var` has the shape of `input`, or lacks its last dimension, or has an extent of 1 in one dimension.
+/// A negative variance gives NaN; PyTorch refuses it. As in PyTorch, a variance below `eps` has the gradient of `eps`.
+#[operator(torch = "nn.functional.gaussian_nll_loss")]
+pub mod gaussian_nll_loss {
+    fn gaussian_nll_loss(
+        input: Tensor<Floating>,
+        target: Tensor<Floating>,
+        var: Tensor<Floating>,
+        #[default(false)] full: bool,
+        #[default(1e-6)] eps: f64,
+        #[default(Reduction::Mean)] reduction: Reduction,
+    ) -> Tensor;
+
+    fn meta(Args { input, target, var, eps, reduction, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
+        let spread = super::variance_shape(input.shape(), var.shape());
+        require!(
+            spread.is_some(),
+            VarianceShape,
+            "var has shape {:?}, expected {:?}, or that without its last extent, or with an extent of 1",
+            var.shape(),
+            input.shape()
+        );
+        require!(eps > 0.0, Eps, "eps is {eps}, expected a positive number");
+        let var = var.with_shape(spread.unwrap_or_default());
+        super::reduced_meta([input, target, &var], reduction).map_err(|text| Failure::new(Code::Broadcast.name(), text))
+    }
+
+    fn decomposition(Args { input, target, var, full, eps, reduction }: Args<Tensor>) -> Tensor {
+        let dtype = result_type(&[input, target, var].map(Operand::Tensor));
+        let shape = super::variance_shape(&input.shape(), &var.shape()).unwrap_or_default();
+        let [x, t, v] = super::wide([input, target, prims::reshape(var, shape)]);
+        // Raised without a gradient of the difference.
+        let v = add(v, detach(select(lt(v, 0.0), f64::NAN, select(lt(v, eps), sub(eps, v), 0.0))));
+        let all = elementwise_meta(&[x, t, v].map(Operand::Tensor), v.dtype());
+        let [x, t, v] = [x, t, v].map(|tensor| broadcast(tensor, all.shape()));
+        let difference = sub(x, t);
+        let terms = mul(add(log(v), div(mul(difference, difference), v)), 0.5);
+        let constant = (2.0 * std::f64::consts::PI).ln() / 2.0;
+        super::reduced(if full { add(terms, constant) } else { terms }, reduction, dtype)
+    }
+
+    fn reference(Args { input, target, var, full, eps, reduction }: Args<&ReferenceTensor>) -> ArrayD<f64> {
+        let shape = super::variance_shape(input.shape(), var.shape()).unwrap_or_default();
+        let var = reshaped(var, &shape).mapv(|v: f64| if v < 0.0 { f64::NAN } else { v.max(eps) });
+        let squares = zip(input, target, |x: f64, t: f64| (x - t).powi(2));
+        let constant = if full { (2.0 * std::f64::consts::PI).sqrt().ln() } else { 0.0 };
+        let terms = zip(&squares, &var, |square: f64, v: f64| (v.ln() + square / v) / 2.0 + constant);
+        super::reduced_array(terms, reduction)
+    }
+
+    fn samples(s: &mut Samples) {
+        let of = |var: &[usize]| with(s.normal([3, 5]), s.normal([3, 5]), s.uniform(0.2, 2.0, var));
+        let cases =
+            [of(&[3, 5]).reduction(Reduction::None), of(&[3]).full(true), of(&[1, 5]).reduction(Reduction::Sum)];
+        for case in cases {
+            s.case(case);
+        }
+        s.case(with(s.normal([]), s.normal([]), s.uniform(0.2, 2.0, [])));
+        s.case(with(s.normal([0]), s.normal([0]), s.normal([0])).reduction(Reduction::Sum));
+        let small = with(s.values([2], [1.0, 2.0]), s.values([2], [0.0, 0.0]), s.values([2], [0.25, 0.0])).eps(0.5);
+        s.case(small.reduction(Reduction::None)).forward_only("variances below eps").gradients([
+            &[2.0, 8.0],
+            &[-2.0, -8.0],
+            &[-1.0, -14.0],
+        ]);
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let of = |target: &[usize], var: &[usize]| with(e.normal([2, 3]), e.normal(target), e.normal(var));
+        e.case(VarianceShape, of(&[2, 3], &[3]), "var has shape [3], expected [2, 3]");
+        e.case(Eps, of(&[2, 3], &[2, 3]).eps(0.0), "eps is 0");
+        e.case(Broadcast, of(&[4], &[2, 3]), "shapes [2, 3] and [4] and [2, 3] do not broadcast");
+    }
+}
+
+/// The shape of variances as they broadcast, if they fit `input`.
+fn variance_shape(input: &[usize], var: &[usize]) -> Option<Vec<usize>> {
+    if var == input {
+        return Some(var.to_vec());
+    }
+    if input.split_last().is_some_and(|(_, others)| others == var) {
+        return Some([var, &[1]].concat());
+    }
+    let unlike: Vec<usize> = input.iter().zip(var).filter(|(a, b)| a != b).map(|(_, b)| *b).collect();
+    (input.len() == var.len() && unlike == [1]).then(|| var.to_vec())
+}
+
+/// The loss of pairs of vectors that are alike, whose `target` is 1, or unlike, whose `target` is -1: with the cosine c
+/// of their angle `1 - c`, or `max(0, c - margin)`.
+#[operator(torch = "nn.functional.cosine_embedding_loss", autocast = full)]
+pub mod cosine_embedding_loss {
+    fn cosine_embedding_loss(
+        input1: Tensor<Floating>,
+        input2: Tensor<Floating>,
+        target: Tensor,
+        #[default(0.0)] margin: f64,
+        #[default(Reduction::Mean)] reduction: Reduction,
+    ) -> Tensor;
+
+    fn meta(Args { input1, input2, target, reduction, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
+        let rank = target.rank();
+        require!(
+            rank <= 1 && input1.rank() == rank + 1 && input2.rank() == rank + 1,
+            Ranks,
+            "input1 has shape {:?}, input2 {:?} and target {:?}, expected [N, D], [N, D] and [N], or [D], [D] and []",
+            input1.shape(),
+            input2.shape(),
+            target.shape()
+        );
+        let both = [Operand::Tensor(input1), Operand::Tensor(input2)];
+        require!(common_shape(&both).is_some(), Broadcast, "shapes {} do not broadcast", describe_shapes(&both));
+        let meta = elementwise_meta(&both, result_type(&both));
+        let cosines = meta.with_shape(&meta.shape()[..rank]);
+        let all = super::reduced_meta([&cosines, &target.with_dtype(meta.dtype())], reduction);
+        all.map_err(|text| Failure::new(Code::Broadcast.name(), text))
+    }
+
+    fn decomposition(Args { input1, input2, target, margin, reduction }: Args<Tensor>) -> Tensor {
+        let both = [input1, input2].map(Operand::Tensor);
+        let meta = elementwise_meta(&both, result_type(&both));
+        let [x, y] = super::wide([input1, input2]).map(|tensor| broadcast(tensor, meta.shape()));
+        let dims = last(meta.rank());
+        let sum = |terms: Tensor| prims::sum(terms, &dims);
+        let lengths = mul(add(sum(mul(x, x)), 1e-12), add(sum(mul(y, y)), 1e-12));
+        let cosine = div(sum(mul(x, y)), sqrt(lengths));
+        let both = elementwise_meta(&[cosine, target].map(Operand::Tensor), cosine.dtype());
+        let [cosine, target] = [cosine, target].map(|tensor| broadcast(tensor, both.shape()));
+        let above = sub(cosine, margin);
+        let alike = select(super::is(target, 1), sub(1.0, cosine), 0.0);
+        let unlike = select(super::is(target, -1), select(le(above, 0.0), 0.0, above), 0.0);
+        super::reduced(add(alike, unlike), reduction, meta.dtype())
+    }
+
+    fn reference(Args { input1, input2, target, margin, reduction }: Args<&ReferenceTensor>) -> ArrayD<f64> {
+        let sum = |terms: &ArrayD<f64>| reduce(terms, Some(&[-1]), false, |row| row.iter().sum::<f64>());
+        let products = sum(&zip(input1, input2, |a, b| a * b));
+        let of = |x: &ArrayD<f64>| sum(&x.mapv(|a| a * a));
+        let lengths = zip(&of(input1), &of(input2), |a: f64, b: f64| ((a + 1e-12) * (b + 1e-12)).sqrt());
+        let cosines = zip(&products, &lengths, |product: f64, length: f64| product / length);
+        let term = |c: f64, t: f64| match t {
+            1.0 => 1.0 - c,
+            -1.0 => (c - margin).max(0.0),
+            _ => 0.0,
+        };
+        super::reduced_array(zip(&cosines, target.floats(), term), reduction)
+    }
+
+    fn samples(s: &mut Samples) {
+        let target = s.values([4], [1.0, -1.0, -1.0, 1.0]);
+        for reduction in [Reduction::None, Reduction::Mean, Reduction::Sum] {
+            let of = with(s.normal([4, 3]), s.normal([4, 3]), target.clone().cast(DType::I64));
+            s.case(of.margin(-0.6).reduction(reduction));
+        }
+        s.case(with(s.uniform(0.5, 2.0, [4, 3]), s.uniform(0.5, 2.0, [1, 3]), target).margin(0.1))
+            .forward_only("jumps of target");
+        s.case(with(s.normal([3]), s.normal([3]), s.values([], [1.0]).cast(DType::I64)));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Ranks, with(e.normal([3]), e.normal([2, 3]), e.normal([2])), "expected [N, D], [N, D] and [N]");
+        e.case(Broadcast, with(e.normal([2, 3]), e.normal([2, 4]), e.normal([2])), "do not broadcast");
+        e.case(Broadcast, with(e.normal([2, 3]), e.normal([2, 3]), e.normal([3])), "do not broadcast");
+    }
+}
+
+/// Whether elements of any type are `value`, 1 or -1.
+#[track_caller]
+fn is(target: Tensor, value: i64) -> Tensor {
+    match target.dtype() {
+        DType::Bool if value == 1 => target,
+        DType::Bool | DType::U8 if value < 0 => prims::ne(target, target),
+        _ => eq(target, value),
+    }
+}
+
+/// The loss of triples: `max(0, margin + d(anchor, positive) - d(anchor, negative))` with the distance
+/// `d(a, b) = ‖a - b + eps‖` of order `p` along the last dimension; with `swap` the negative's distance is the smaller
+/// one of those to the anchor and to the positive.
+#[operator(torch = "nn.functional.triplet_margin_loss", autocast = full)]
+pub mod triplet_margin_loss {
+    fn triplet_margin_loss(
+        anchor: Tensor<Floating>,
+        positive: Tensor<Floating>,
+        negative: Tensor<Floating>,
+        #[default(1.0)] margin: f64,
+        #[default(2.0)] p: f64,
+        #[default(1e-6)] eps: f64,
+        #[default(false)] swap: bool,
+        #[default(Reduction::Mean)] reduction: Reduction,
+    ) -> Tensor;
+
+    fn meta(Args { anchor, positive, negative, margin, p, reduction, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
+        require!(margin > 0.0, Margin, "margin is {margin}, expected a positive number");
+        let all = [anchor, positive, negative];
+        require!(
+            all.iter().all(|meta| meta.rank() == anchor.rank()),
+            Ranks,
+            "shapes {} have different numbers of dimensions",
+            describe_shapes(&all.map(Operand::Tensor))
+        );
+        let shape = common_shape(&all.map(Operand::Tensor));
+        let shapes = describe_shapes(&all.map(Operand::Tensor));
+        require!(shape.is_some(), Broadcast, "shapes {shapes} do not broadcast");
+        let (shape, dims) = (shape.unwrap_or_default(), last(anchor.rank()));
+        require!(
+            has_norm(&shape, p, &dims),
+            Order,
+            "p is {p} for vectors of shape {shape:?}, expected an order that their norms have"
+        );
+        let meta = elementwise_meta(&all.map(Operand::Tensor), result_type(&all.map(Operand::Tensor)));
+        Ok(match reduction {
+            Reduction::None => meta.with_shape(&shape[..shape.len().saturating_sub(1)]),
+            _ => meta.with_shape([]),
+        })
+    }
+
+    fn decomposition(args: Args<Tensor>) -> Tensor {
+        let Args { anchor, positive, negative, margin, p, eps, swap, reduction } = args;
+        let all = [anchor, positive, negative].map(Operand::Tensor);
+        let meta = elementwise_meta(&all, result_type(&all));
+        let [anchor, positive, negative] =
+            super::wide([anchor, positive, negative]).map(|tensor| broadcast(tensor, meta.shape()));
+        let distance = |a: Tensor, b: Tensor| norm(add(sub(a, b), eps), p, &last(meta.rank()));
+        let (near, far) = (distance(anchor, positive), distance(anchor, negative));
+        let far = if swap { minimum(far, distance(positive, negative)) } else { far };
+        let short = sub(add(near, margin), far);
+        super::reduced(select(le(short, 0.0), 0.0, short), reduction, meta.dtype())
+    }
+
+    fn reference(args: Args<&ReferenceTensor>) -> ArrayD<f64> {
+        let Args { anchor, positive, negative, margin, p, eps, swap, reduction } = args;
+        let distance = |a: &ArrayD<f64>, b: &ArrayD<f64>| {
+            reduce(&zip(a, b, |a: f64, b: f64| a - b + eps), Some(&[-1]), false, |row| row_norm(row, p))
+        };
+        let (near, far) = (distance(anchor, positive), distance(anchor, negative));
+        let far = if swap { zip(&far, &distance(positive, negative), f64::min) } else { far };
+        super::reduced_array(zip(&near, &far, |near: f64, far: f64| (margin + near - far).max(0.0)), reduction)
+    }
+
+    fn samples(s: &mut Samples) {
+        let of = || with(s.normal([3, 4]), s.normal([3, 4]), s.normal([3, 4])).margin(2.5);
+        let cases = [
+            of().reduction(Reduction::None),
+            of(),
+            of().reduction(Reduction::Sum),
+            of().p(1.0).eps(0.2),
+            of().swap(true).reduction(Reduction::None),
+        ];
+        for case in cases {
+            s.case(case);
+        }
+        s.case(with(s.normal([3]), s.normal([3]), s.normal([3])));
+        s.case(with(s.normal([2, 1, 3]), s.normal([1, 2, 3]), s.normal([1, 1, 3])).reduction(Reduction::None));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let of = |a: &[usize], b: &[usize]| with(e.normal(a), e.normal(b), e.normal(a));
+        e.case(Margin, of(&[2, 3], &[2, 3]).margin(0.0), "margin is 0");
+        e.case(Ranks, of(&[2, 3], &[3]), "have different numbers of dimensions");
+        e.case(Broadcast, of(&[2, 3], &[2, 4]), "do not broadcast");
+        e.case(Order, of(&[2, 0], &[2, 0]).p(f64::INFINITY), "p is inf for vectors of shape [2, 0]");
+    }
+}
+
+/// The loss of classes by margins: for a row x of `input` and its class t, the sum of
+/// `weight[t] · max(0, margin - x_t + x_j)^p` over the other classes j, divided by the number of classes. `input` is
+/// [N, C] or [C], `target` [N], or [] or [1]. A class out of range is an error when the program runs.
+#[operator(torch = "nn.functional.multi_margin_loss", autocast = full)]
+pub mod multi_margin_loss {
+    fn multi_margin_loss(
+        input: Tensor<Floating>,
+        target: Tensor<Integer>,
+        #[default(1)] p: i64,
+        #[default(1.0)] margin: f64,
+        #[default(None)] weight: Option<Tensor<Floating>>,
+        #[default(Reduction::Mean)] reduction: Reduction,
+    ) -> Tensor;
+
+    fn meta(Args { input, target, p, weight, reduction, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
+        require!(p == 1 || p == 2, Power, "p is {p}, expected 1 or 2");
+        let rows = super::rows_of(input.shape());
+        require!(
+            rows.is_some() && super::targets_fit(input.shape(), target.shape()),
+            Shapes,
+            "input has shape {:?} and target {:?}, expected [N, C] with C > 0 and [N], or [C] and [] or [1]",
+            input.shape(),
+            target.shape()
+        );
+        let (_, classes) = rows.unwrap_or_default();
+        if let Some(weight) = weight {
+            require!(
+                weight.shape() == [classes] && weight.dtype() == input.dtype(),
+                WeightShape,
+                "weight is {weight}, expected {}[{classes}]",
+                input.dtype()
+            );
+        }
+        Ok(match reduction {
+            Reduction::None => input.with_shape(target.shape()),
+            _ => input.with_shape([]),
+        })
+    }
+
+    fn decomposition(Args { input, target, p, margin, weight, reduction }: Args<Tensor>) -> Tensor {
+        let (rows, classes) = super::rows_of(&input.shape()).unwrap_or_default();
+        let x = prims::reshape(accumulating(input), [rows, classes]);
+        let class = cast(prims::reshape(target, [rows]), DType::I64);
+        let spread = |of_row: Tensor| prims::broadcast_in_dim(of_row, [rows, classes], [0]);
+        let short = add(sub(x, spread(picked(x, class))), margin);
+        let power = if p == 1 { short } else { mul(short, short) };
+        let names = prims::iota(classes, 0i64, 1i64, class.dtype(), class.device());
+        let is_target = eq(spread(class), prims::broadcast_in_dim(names, [rows, classes], [1]));
+        let terms = select(prims::logical_or(is_target, le(short, 0.0)), 0.0, power);
+        let losses = div(prims::sum(terms, [1]), classes as f64);
+        let losses = match weight {
+            Some(weight) => mul(losses, prims::index_select(accumulating(weight), 0, class)),
+            None => losses,
+        };
+        super::reduced(prims::reshape(losses, target.shape()), reduction, input.dtype())
+    }
+
+    fn reference(Args { input, target, p, margin, weight, reduction }: Args<&ReferenceTensor>) -> Result<ArrayD<f64>> {
+        let mut losses = Vec::new();
+        for (row, class) in class_rows(input).iter().zip(target) {
+            let Some(own) = usize::try_from(*class).ok().filter(|class| *class < row.len()) else {
+                return Err(Failure::new("IndexOutOfRange", format!("target holds {class} of {} classes", row.len())));
+            };
+            let others = row.iter().enumerate().filter(|(j, _)| *j != own);
+            let total: f64 = others.map(|(_, x)| (margin - row[own] + x).max(0.0).powi(p as i32)).sum();
+            losses.push(total * weight.map_or(1.0, |weight| weight[[own]]) / row.len() as f64);
+        }
+        Ok(super::reduced_array(array(target.shape(), losses), reduction))
+    }
+
+    fn samples(s: &mut Samples) {
+        for reduction in [Reduction::None, Reduction::Mean, Reduction::Sum] {
+            s.case(with(s.normal([4, 3]), s.integers(0, 3, [4])).reduction(reduction));
+        }
+        let weighted = with(s.normal([4, 3]), s.integers(0, 3, [4])).weight(s.uniform(0.5, 2.0, [3]));
+        s.case(weighted.p(2).margin(0.7));
+        s.case(with(s.normal([3]), s.integers(0, 3, [])));
+        s.case(with(s.normal([3]), s.integers(0, 3, [1])).reduction(Reduction::None));
+        s.case(with(s.normal([0, 3]), s.integers(0, 3, [0])).reduction(Reduction::Sum));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let good = || with(e.normal([4, 3]), e.integers(0, 3, [4]));
+        e.case(Power, good().p(3), "p is 3, expected 1 or 2");
+        e.case(Shapes, with(e.normal([4, 3]), e.integers(0, 3, [3])), "target [3]");
+        e.case(Shapes, with(e.normal([2, 0]), e.integers(0, 3, [2])), "input has shape [2, 0]");
+        e.case(WeightShape, good().weight(e.normal([4])), "expected f32[3]");
+        e.case(WeightShape, good().weight(e.of(DType::F64, [3])), "weight is f64[3]");
+        for class in [3.0, -1.0] {
+            let target = e.values([2], [0.0, class]).cast(DType::I64);
+            e.when_run("IndexOutOfRange", with(e.normal([2, 3]), target), "holds");
+        }
+    }
+}
+
+/// The rows and the classes of a shape [N, C] or [C] with at least one class.
+fn rows_of(shape: &[usize]) -> Option<(usize, usize)> {
+    match *shape {
+        [classes] if classes > 0 => Some((1, classes)),
+        [rows, classes] if classes > 0 => Some((rows, classes)),
+        _ => None,
+    }
+}
+
+/// Whether there is a target for each row.
+fn targets_fit(input: &[usize], target: &[usize]) -> bool {
+    match input {
+        [_] => target.is_empty() || target == [1],
+        _ => target == &input[..1],
+    }
+}
+
+/// The loss of several classes for each row by margins: for a row x of `input` and its classes, those of `target`
+/// before the first negative number, the sum of `max(0, 1 - x_t + x_j)` over its classes t and all others j, divided by
+/// the number of all classes. Both are [N, C] or [C]. A class out of range is an error when the program runs.
+#[operator(torch = "nn.functional.multilabel_margin_loss", autocast = full)]
+pub mod multilabel_margin_loss {
+    fn multilabel_margin_loss(
+        input: Tensor<Floating>,
+        target: Tensor<Integer>,
+        #[default(Reduction::Mean)] reduction: Reduction,
+    ) -> Tensor;
+
+    fn meta(input: &TensorMeta, target: &TensorMeta, reduction: Reduction) -> Result<TensorMeta> {
+        require!(
+            super::rows_of(input.shape()).is_some() && input.shape() == target.shape(),
+            Shapes,
+            "input has shape {:?} and target {:?}, expected [N, C] or [C] with C > 0, the same for both",
+            input.shape(),
+            target.shape()
+        );
+        Ok(match reduction {
+            Reduction::None => input.with_shape(&input.shape()[..input.rank() - 1]),
+            _ => input.with_shape([]),
+        })
+    }
+
+    fn decomposition(input: Tensor, target: Tensor, reduction: Reduction) -> Tensor {
+        let (rows, classes) = super::rows_of(&input.shape()).unwrap_or_default();
+        let x = prims::reshape(accumulating(input), [rows, classes]);
+        let named = prims::reshape(target, [rows, classes]);
+        let counts = match named.dtype() {
+            DType::U8 => prims::eq(named, named),
+            _ => {
+                let ended = prims::cumsum(cast(lt(named, 0), DType::I64), 1);
+                eq(ended, 0)
+            }
+        };
+        let class = cast(select(counts, named, 0), DType::I64);
+        // [row, place in the target, class]
+        let cube = [rows, classes, classes];
+        let names = prims::broadcast_in_dim(prims::iota(classes, 0i64, 1i64, class.dtype(), class.device()), cube, [2]);
+        let by_place = |of_place: Tensor| prims::broadcast_in_dim(of_place, cube, [0, 1]);
+        let by_class = |of_class: Tensor| prims::broadcast_in_dim(of_class, cube, [0, 2]);
+        let hits = prims::logical_and(by_place(counts), eq(by_place(class), names));
+        let is_target = prims::gt(prims::sum(cast(hits, DType::I32), [1]), 0);
+        let short = add(sub(by_class(x), by_place(prims::gather(x, 1, class))), 1.0);
+        let counts = prims::logical_and(by_place(counts), by_class(prims::logical_not(is_target)));
+        let terms = select(prims::logical_and(counts, prims::gt(short, 0.0)), short, 0.0);
+        let losses = div(prims::sum(terms, [1, 2]), classes as f64);
+        let mut shape = input.shape().to_vec();
+        shape.pop();
+        super::reduced(prims::reshape(losses, shape), reduction, input.dtype())
+    }
+
+    fn reference(input: &ArrayD<f64>, target: &ArrayD<i64>, reduction: Reduction) -> Result<ArrayD<f64>> {
+        let classes = input.shape()[input.ndim() - 1];
+        let (mut losses, values, targets) = (Vec::new(), input.as_slice(), target.as_slice());
+        for (row, named) in values.unwrap_or(&[]).chunks(classes).zip(targets.unwrap_or(&[]).chunks(classes)) {
+            let own: Vec<i64> = named.iter().copied().take_while(|class| *class >= 0).collect();
+            if let Some(class) = own.iter().find(|class| **class >= classes as i64) {
+                return Err(Failure::new("IndexOutOfRange", format!("target holds {class} of {classes} classes")));
+            }
+            let others = || row.iter().enumerate().filter(|(j, _)| !own.contains(&(*j as i64))).map(|(_, x)| x);
+            let of_class = |class: &i64| others().map(|x| (1.0 - row[*class as usize] + x).max(0.0)).sum::<f64>();
+            let total: f64 = own.iter().map(of_class).sum();
+            losses.push(total / classes as f64);
+        }
+        Ok(super::reduced_array(array(&input.shape()[..input.ndim() - 1], losses), reduction))
+    }
+
+    fn samples(s: &mut Samples) {
+        let named = [2.0, 0.0, -1.0, 1.0, -1.0, 3.0, 1.0, 0.0, 1.0, 1.0, 3.0, -1.0];
+        for reduction in [Reduction::None, Reduction::Mean, Reduction::Sum] {
+            let target = s.values([3, 4], named).cast(DType::I64);
+            s.case(with(s.normal([3, 4]), target).reduction(reduction));
+        }
+        s.case(with(s.normal([3]), s.values([3], [1.0, -1.0, 2.0]).cast(DType::I32)));
+        s.case(with(s.normal([0, 3]), s.integers(0, 3, [0, 3])).reduction(Reduction::Sum));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(Shapes, with(e.normal([4, 3]), e.integers(0, 3, [4])), "expected [N, C] or [C]");
+        e.case(Shapes, with(e.normal([2, 0]), e.integers(0, 3, [2, 0])), "input has shape [2, 0]");
+        let target = e.values([1, 2], [0.0, 2.0]).cast(DType::I64);
+        e.when_run("IndexOutOfRange", with(e.normal([1, 2]), target), "holds");
+    }
+}
+
+/// The mean over classes of cross entropies of the logistic function of `input` and of probabilities `target`, each of
+/// two classes: `-weight · (target log σ(x) + (1 - target) log σ(-x))` along the last dimension.
+#[operator(torch = "nn.functional.multilabel_soft_margin_loss")]
+pub mod multilabel_soft_margin_loss {
+    fn multilabel_soft_margin_loss(
+        input: Tensor<Floating>,
+        target: Tensor<Floating>,
+        #[default(None)] weight: Option<Tensor<Floating>>,
+        #[default(Reduction::Mean)] reduction: Reduction,
+    ) -> Tensor;
+
+    fn meta(Args { input, target, weight, reduction }: Args<&TensorMeta>) -> Result<TensorMeta> {
+        require!(input.rank() > 0, InputRank, "input is zero-dimensional, expected [..., C]");
+        let all = [input, target, weight.unwrap_or(target)].map(Operand::Tensor);
+        let shape = common_shape(&all);
+        require!(shape.is_some(), Broadcast, "shapes {} do not broadcast", describe_shapes(&all));
+        let shape = shape.unwrap_or_default();
+        require!(
+            shape.len() == input.rank(),
+            ClassesLast,
+            "shapes {} meet in {shape:?}, expected as many dimensions as those of input",
+            describe_shapes(&all)
+        );
+        let meta = elementwise_meta(&all, result_type(&all));
+        Ok(match reduction {
+            Reduction::None => meta.with_shape(&shape[..shape.len() - 1]),
+            _ => meta.with_shape([]),
+        })
+    }
+
+    fn decomposition(Args { input, target, weight, reduction }: Args<Tensor>) -> Tensor {
+        // What is absent is the target once more, which changes neither shape nor type.
+        let all = [input, target, weight.unwrap_or(target)];
+        let meta = elementwise_meta(&all.map(Operand::Tensor), result_type(&all.map(Operand::Tensor)));
+        let [x, t, w] = super::wide(all).map(|tensor| broadcast(tensor, meta.shape()));
+        let terms = add(mul(t, soft_positive(neg(x))), mul(sub(1.0, t), soft_positive(x)));
+        let terms = if weight.is_some() { mul(terms, w) } else { terms };
+        let classes = input.shape()[input.rank() - 1];
+        let losses = div(prims::sum(terms, last(meta.rank())), classes as f64);
+        super::reduced(losses, reduction, meta.dtype())
+    }
+
+    fn reference(Args { input, target, weight, reduction }: Args<&ReferenceTensor>) -> ArrayD<f64> {
+        let positive = |x: f64| x.max(0.0) + (-x.abs()).exp().ln_1p();
+        let terms = zip(input, target, |x: f64, t: f64| t * positive(-x) + (1.0 - t) * positive(x));
+        let terms = weight.map_or(terms.clone(), |weight| zip(&terms, weight, |term, w| term * w));
+        let classes = input.shape()[input.ndim() - 1] as f64;
+        super::reduced_array(reduce(&terms, Some(&[-1]), false, |row| row.iter().sum::<f64>() / classes), reduction)
+    }
+
+    fn samples(s: &mut Samples) {
+        for reduction in [Reduction::None, Reduction::Mean, Reduction::Sum] {
+            s.case(with(s.normal([3, 5]), s.uniform(0.0, 1.0, [3, 5])).reduction(reduction));
+        }
+        s.case(with(s.normal([2, 3, 4]), s.uniform(0.0, 1.0, [3, 4])).weight(s.uniform(0.5, 2.0, [4])));
+        s.case(with(s.normal([3]), s.uniform(0.0, 1.0, [3])));
+        s.case(with(s.normal([0, 3]), s.normal([0, 3])).reduction(Reduction::Sum));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        e.case(InputRank, with(e.normal([]), e.normal([])), "input is zero-dimensional");
+        e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "do not broadcast");
+        e.case(ClassesLast, with(e.normal([3]), e.normal([2, 3])), "expected as many dimensions");
+    }
+}
