@@ -4,7 +4,7 @@ use clap::Args;
 use fulgurite::DType;
 use fulgurite::trace::Trace;
 pub use fulgurite_models::Family;
-use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::traces::{decode_trace, loss_trace, step_trace};
 use fulgurite_models::{Logits, ModelConfig, Tokenizer};
 

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fulgurite::Error;
 use fulgurite_kernels::ranks::environment::RUN;
 use fulgurite_kernels::ranks::{mesh, rank};
-use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::train::{OnNonFinite, RunLock, TrainError, TrainOptions, train};
 
 use super::files;
@@ -77,11 +77,14 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
         final_lr: of.final_lr,
         warmup: of.warmup.unwrap_or_else(|| (of.steps / 10).min(100)),
         optimizer: OptimizerSettings {
+            kind: of.optimizer,
             beta1: of.beta1,
             beta2: of.beta2,
             epsilon: of.epsilon,
             weight_decay: of.weight_decay,
             clip: (of.clip != 0.0).then_some(of.clip),
+            momentum: of.momentum,
+            nesterov: of.nesterov,
         },
         dropout,
         seed: of.seed,

@@ -1,9 +1,10 @@
 //! Checkpoints: a training run at a step, in one safetensors file that other programs can read too.
 //!
-//! Weights have their own names (`h.0.attn.c_attn.weight`), Adam's moments have those with [`FIRST_MOMENT`] and
-//! [`SECOND_MOMENT`] before them. The metadata holds the [`TrainingState`] as JSON and a CRC-32 of every tensor and of
-//! the JSON itself, so that a damaged byte anywhere is an error that says where, not a run that goes on with wrong
-//! numbers.
+//! Weights have their own names (`h.0.attn.c_attn.weight`), the optimizer's states have those with
+//! [`FIRST_MOMENT`](crate::optimizer::FIRST_MOMENT) and [`SECOND_MOMENT`](crate::optimizer::SECOND_MOMENT) before them;
+//! some optimizers lack one of them or both. The metadata holds the [`TrainingState`] as JSON and a CRC-32 of every
+//! tensor and of the JSON itself, so that a damaged byte anywhere is an error that says where, not a run that goes on
+//! with wrong numbers.
 //!
 //! A sharded checkpoint has no tensors of its own, and names the files that have them in [parts](Part).
 
@@ -22,14 +23,10 @@ use crate::kept;
 use crate::model::Model;
 use crate::model_config::ModelConfig;
 use crate::nonfinite::NonFinite;
+use crate::optimizer::OptimizerSettings;
 use crate::schedule::{Schedule, ScheduleError};
 use crate::tensor_file::{TensorFile, TensorFileError};
 use crate::tokenizer::{Tokenizer, TokenizerError};
-
-/// Prefix of the name of Adam's running mean of a weight's gradient.
-pub const FIRST_MOMENT: &str = "adamw.first_moment.";
-/// Prefix of the name of Adam's running mean of a weight's squared gradient.
-pub const SECOND_MOMENT: &str = "adamw.second_moment.";
 
 /// The format written; others are refused.
 const FORMAT: u64 = 1;
@@ -37,57 +34,6 @@ const FORMAT: u64 = 1;
 const SHARDED: u64 = 2;
 const STATE_KEY: &str = "fulgurite";
 const CHECKSUM_KEY: &str = "fulgurite_crc32";
-
-/// AdamW's settings but for the learning rate, which the [`Schedule`] gives.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OptimizerSettings {
-    /// Decay of the running mean of gradients, in [0, 1).
-    pub beta1: f64,
-    /// Decay of the running mean of squared gradients, in [0, 1).
-    pub beta2: f64,
-    /// Added to the root of the second moment, above 0.
-    pub epsilon: f64,
-    /// Decoupled weight decay of matrices, per unit of learning rate, at least 0.
-    pub weight_decay: f64,
-    /// The largest global 2-norm of the gradients, above 0; none is no clipping.
-    pub clip: Option<f64>,
-}
-
-impl OptimizerSettings {
-    /// Checks the ranges; an error has the setting's name, its value, and what is expected.
-    pub fn validate(&self) -> Result<(), (&'static str, f64, &'static str)> {
-        let unit = |value: f64| (0.0..1.0).contains(&value);
-        let settings = [
-            ("optimizer.beta1", self.beta1, unit(self.beta1), "0 to below 1"),
-            ("optimizer.beta2", self.beta2, unit(self.beta2), "0 to below 1"),
-            ("optimizer.epsilon", self.epsilon, self.epsilon > 0.0 && self.epsilon.is_finite(), "a number above 0"),
-            (
-                "optimizer.weight_decay",
-                self.weight_decay,
-                self.weight_decay >= 0.0 && self.weight_decay.is_finite(),
-                "a number, 0 or more",
-            ),
-            (
-                "optimizer.clip",
-                self.clip.unwrap_or(1.0),
-                self.clip.is_none_or(|clip| clip > 0.0 && clip.is_finite()),
-                "a number above 0",
-            ),
-        ];
-        match settings.into_iter().find(|(_, _, fits, _)| !fits) {
-            Some((name, value, _, expected)) => Err((name, value, expected)),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Default for OptimizerSettings {
-    /// GPT-2's as nanoGPT and llm.c train it.
-    fn default() -> Self {
-        OptimizerSettings { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, clip: Some(1.0) }
-    }
-}
 
 /// Everything of a training run but its tensors: what is needed to continue bit for bit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -398,22 +344,23 @@ impl Checkpoint {
         Ok(tensor)
     }
 
-    /// Checks that the tensors are exactly the model's weights and both moments of each, of the right shapes, and all
-    /// in bf16 (of a run in `bf16-true`) or all in f32.
+    /// Checks that the tensors are exactly the model's weights and the optimizer's states of each, of the right shapes,
+    /// and all in bf16 (of a run in `bf16-true`) or all in f32.
     pub fn validate_tensors(&self) -> Result<(), CheckpointError> {
         let parameters = self.state.model.parameters();
         let first = parameters.first().and_then(|parameter| self.tensors.get(&parameter.name));
         let dtype = first.map(HostTensor::dtype).filter(|dtype| *dtype == DType::BF16).unwrap_or(DType::F32);
+        let prefixes = self.state.optimizer.prefixes();
         for parameter in &parameters {
-            for prefix in ["", FIRST_MOMENT, SECOND_MOMENT] {
+            for prefix in &prefixes {
                 self.tensor(&format!("{prefix}{}", parameter.name), dtype, &parameter.shape)?;
             }
         }
         // All of the expected names are there, so more tensors than those means one that is not expected.
-        if self.tensors.len() > 3 * parameters.len() {
+        if self.tensors.len() > prefixes.len() * parameters.len() {
             let known = |name: &str| {
-                let weight = name.strip_prefix(FIRST_MOMENT).or(name.strip_prefix(SECOND_MOMENT)).unwrap_or(name);
-                parameters.iter().any(|parameter| parameter.name == weight)
+                let named = |weight: &str| parameters.iter().any(|parameter| parameter.name == weight);
+                prefixes.iter().filter_map(|prefix| name.strip_prefix(prefix)).any(named)
             };
             if let Some(name) = self.tensors.keys().find(|name| !known(name)) {
                 return Err(CheckpointError::SurplusTensor(name.clone()));

@@ -2,6 +2,7 @@ use super::*;
 use crate::batches::{Batches, Order};
 use crate::config::GptConfig;
 use crate::initialize::initial_values;
+use crate::optimizer::{FIRST_MOMENT, SECOND_MOMENT};
 
 fn state() -> TrainingState {
     let model =

@@ -38,6 +38,7 @@ pub mod model;
 pub mod model_config;
 mod next_tokens;
 pub mod nonfinite;
+pub mod optimizer;
 pub mod parameter_list;
 mod parameters;
 pub mod precision;

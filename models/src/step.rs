@@ -1,5 +1,5 @@
-//! The training step, traced whole: loss, gradients, clipping, AdamW. The learning rate, the step's number and the
-//! random generator are run-time tensors, so a run compiles once.
+//! The training step, traced whole: loss, gradients, clipping, the optimizer. The learning rate, the step's number and
+//! the random generator are run-time tensors, so a run compiles once.
 
 use fulgurite_ops::core::promotion::cast;
 use fulgurite_ops::prelude::*;
@@ -7,17 +7,17 @@ use fulgurite_ops::prims;
 use fulgurite_ops_macros::Tree;
 use fulgurite_runtime::tree::{Leaf, Tree};
 
-use crate::checkpoint::OptimizerSettings;
 use crate::dropout::Dropout;
 use crate::model::Model;
+use crate::optimizer::{self, OptimizerSettings};
 use crate::parameter_list::Parameters;
 
-/// Parameters and the optimizer's moments.
+/// Parameters and the optimizer's states; one that it lacks is the list of no parameters.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T: Leaf> {
     /// Parameters.
     pub params: Parameters<T>,
-    /// Running mean of gradients, of the parameters' element type.
+    /// Running mean of gradients, or the momentum, of the parameters' element type.
     pub exp_avg: Parameters<T>,
     /// Running mean of squared gradients, of the parameters' element type.
     pub exp_avg_sq: Parameters<T>,
@@ -85,10 +85,10 @@ fn clipped(gradients: &Parameters<Tensor>, most: Option<f64>) -> (Vec<Tensor>, O
     (list, norm)
 }
 
-/// AdamW's update of all parameters, and of their copies; where `apply` is false, the state as it is.
+/// The optimizer's update of all parameters, and of their copies; where `apply` is false, the state as it is.
 fn apply_update(
     config: &dyn Model,
-    optimizer: &OptimizerSettings,
+    settings: &OptimizerSettings,
     state: TrainState<Tensor>,
     list: &[Tensor],
     scalars: &StepScalars<Tensor>,
@@ -100,18 +100,13 @@ fn apply_update(
         |tree: &Parameters<Tensor>| -> Vec<Tensor> { tree.leaves().into_iter().map(|(_, leaf)| *leaf).collect() };
     let (params, means, squares) = (flat(&state.params), flat(&state.exp_avg), flat(&state.exp_avg_sq));
     let mut copies = state.copies.clone();
-    let updated: Vec<(Tensor, Tensor, Tensor)> = (0..params.len())
+    let updated: Vec<(Tensor, [Option<Tensor>; 2])> = (0..params.len())
         .map(|i| {
             scope(&format!("optim.{}", names[i]), || {
-                let update = adamw::with(params[i], list[i], means[i], squares[i], scalars.lr, scalars.step)
-                    .beta1(optimizer.beta1)
-                    .beta2(optimizer.beta2)
-                    .eps(optimizer.epsilon)
-                    .weight_decay(if decays[i] { optimizer.weight_decay } else { 0.0 });
-                let updated = match apply {
-                    Some(apply) => update.apply(apply).call(),
-                    None => update.call(),
-                };
+                let states = [means.get(i).copied(), squares.get(i).copied()];
+                let decay = if decays[i] { settings.weight_decay } else { 0.0 };
+                let (own, numbers) = ((params[i], list[i]), (scalars.lr, scalars.step));
+                let updated = optimizer::updated(settings, own, states, numbers, decay, apply);
                 if let Some(copy) = copies.get_mut(&names[i]) {
                     *copy = cast(updated.0, copy.dtype());
                 }
@@ -119,14 +114,14 @@ fn apply_update(
             })
         })
         .collect();
-    let rebuild = |tree: Parameters<Tensor>, pick: fn(&(Tensor, Tensor, Tensor)) -> Tensor| {
-        let mut next = updated.iter().map(pick);
+    let rebuild = |tree: Parameters<Tensor>, pick: fn(&(Tensor, [Option<Tensor>; 2])) -> Option<Tensor>| {
+        let mut next = updated.iter().filter_map(pick);
         tree.map(&mut |old| next.next().unwrap_or(old))
     };
     TrainState {
-        params: rebuild(state.params, |u| u.0),
-        exp_avg: rebuild(state.exp_avg, |u| u.1),
-        exp_avg_sq: rebuild(state.exp_avg_sq, |u| u.2),
+        params: rebuild(state.params, |u| Some(u.0)),
+        exp_avg: rebuild(state.exp_avg, |u| u.1[0]),
+        exp_avg_sq: rebuild(state.exp_avg_sq, |u| u.1[1]),
         copies,
     }
 }

@@ -7,10 +7,10 @@ use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{DType, Device, Result, Target, TensorMeta};
 
 use crate::cache::KvCache;
-use crate::checkpoint::OptimizerSettings;
 use crate::decode::continued;
 use crate::dropout::Dropout;
 use crate::model::Model;
+use crate::optimizer::OptimizerSettings;
 use crate::parameter_list::Parameters;
 use crate::parameters::copied;
 use crate::step::{BatchTensors, StepScalars, TrainState, train_step};

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::batches::{BatchPosition, Order};
-use crate::checkpoint::{Checkpoint, FIRST_MOMENT, OptimizerSettings, SECOND_MOMENT, TrainingState};
+use crate::checkpoint::{Checkpoint, TrainingState};
 use crate::checkpoint_parts::checkpoint_of_part;
 use crate::decoder::files::{self, names_several};
 pub use crate::decoder::hugging_face::Shards;
@@ -20,6 +20,7 @@ use crate::llmc::{Kind, LlmcCheckpoint, Version};
 use crate::model::Model;
 use crate::model_config::{Family, ModelConfig};
 use crate::nonfinite::NonFinite;
+use crate::optimizer::{FIRST_MOMENT, OptimizerSettings, SECOND_MOMENT};
 use crate::random::fingerprint;
 use crate::schedule::Schedule;
 use crate::tensor_file::TensorFile;

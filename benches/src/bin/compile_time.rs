@@ -7,8 +7,8 @@
 
 use fulgurite_benches::argument;
 use fulgurite_benches::{log_to_stderr, median, processor};
-use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::traces::train_step_trace;
 use fulgurite_runtime::compile::{Options, Stage, stages};
 use fulgurite_runtime::trace::parse;

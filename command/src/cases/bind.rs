@@ -112,6 +112,9 @@ fn coerce(type_name: &str, value: &Value) -> Option<Attribute> {
         // A type of the author's own, whose rules check it.
         (_, Value::Number(number)) if !KNOWN.contains(&type_name) && !type_name.starts_with('"') => scalar(*number),
         (_, Value::Text(text)) if !KNOWN.contains(&type_name) => Some(Attribute::Text(text.as_str().into())),
+        (own, Value::List(items)) if !KNOWN.contains(&own) && !own.starts_with('"') => {
+            items.iter().map(|item| coerce(own, item)).collect::<Option<_>>().map(Attribute::List)
+        }
         _ => None,
     }
 }

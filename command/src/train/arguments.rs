@@ -6,7 +6,8 @@ use clap::{Args, Subcommand};
 use fulgurite::Device;
 use fulgurite_kernels::mesh::Mesh;
 use fulgurite_models::Family;
-use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::optimizer::Optimizer;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::precision::Precision;
 use fulgurite_models::tensor_parallel::TENSOR;
 use fulgurite_models::train::Strategy;
@@ -121,6 +122,16 @@ pub(super) struct Run {
     /// Steps until the peak; a tenth of all steps, 100 at most, otherwise.
     #[arg(long)]
     pub(super) warmup: Option<u64>,
+    /// The optimizer: adamw, adam, adamax, sgd, lion, rmsprop or adagrad. Each takes those of the next options that it
+    /// has a use for; rmsprop takes --beta2 as its alpha.
+    #[arg(long, default_value_t = Optimizer::AdamW, value_name = "NAME")]
+    pub(super) optimizer: Optimizer,
+    /// Momentum of sgd and rmsprop; 0 is none.
+    #[arg(long, default_value_t = 0.0)]
+    pub(super) momentum: f64,
+    /// Nesterov's momentum, of sgd.
+    #[arg(long)]
+    pub(super) nesterov: bool,
     /// Decay of the mean of gradients.
     #[arg(long, default_value_t = OptimizerSettings::default().beta1)]
     pub(super) beta1: f64,
@@ -130,7 +141,7 @@ pub(super) struct Run {
     /// Added to the root of the mean of squared gradients.
     #[arg(long, default_value_t = OptimizerSettings::default().epsilon)]
     pub(super) epsilon: f64,
-    /// Decoupled weight decay of matrices.
+    /// Weight decay of matrices: decoupled of adamw and lion, otherwise added to gradients.
     #[arg(long, default_value_t = OptimizerSettings::default().weight_decay)]
     pub(super) weight_decay: f64,
     /// The largest norm of the gradients; 0 is no limit.

@@ -94,6 +94,9 @@ pub(super) fn apply(
         epsilon = optimizer.epsilon,
         weight_decay = optimizer.weight_decay,
         clip = optimizer.clip.unwrap_or(0.0),
+        optimizer = optimizer.kind,
+        momentum = optimizer.momentum,
+        nesterov = optimizer.nesterov,
     }
     // The floor to the bit: it is the product of the two.
     if !given("final_lr") && run.lr == schedule.peak && run.lr * run.final_lr != schedule.floor {

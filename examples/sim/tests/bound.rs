@@ -12,7 +12,7 @@ use fulgurite::tree::Tree;
 use fulgurite::{Array, DType, Device, Result, Tensor, jit};
 use fulgurite_example_sim as _;
 use fulgurite_models::GptConfig;
-use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::step::{BatchTensors, Guard, StepScalars, TrainState, guarded_step};
 use fulgurite_models::train::{initial_parameters, step_scalars, zeros};
 

@@ -10,9 +10,9 @@ use fulgurite_runtime::{Device, Result};
 use super::strategy::{StateDict, Strategy};
 use crate::argument_error::wrong;
 use crate::blocks::ActivationCheckpointing;
-use crate::checkpoint::OptimizerSettings;
 use crate::head::Logits;
 use crate::model_config::Family;
+use crate::optimizer::OptimizerSettings;
 use crate::precision::Precision;
 use crate::schedule::Schedule;
 

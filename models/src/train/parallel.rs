@@ -161,13 +161,17 @@ pub(super) enum Leaves {
     Copies,
 }
 
-/// The trees of a state that is the argument `state`.
-pub(super) const STATE: [(&str, Leaves); 4] = [
-    ("state.params", Leaves::Parameters),
-    ("state.exp_avg", Leaves::Parameters),
-    ("state.exp_avg_sq", Leaves::Parameters),
-    ("state.copies", Leaves::Copies),
-];
+/// The trees of a state that is the argument `state`, with those states of parameters that the optimizer has.
+pub(super) fn state_trees(options: &TrainOptions) -> Vec<(&'static str, Leaves)> {
+    let [first, second] = options.optimizer.kind.states(&options.optimizer);
+    let trees = [
+        ("state.params", Leaves::Parameters, true),
+        ("state.exp_avg", Leaves::Parameters, first),
+        ("state.exp_avg_sq", Leaves::Parameters, second),
+        ("state.copies", Leaves::Copies, true),
+    ];
+    trees.into_iter().filter(|(.., there)| *there).map(|(path, leaves, _)| (path, leaves)).collect()
+}
 
 /// The least bytes of a tensor that is gathered again: smaller ones take next to no room.
 pub(crate) const GATHERED_AGAIN: u64 = 1 << 18;

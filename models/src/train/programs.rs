@@ -9,7 +9,7 @@ use fulgurite_runtime::{Array, Result, jit};
 
 use super::arrays::{generator, next_arrays, step_scalars};
 use super::options::{OnNonFinite, TrainOptions};
-use super::parallel::{Leaves, STATE, averaged};
+use super::parallel::{Leaves, averaged, state_trees};
 use crate::batches::Batches;
 use crate::dropout::Dropout;
 use crate::head::Logits;
@@ -93,7 +93,8 @@ impl<'a> Programs<'a> {
         };
         let sums = ("gradients", Leaves::Parameters);
         let of_batch = [("params.0", Leaves::Parameters), ("params.1", Leaves::Copies), sums];
-        let updated = [&STATE[..], &[sums]].concat();
+        let state = state_trees(options);
+        let updated = [&state[..], &[sums]].concat();
         Ok(Programs {
             config,
             logits,
@@ -102,7 +103,7 @@ impl<'a> Programs<'a> {
                 .arguments(["state", "batch", "scalars", "previous"])
                 .results(["state", "loss_and_norm"])
                 .donate("state")
-                .options(options.of_program(config, &STATE, &["previous"], true)?),
+                .options(options.of_program(config, &state, &["previous"], true)?),
             accumulate: jit(Box::new(accumulate) as Box<dyn Fn(_) -> _>)
                 .named("accumulate_step")
                 .arguments(["params", "gradients", "loss", "batch", "generator"])

@@ -111,6 +111,11 @@ pub(super) fn check(
             ),
         ));
     }
+    let (old, new) = (&stored.optimizer, &options.optimizer);
+    if (old.kind, old.prefixes()) != (new.kind, new.prefixes()) {
+        let message = format!("the checkpoint has the states of {old}, got {new}");
+        return Err(wrong("optimizer", message));
+    }
     if stored.seed != options.seed {
         return Err(wrong("seed", format!("the checkpoint was made with seed {}, got {}", stored.seed, options.seed)));
     }
@@ -154,6 +159,8 @@ pub(super) fn changed(options: &TrainOptions, stored: &TrainingState) -> Vec<Str
         ("epsilon", old.epsilon, new.epsilon),
         ("weight decay", old.weight_decay, new.weight_decay),
         ("clipped norm", clip(old.clip), clip(new.clip)),
+        ("momentum", old.momentum, new.momentum),
+        ("nesterov", f64::from(u8::from(old.nesterov)), f64::from(u8::from(new.nesterov))),
     ];
     let differ = settings.iter().filter(|(_, before, now)| before != now);
     let mut changes: Vec<String> = differ.map(|(name, before, now)| format!("{name} {now}, was {before}")).collect();

@@ -16,12 +16,13 @@ use super::resume;
 use super::saving::Saving;
 use crate::argument_error::wrong;
 use crate::batches::{Batch, Batches, Order, validation_batches};
-use crate::checkpoint::{Checkpoint, FIRST_MOMENT, SECOND_MOMENT};
+use crate::checkpoint::Checkpoint;
 use crate::config::Parameter;
 use crate::generate::{Request, generate};
 use crate::head::Logits;
 use crate::model::Model;
 use crate::model_config::ModelConfig;
+use crate::optimizer::{FIRST_MOMENT, SECOND_MOMENT};
 use crate::parameter_list::Parameters;
 use crate::parameters::{copied, initial_parameters, parameters_from, placed, rounded_copies};
 use crate::sampling::Sampling;
@@ -215,7 +216,12 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
         let batches = Batches::resume(train, stored.data).and_then(|batches| batches.of_rank(place, ranks));
         let batches = batches.map_err(|error| wrong("data", error))?;
         let read = |prefix: &str| parameters_from(&config, &tensors, prefix, options.precision.parameters());
-        let moments = [options.own(&config, read(FIRST_MOMENT)?)?, options.own(&config, read(SECOND_MOMENT)?)?];
+        let states = options.optimizer.kind.states(&options.optimizer);
+        let own = |prefix: &str, there: bool| match there {
+            true => options.own(&config, read(prefix)?),
+            false => Ok(Parameters::none()),
+        };
+        let moments = [own(FIRST_MOMENT, states[0])?, own(SECOND_MOMENT, states[1])?];
         return Ok(Run {
             state: state_of(options, &config, read("")?, moments)?,
             done: stored.step,
@@ -245,7 +251,9 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
         Some(loaded) => loaded.weights.params()?,
         None => initial_parameters(&config, options.seed)?,
     };
-    let moments = [options.own_zeros(&config)?, options.own_zeros(&config)?];
+    let [first, second] = options.optimizer.kind.states(&options.optimizer);
+    let zeros = |there: bool| if there { options.own_zeros(&config) } else { Ok(Parameters::none()) };
+    let moments = [zeros(first)?, zeros(second)?];
     Ok(Run {
         state: state_of(options, &config, params, moments)?,
         done: 0,

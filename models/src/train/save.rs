@@ -17,9 +17,10 @@ use super::resume;
 use super::run::Run;
 use super::saving::{Place, Saving, Sharded, Written, started};
 use super::snapshot::Snapshot;
-use crate::checkpoint::{Checkpoint, CheckpointError, FIRST_MOMENT, SECOND_MOMENT, TrainingState};
+use crate::checkpoint::{Checkpoint, CheckpointError, TrainingState};
 use crate::checkpoint_parts::Part;
 use crate::model::Model;
+use crate::optimizer::{FIRST_MOMENT, SECOND_MOMENT};
 
 /// Begins a checkpoint, once the one before it is in its place. All ranks call it.
 ///
@@ -37,7 +38,8 @@ pub(super) fn save(
     let along = options.saved_along();
     let state = run.state.get()?;
     let (mut arrays, mut shapes) = (Vec::new(), BTreeMap::new());
-    for (prefix, tree) in [("", &state.params), (FIRST_MOMENT, &state.exp_avg), (SECOND_MOMENT, &state.exp_avg_sq)] {
+    let trees = [("", &state.params), (FIRST_MOMENT, &state.exp_avg), (SECOND_MOMENT, &state.exp_avg_sq)];
+    for (prefix, tree) in trees.into_iter().filter(|(_, tree)| !tree.is_empty()) {
         let saved = if along.is_some() { tree.clone() } else { options.whole(&run.config, tree)? };
         let own = saved.leaves().into_iter().filter(|_| along.is_some() || writes());
         arrays.extend(own.map(|(name, array)| (format!("{prefix}{name}"), array.clone())));

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::fuzzing::{self, mutate};
-use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::random::Stream;
 use fulgurite_models::tensor_file::TensorFile;
 use fulgurite_models::{BatchPosition, Checkpoint, GptConfig, HostTensor, Schedule, TrainingState, batches::Order};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::random::Stream;
 use fulgurite_models::{BatchPosition, Checkpoint, GptConfig, HostTensor, Schedule, TrainingState, batches::Order};
 
