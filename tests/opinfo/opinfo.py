@@ -8,10 +8,15 @@ cotangents) with PyTorch, has `fulgurite ops run` compute the same, and compares
 
 - where PyTorch returns, shapes and dtypes must be equal, and values must be close (see `TOLERANCE`), or at least as close to
   PyTorch's result in float64 as PyTorch's own result is;
-- where PyTorch refuses, `fulgurite` must refuse too;
-- random results are compared by shape and dtype alone; operators here take an explicit generator, which is added to such calls.
+- where PyTorch refuses, `fulgurite` must refuse too; where PyTorch refuses the gradient alone, that is a case by itself;
+- random results are compared by shape and dtype alone; operators here take an explicit generator, which is added to such calls;
+- positions of equal elements, whose order PyTorch leaves open, are compared by the elements there (see `CHOOSES`).
 
-It prints a line for each operator and the share of cases that agree. The exit code is 1 if that share is less than `--least`.
+`known.json` beside this file lists the cases that differ, each with its reason. A difference that it does not list, and one that it
+lists and that is not found, are errors. What PyTorch's call has and a case cannot have is counted and printed with its reason.
+
+It prints a line for each operator and the share of cases that agree. The exit code is 1 if that share is less than `--least`, or if
+the differences are not those of `known.json`. `--known FILE` compares with another list.
 """
 
 import argparse
@@ -35,18 +40,51 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 # results with intermediate roundings of its own, so that two roundings of the result's type are allowed.
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-9, torch.bfloat16: 2.0**-6, torch.float16: 2.0**-9}
 
-# Names in the database that differ from the operator's PyTorch name.
-IN_DATABASE = {"Tensor.expand": "expand", "Tensor.view": "view", "Tensor.split": "split", "Tensor.to": "to"}
+# Operators of one run of the command: the tensors of their cases are in memory together.
+AT_ONCE = 6
+
+# Names in the database that differ from the operator's PyTorch name. `Tensor.` is left out by itself, and aliases are found.
+IN_DATABASE = {name: f"nn.functional.{name}" for name in ("celu", "prelu", "relu", "selu")}
+IN_DATABASE |= {f"Tensor.{name}_": name for name in ("exponential", "geometric", "log_normal", "cauchy")}
+
+# Operators that return positions, too: PyTorch has an argument for it.
+POOLS = [f"nn.functional.{kind}max_pool{rank}d" for kind in ("", "adaptive_") for rank in (1, 2, 3)]
+IN_DATABASE |= {f"{name}_with_indices": name for name in POOLS}
+
+# PyTorch's functions of one name that are several operators here: the one of all elements, and the one of two tensors.
+OVERLOADS = {"max": ("amax", "maximum"), "min": ("amin", "minimum")}
 
 # Results are random: shapes and dtypes are compared.
-RANDOM = {"nn.functional.dropout", "multinomial"}
+RANDOM = {"nn.functional.dropout", "multinomial", "bernoulli", "normal", "nn.functional.gumbel_softmax", "empty", "empty_like"}
+RANDOM |= {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like"}
+RANDOM |= {f"Tensor.{name}_" for name in ("exponential", "geometric", "log_normal", "cauchy")}
+RANDOM |= {f"nn.functional.{name}" for name in ("dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")}
 
-# Operators that choose among equal elements of `input` along `dim`: the positions that they give (the second output) are compared
-# by the elements there, and gradients by their sums over equal elements.
-CHOOSES = {"topk"}
+# The statistics that PyTorch writes are results here.
+CHANGES = {"nn.functional.batch_norm", "nn.functional.instance_norm"}
+
+# Operators that choose among equal elements of `input` along `dim`: the output of this number gives positions, which are compared by
+# the elements there, and gradients by their sums over equal elements. The order is left open unless the call asks for a stable one.
+CHOOSES = {"topk": 1, "sort": 1, "argsort": 0, "kthvalue": 1, "msort": None, "median": 1, "nanmedian": 1, "mode": 1}
 
 # The database calls these functions through a lambda with another order of arguments.
-ORDER = {"where": ["input", "condition", "other"], "nn.functional.embedding": ["weight", "input"]}
+ORDER = {"where": ["input", "condition", "other"], "nn.functional.embedding": ["weight", "input"], "einsum": ["operands", "equation"]}
+ORDER |= {"nn.functional.embedding_bag": ["weight", "input", "offsets"], "bernoulli": ["input", "p"], "normal": ["mean", "std", "size"]}
+ORDER |= {"rand_like": ["input"], "randn_like": ["input"], "randn": ["size"], "Tensor.exponential_": ["input", "lambd"]}
+ORDER |= {"Tensor.log_normal_": ["input", "mean", "std"], "Tensor.cauchy_": ["input", "median", "sigma"]}
+
+# Names of arguments that differ from those of the operator's parameters.
+RENAMED = {"scatter": {"value": "src"}, "vander": {"N": "n"}}
+
+# Arguments of PyTorch that no operator here has, and why a case goes without them. One that the operator has is not dropped.
+DROPPED = {
+    "requires_grad": "a tensor does not know whether it is differentiated: the transform is given the arguments",
+    "pin_memory": "memory of the host is not pinned by operators",
+    "layout": "tensors are strided",
+    "non_blocking": "whether a copy waits changes no value",
+    "copy": "whether memory is shared changes no value",
+    "device": "where nothing is made from nothing, the device is that of the tensors",
+}
 
 
 def split_top(text):
@@ -65,16 +103,6 @@ def split_top(text):
         else:
             current += c
     return parts + [current] if current.strip() else parts
-
-
-def parameters(signature):
-    """Names and types of the parameters of a signature as `ops list --json` writes it."""
-    inside = re.match(r"[^(]*\((.*)\) -> ", signature).group(1)
-    pairs = []
-    for part in split_top(inside):
-        name, rest = part.split(":", 1)
-        pairs.append((name.strip(), rest.split("=")[0].strip()))
-    return pairs
 
 
 def counterparts(fulgurite):
@@ -128,26 +156,86 @@ class Writer:
         save_file(self.tensors or {"nothing": torch.zeros(1)}, folder / "tensors.safetensors")
 
 
-def bound(torch_name, pairs, sample):
-    """The arguments of a sample by the names of the operator's parameters."""
-    names = ORDER.get(torch_name, [name for name, _ in pairs])
-    given = [sample.input, *sample.args]
-    types = dict(pairs)
-    # `permute(x, 0, 1)` and `permute(x, (0, 1))` are one call.
-    if len(given) > 2 and len(names) >= 2 and types[names[1]] in ("int[]", "size[]") and all(type(g) is int for g in given[1:]):
-        given = [given[0], tuple(given[1:])]
+class Parameters:
+    """The parameters of an operator, from its signature as `ops list --json` writes it."""
+
+    def __init__(self, signature):
+        inside = re.match(r"[^(]*\((.*)\) -> ", signature).group(1)
+        self.names, self.types, self.defaults = [], {}, {}
+        for part in split_top(inside):
+            name, rest = part.split(":", 1)
+            kind, *default = (text.strip() for text in rest.split("=", 1))
+            self.names.append(name.strip())
+            self.types[name.strip()] = kind
+            if default:
+                self.defaults[name.strip()] = default[0]
+
+
+def positional(torch_name, parameters, given):
+    """The parameters that PyTorch's positional arguments are, and these arguments: a list where several of them are one."""
+    names, types = ORDER.get(torch_name, parameters.names), parameters.types
+    if torch_name.removesuffix("_with_indices") in POOLS:
+        return [*names, "return_indices"], given
+    if torch_name == "Tensor.to":
+        # `to(device, dtype, ...)`, `to(dtype, ...)` and `to(other, ...)`.
+        rest = given[2:] if isinstance(given[1], str) else given[1:]
+        dtype = rest[0].dtype if isinstance(rest[0], torch.Tensor) else rest[0]
+        return ["input", "dtype", "non_blocking", "copy"], [given[0], dtype, *rest[1:]]
+    if "unbiased" in names and len(given) > 1 and type(given[1]) is bool:
+        return ["input", "unbiased"], given
+    if "unbiased" in names and len(given) > 2 and type(given[2]) is bool:
+        return ["input", "dim", "unbiased", "keepdim"], given
+    # `permute(x, 0, 1)` and `permute(x, (0, 1))` are one call; in `movedim(x, 0, 1)` both are parameters.
+    lists = [types[name] in ("int[]", "size[]") for name in names[1:3]]
+    several = len(given) > 2 and not torch_name.startswith("nn.functional.")
+    if several and lists[:1] == [True] and lists[1:] != [True] and all(type(g) is int for g in given[1:]):
+        return names, [given[0], tuple(given[1:])]
+    # So are `block_diag(x, y)` and `block_diag((x, y))`.
+    if types[names[0]] == "tensor[]" and all(isinstance(g, torch.Tensor) for g in given):
+        return names, [tuple(given)]
+    return names, given
+
+
+def bound(torch_name, parameters, sample, dropped):
+    """The arguments of a sample by the names of the operator's parameters. What is left out is counted in `dropped`."""
+    names, given = positional(torch_name, parameters, [sample.input, *sample.args])
     if len(given) > len(names):
         raise Unrepresentable(f"{torch_name}: more positional arguments than parameters")
     arguments = dict(zip(names, given))
     for name, value in sample.kwargs.items():
+        name = RENAMED.get(torch_name, {}).get(name, name)
         if name in arguments:
             raise Unrepresentable(f"'{name}' twice")
         arguments[name] = value
-    if not any(isinstance(value, torch.Tensor) for value in arguments.values()) and "input" in arguments:
+    if not any(isinstance(value, torch.Tensor) for value in flat_values(arguments.values())) and "input" in arguments:
         raise Unrepresentable("a call on numbers alone")
     if "out" in arguments:
         raise Unrepresentable("`out=`")
+    if arguments.pop("memory_format", torch.preserve_format) != torch.preserve_format:
+        raise Unrepresentable("a memory format")
+    for name in DROPPED.keys() & arguments.keys() - set(parameters.names):
+        if {"layout": (None, torch.strided), "device": (None, "cpu", torch.device("cpu"))}.get(name, [arguments[name]]).count(arguments[name]):
+            del arguments[name]
+            dropped[name] += 1
+    if any(isinstance(value, torch.Tensor) and parameters.types.get(name) == "sections" for name, value in arguments.items()):
+        raise Unrepresentable("positions in a tensor, which the shapes of the results depend on")
+    if torch_name.removesuffix("_with_indices") in POOLS:
+        if arguments.pop("return_indices", False) != torch_name.endswith("_with_indices"):
+            raise Unrepresentable("positions of a pool, which are another operator's, or their absence")
+    # None says that a parameter is absent, which another default says here.
+    for name, value in list(arguments.items()):
+        kind = parameters.types.get(name, "?")
+        if value is None and not kind.endswith("?") and name in parameters.defaults:
+            del arguments[name]
     return arguments
+
+
+def flat_values(values):
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from flat_values(value)
+        else:
+            yield value
 
 
 def flat(value):
@@ -181,21 +269,37 @@ def with_leaf(value):
     return value.requires_grad_() if value.dtype.is_floating_point else value
 
 
-def evaluated(info, sample, arguments, cotangents):
+def evaluated(op, sample, arguments, cotangents):
     """PyTorch's outputs, gradients by names, and cotangents (made if `cotangents` is None)."""
-    outputs = flat(info.op(sample.input, *sample.args, **sample.kwargs))
+    outputs = flat(op(sample.input, *sample.args, **sample.kwargs))
     record = {"outputs": [o.detach() for o in outputs]}
     floating = [o for o in outputs if o.dtype.is_floating_point]
     inputs = differentiable_inputs(arguments)
-    if inputs and any(o.requires_grad for o in floating):
-        if cotangents is None:
-            cotangents = [torch.randn(o.shape).to(o.dtype) for o in floating]
-        through = [(o, c.to(o.dtype)) for o, c in zip(floating, cotangents) if o.requires_grad]
+    if not inputs or not any(o.requires_grad for o in floating):
+        return record, []
+    if cotangents is None:
+        cotangents = [torch.randn(o.shape).to(o.dtype) for o in floating]
+    through = [(o, c.to(o.dtype)) for o, c in zip(floating, cotangents) if o.requires_grad]
+    try:
         gradients = torch.autograd.grad([o for o, _ in through], [v for _, v in inputs], [c for _, c in through], allow_unused=True)
-        record["gradients"] = {n: (torch.zeros_like(v) if g is None else g.detach()) for (n, v), g in zip(inputs, gradients)}
-    else:
-        cotangents = []
+    except Exception as error:
+        record["no gradient"] = f"{type(error).__name__}: {error}"[:200]
+        return record, cotangents
+    record["gradients"] = {n: (torch.zeros_like(v) if g is None else g.detach()) for (n, v), g in zip(inputs, gradients)}
     return record, cotangents
+
+
+def evaluated_where_differentiable(op, sample, arguments, without):
+    """As `evaluated`. An argument of which PyTorch has no gradient, which it refuses, is taken as a constant and counted."""
+    while True:
+        try:
+            return evaluated(op, sample, arguments, None)
+        except RuntimeError as error:
+            named = re.search(r"not differentiable with respect to argument '(\w+)'", str(error))
+            if not named or not arguments[named.group(1)].requires_grad:
+                raise
+            arguments[named.group(1)].requires_grad_(False)
+            without[named.group(1)] += 1
 
 
 def samples_of(info, dtype):
@@ -260,31 +364,115 @@ def close(got, expected, tolerance):
     return f"element {at} is {float(g.flatten()[at])!r}, expected {float(e.flatten()[at])!r} ({int((~fine).sum())} of {fine.numel()})"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--fulgurite", default="target/debug/fulgurite")
-    parser.add_argument("--op", action="append", default=[])
-    parser.add_argument("--dtype", action="append", default=[], choices=list(DTYPES))
-    parser.add_argument("--executors")
-    parser.add_argument("--report", type=Path)
-    parser.add_argument("--show", type=int, default=3, help="differences shown for each operator")
-    parser.add_argument("--least", type=float, default=0.98, help="the least share of cases that must agree, e.g. 0.98")
-    options = parser.parse_args()
-    warnings.filterwarnings("ignore")
-    torch.set_num_threads(1)
-    chosen = counterparts(options.fulgurite)
-    database = collections.defaultdict(list)
-    for info in invocations.op_db:
-        database[info.name].append(info)
-    writer, expected, names_seen, skipped = Writer(), {}, set(), collections.Counter()
-    for torch_name, row in sorted(chosen.items()):
-        if options.op and torch_name not in options.op and row["name"] not in options.op:
-            continue
-        pairs = parameters(row["signature"])
-        for info in database.get(IN_DATABASE.get(torch_name, torch_name), []):
-            for dtype_name, dtype in DTYPES.items():
-                if options.dtype and dtype_name not in options.dtype:
-                    continue
+def inputs_of(database, torch_name):
+    """PyTorch's entries for a function, each with the function: of that name, or of another one that it is an alias of."""
+    name = IN_DATABASE.get(torch_name, torch_name)
+    for known in (name, torch_name.removeprefix("Tensor.")):
+        found = [(info, info.op) for info in database if info.name == known]
+        found = found or [(info, alias.op) for info in database for alias in info.aliases or [] if alias.name == known]
+        if found:
+            return found
+    return []
+
+
+class Collected:
+    """The cases of some operators, what PyTorch says of them, and what was left out."""
+
+    def __init__(self, chosen):
+        self.chosen, self.writer, self.expected = chosen, Writer(), {}
+        self.skipped, self.dropped, self.without = (collections.Counter() for _ in range(3))
+
+    def overload(self, torch_name, sample):
+        """The operator for a call: that of the name, unless PyTorch has several functions of it."""
+        if torch_name in OVERLOADS:
+            of_all, of_two = OVERLOADS[torch_name]
+            if sample.args and isinstance(sample.args[0], torch.Tensor) or "other" in sample.kwargs:
+                return self.chosen[of_two]
+            if not sample.args and "dim" not in sample.kwargs:
+                return self.chosen[of_all]
+        return self.chosen[torch_name]
+
+    def take(self, name, torch_name, op, sample, dtype, seen):
+        row = self.overload(torch_name, sample)
+        parameters = Parameters(row["signature"])
+        dropped, without = collections.Counter(), collections.Counter()
+        try:
+            sample = with_gradients(sample)
+            arguments = bound(torch_name, parameters, sample, dropped)
+        except Unrepresentable as error:
+            self.skipped[str(error)] += 1
+            return
+        except Exception:
+            self.skipped["sample that cannot be copied"] += 1
+            return
+        text = row["name"] + json.dumps({k: repr(v) for k, v in arguments.items()}, sort_keys=True)
+        if text in seen:
+            return
+        seen.add(text)
+        record, cotangents = {"op": torch_name}, []
+        # PyTorch writes these operands; ours are as they were before.
+        for changed in [n for n in ("running_mean", "running_var") if torch_name in CHANGES and n in arguments]:
+            if isinstance(arguments[changed], torch.Tensor):
+                arguments[changed] = arguments[changed].requires_grad_(False).clone()
+        try:
+            torch.manual_seed(1)
+            made, cotangents = evaluated_where_differentiable(op, sample, arguments, without)
+            record.update(made)
+            if "gradients" in record and torch_name in CHANGES:
+                running = [arguments.get(n) for n in ("running_mean", "running_var")]
+                channels = torch.zeros(arguments["input"].shape[1], dtype=dtype)
+                cotangents += [torch.zeros_like(channels if own is None else own) for own in running]
+        except Exception as error:
+            record["refused"] = f"{type(error).__name__}: {error}"[:200]
+        if "outputs" in record and dtype.is_floating_point and torch_name not in RANDOM:
+            try:
+                exact = with_gradients(sample)
+                exact.input, exact.args = in_float64(sample.input), tuple(in_float64(a) for a in sample.args)
+                exact.kwargs = {k: in_float64(v) for k, v in sample.kwargs.items()}
+                of_exact = bound(torch_name, parameters, exact, collections.Counter())
+                for constant in without:
+                    of_exact[constant].requires_grad_(False)
+                record["exact"], _ = evaluated(op, exact, of_exact, cotangents or None)
+            except Exception:
+                pass
+        if any(o.dtype.is_complex or o.dtype in (torch.int8, torch.int16) for o in record.get("outputs", [])):
+            self.skipped["complex or 8-bit results"] += 1
+            return
+        draws = arguments.get("training", True) and arguments.get("p", 0.5) if "dropout" in torch_name else arguments.get("dropout_p", 0.0)
+        draws = draws or (torch_name in RANDOM and "dropout" not in torch_name)
+        given = dict(arguments)
+        if draws and "generator" in parameters.names:
+            given["generator"] = torch.tensor([1, 2])
+            record["random"] = True
+        record["arguments"] = {
+            k: (f"{v.dtype}{list(v.shape)}" if isinstance(v, torch.Tensor) else repr(v)[:80]) for k, v in arguments.items()
+        }
+        if torch_name in CHOOSES and not arguments.get("stable"):
+            dim = 0 if torch_name == "msort" else arguments.get("dim", -1)
+            record["chosen_from"] = (arguments["input"].detach(), dim, CHOOSES[torch_name])
+        grad = {"cotangents": [f"{name}/d{i}" for i in range(len(cotangents))]}
+        try:
+            if "no gradient" in record:
+                # The outputs are one case, and that there is no gradient is another.
+                refused = {"op": torch_name, "refused": record.pop("no gradient"), "arguments": record["arguments"]}
+                inputs = [n for n, _ in differentiable_inputs(arguments)]
+                self.writer.case(f"{name}/gradient", row["name"], given, {**grad, "inputs": inputs})
+                self.expected[f"{name}/gradient"] = refused
+            with_grad = {**grad, "inputs": list(record["gradients"])} if "gradients" in record else None
+            self.writer.case(name, row["name"], given, with_grad)
+        except Unrepresentable as error:
+            self.skipped[str(error)] += 1
+            return
+        for i, cotangent in enumerate(cotangents):
+            self.writer.tensors[f"{name}/d{i}"] = cotangent.contiguous()
+        self.expected[name] = record
+        self.dropped.update(dropped)
+        self.without.update(f"{torch_name}, {argument}" for argument in without)
+
+    def take_all(self, torch_name, found, dtypes):
+        for info, op in found:
+            for dtype_name in dtypes:
+                dtype = DTYPES[dtype_name]
                 torch.manual_seed(0)
                 # Inputs of a dtype that PyTorch does not support are made by its generators as well; PyTorch then refuses.
                 made = list(samples_of(info, dtype))
@@ -296,97 +484,119 @@ def main():
                 seen = set()
                 for number, (kind, sample) in enumerate(made):
                     name = f"{torch_name}/{info.variant_test_name or 'plain'}/{dtype_name}/{kind}{number}"
-                    try:
-                        sample = with_gradients(sample)
-                        arguments = bound(torch_name, pairs, sample)
-                    except Unrepresentable as error:
-                        skipped[str(error)] += 1
-                        continue
-                    except Exception:
-                        skipped["sample that cannot be copied"] += 1
-                        continue
-                    text = json.dumps({k: repr(v) for k, v in arguments.items()}, sort_keys=True)
-                    if text in seen:
-                        continue
-                    seen.add(text)
-                    record = {"op": torch_name}
-                    grad, cotangents = None, []
-                    try:
-                        torch.manual_seed(1)
-                        try:
-                            made_here, cotangents = evaluated(info, sample, arguments, None)
-                        except RuntimeError as error:
-                            # PyTorch has no gradient of class weights; the outputs are compared.
-                            if "not differentiable with respect to argument 'weight'" not in str(error):
-                                raise
-                            arguments["weight"].requires_grad_(False)
-                            made_here, cotangents = evaluated(info, sample, arguments, None)
-                        record.update(made_here)
-                        if "gradients" in record:
-                            grad = {"cotangents": [f"{name}/d{i}" for i in range(len(cotangents))], "inputs": list(record["gradients"])}
-                    except Exception as error:
-                        record = {"op": torch_name, "refused": f"{type(error).__name__}: {error}"[:200]}
-                    if "outputs" in record and dtype.is_floating_point and torch_name not in RANDOM:
-                        try:
-                            exact = with_gradients(sample)
-                            exact.input, exact.args = in_float64(sample.input), tuple(in_float64(a) for a in sample.args)
-                            exact.kwargs = {k: in_float64(v) for k, v in sample.kwargs.items()}
-                            record["exact"], _ = evaluated(info, exact, bound(torch_name, pairs, exact), cotangents or None)
-                        except Exception:
-                            pass
-                    if any(o.dtype.is_complex or o.dtype in (torch.int8, torch.int16) for o in record.get("outputs", [])):
-                        skipped["complex or 8-bit results"] += 1
-                        continue
-                    draws = arguments.get("training", True) and arguments.get("p", 0.5) if "dropout" in torch_name else arguments.get("dropout_p", 0.0)
-                    given = dict(arguments)
-                    if draws and any(n == "generator" for n, _ in pairs):
-                        given["generator"] = torch.tensor([1, 2])
-                        record["random"] = True
-                    try:
-                        writer.case(name, row["name"], given, grad)
-                    except Unrepresentable as error:
-                        skipped[str(error)] += 1
-                        continue
-                    for i, cotangent in enumerate(cotangents):
-                        writer.tensors[f"{name}/d{i}"] = cotangent.contiguous()
-                    record["arguments"] = {
-                        k: (f"{v.dtype}{list(v.shape)}" if isinstance(v, torch.Tensor) else repr(v)[:80]) for k, v in arguments.items()
-                    }
-                    if torch_name in CHOOSES:
-                        record["chosen_from"] = (arguments["input"].detach(), arguments.get("dim", -1))
-                    expected[name] = record
-                    names_seen.add(torch_name)
-    with tempfile.TemporaryDirectory() as folder:
-        folder = Path(folder)
-        writer.write(folder)
-        command = [options.fulgurite, "ops", "run", str(folder), "--out", str(folder / "out")]
-        if options.executors:
-            command += ["--executors", options.executors]
-        ran = subprocess.run(command, capture_output=True, text=True)
-        results = folder / "out" / "results.json"
-        if not results.exists():
-            sys.exit(f"`ops run` left no results: {ran.stderr[-2000:]}")
-        reports = {r["id"]: r for r in json.loads(results.read_text())}
-        tensors = load_file(folder / "out" / "results.safetensors")
-    tally, differences = collections.defaultdict(lambda: [0, 0]), collections.defaultdict(list)
-    for name, record in expected.items():
-        why = difference(name, record, reports[name], tensors)
-        tally[record["op"]][0] += why is None
-        tally[record["op"]][1] += 1
-        if why is not None:
-            differences[record["op"]].append({"case": name, "why": why, "arguments": record["arguments"]})
-    agree, total = (sum(t[i] for t in tally.values()) for i in (0, 1))
-    for op, (good, of) in sorted(tally.items()):
-        print(f"{op}: {good} of {of}")
-        for d in differences[op][: options.show]:
-            print(f"    {d['case']}: {d['why']}  {d['arguments']}")
+                    self.take(name, torch_name, op, sample, dtype, seen)
+
+    def results(self, fulgurite, executors):
+        """What `fulgurite ops run` says of the cases, and its tensors."""
+        with tempfile.TemporaryDirectory() as folder:
+            folder = Path(folder)
+            self.writer.write(folder)
+            command = [fulgurite, "ops", "run", str(folder), "--out", str(folder / "out")]
+            if executors:
+                command += ["--executors", executors]
+            ran = subprocess.run(command, capture_output=True, text=True)
+            results = folder / "out" / "results.json"
+            if not results.exists():
+                sys.exit(f"`ops run` left no results: {ran.stderr[-2000:]}")
+            reports = {r["id"]: r for r in json.loads(results.read_text())}
+            return reports, load_file(folder / "out" / "results.safetensors")
+
+
+def as_known(known, differences, whole):
+    """Gives each difference the reason that the list `known` has for it, and returns what the list says and was not found."""
+    counts = collections.Counter()
+    for op, found in differences.items():
+        for d in found:
+            for i, entry in enumerate(known):
+                if entry["op"] == op and re.search(entry["why"], d["why"]):
+                    d["because"] = entry["because"]
+                    counts[i] += 1
+                    break
+    if not whole:
+        return []
+    return [
+        f"{entry['op']}: {counts[i]} cases, known are {entry['cases']}: {entry['why']}"
+        for i, entry in enumerate(known)
+        if entry["op"] in differences and counts[i] != entry["cases"]
+    ]
+
+
+def kind_of(why):
+    """How a case differs, in a word for the summary."""
+    for kind, pattern in {"refused by PyTorch alone": r"^PyTorch refuses", "in gradients": r"^(gradient of|has no gradient)"}.items():
+        if re.search(pattern, why):
+            return kind
+    return "in outputs" if re.search(r"^(output \d|has no output)", why) else "refused here alone"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--fulgurite", default="target/debug/fulgurite")
+    parser.add_argument("--op", action="append", default=[], help="a name, PyTorch's or the operator's, or several with commas")
+    parser.add_argument("--dtype", action="append", default=[], choices=list(DTYPES))
+    parser.add_argument("--executors")
+    parser.add_argument("--report", type=Path)
+    parser.add_argument("--show", type=int, default=3, help="differences shown for each operator")
+    parser.add_argument("--least", type=float, default=0.98, help="the least share of cases that must agree, e.g. 0.98")
+    parser.add_argument("--known", type=Path, default=Path(__file__).parent / "known.json", help="differences that have a reason")
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    chosen = counterparts(options.fulgurite)
+    only = {name for names in options.op for name in names.split(",")}
+    found = {
+        name: inputs_of(invocations.op_db, name) for name, row in sorted(chosen.items()) if not only or only & {name, row["name"]}
+    }
+    names = [name for name in found if found[name]]
+    agree, cases, differences = collections.Counter(), collections.Counter(), {}
+    skipped, dropped, without = (collections.Counter() for _ in range(3))
+    for first in range(0, len(names), AT_ONCE):
+        collected = Collected(chosen)
+        for name in names[first : first + AT_ONCE]:
+            collected.take_all(name, found[name], options.dtype or DTYPES)
+        reports, tensors = collected.results(options.fulgurite, options.executors)
+        for name in names[first : first + AT_ONCE]:
+            differences[name] = []
+        for case, record in collected.expected.items():
+            why = difference(case, record, reports[case], tensors)
+            cases[record["op"]] += 1
+            agree[record["op"]] += why is None
+            if why is not None:
+                differences[record["op"]].append({"case": case, "why": why, "arguments": record["arguments"]})
+        for total, part in ((skipped, collected.skipped), (dropped, collected.dropped), (without, collected.without)):
+            total.update(part)
+    known = json.loads(options.known.read_text())
+    changed = as_known(known, differences, whole=not options.dtype)
+    for op in names:
+        print(f"{op}: {agree[op]} of {cases[op]}")
+        for d in sorted(differences[op], key=lambda d: "because" in d)[: options.show]:
+            print(f"    {d['case']}: {d['why']}  {d['arguments']}" + (f"  known: {d['because']}" if "because" in d else ""))
+    print(f"not in PyTorch's database: {', '.join(name for name in found if not found[name]) or 'none'}")
     for reason, count in skipped.most_common():
         print(f"not taken, {reason}: {count}")
-    share = agree / max(total, 1)
-    print(f"{len(names_seen)} operators, {total} cases, {agree} agree: {100 * share:.2f} %")
+    for name, count in dropped.most_common():
+        print(f"compared without `{name}`, as {DROPPED[name]}: {count}")
+    for name, count in without.most_common():
+        print(f"compared without a gradient that PyTorch does not have, {name}: {count}")
+    all_of = [d for found in differences.values() for d in found]
+    kinds = collections.Counter(kind_of(d["why"]) for d in all_of)
+    unknown = [d for d in all_of if "because" not in d]
+    for op in names:
+        count = sum("because" not in d for d in differences[op])
+        if count:
+            print(f"not known: {op}: {count} cases")
+    for text in changed:
+        print(f"not as known: {text}")
+    total = sum(cases.values())
+    share = sum(agree.values()) / max(total, 1)
+    print("; ".join(f"{kind}: {count}" for kind, count in kinds.most_common()) or "nothing differs")
+    print(
+        f"{len(names)} operators, {total} cases, {sum(agree.values())} agree: {100 * share:.2f} %; "
+        f"{len(all_of) - len(unknown)} differ for known reasons, {len(unknown)} for others"
+    )
     if options.report:
         options.report.write_text(json.dumps(differences, indent=1))
-    sys.exit(0 if share >= options.least and total > 0 else 1)
+    sys.exit(0 if share >= options.least and total > 0 and not unknown and not changed else 1)
 
 
 def near(got, expected, exact, tolerance):
@@ -401,6 +611,13 @@ def near(got, expected, exact, tolerance):
     # A result that is infinite or NaN in PyTorch alone: intermediate results overflowed there.
     fine |= torch.isfinite(g) & ~torch.isfinite(e) & ((g - x).abs() <= 4 * tolerance * x.abs().clamp(min=1e-30))
     return None if bool(fine.all()) else why
+
+
+def at_positions(values, dim, places):
+    """The elements of `values` at positions along `dim`, of which the result may have lost the dimension."""
+    if values.dim() == 0:
+        return values
+    return values.gather(dim, places if places.dim() == values.dim() else places.unsqueeze(dim))
 
 
 def over_equals(values, dim, gradient):
@@ -432,14 +649,15 @@ def difference(name, record, report, tensors):
         got = tensors.get(f"{name}/out{i}")
         if got is None:
             return f"has no output {i}"
-        if i == 1 and "chosen_from" in record and got.shape == output.shape and got.dtype == output.dtype:
-            values, dim = record["chosen_from"]
-            got, output = (values if values.dim() == 0 else values.gather(dim, places) for places in (got, output))
+        truth = exact["outputs"][i] if exact else None
+        if "chosen_from" in record and i == record["chosen_from"][2] and got.shape == output.shape and got.dtype == output.dtype:
+            values, dim, _ = record["chosen_from"]
+            got, output, truth = at_positions(values, dim, got), at_positions(values, dim, output), None
         if random:
             if (tuple(got.shape), got.dtype) != (tuple(output.shape), output.dtype):
                 return f"output {i} is {got.dtype}{list(got.shape)}, expected {output.dtype}{list(output.shape)}"
             continue
-        why = near(got, output, exact["outputs"][i] if exact else None, TOLERANCE.get(output.dtype, 0.0))
+        why = near(got, output, truth, TOLERANCE.get(output.dtype, 0.0))
         if why:
             return f"output {i}: {why}"
     if random:
@@ -450,7 +668,7 @@ def difference(name, record, report, tensors):
             return f"has no gradient of {input_name}"
         truth = exact.get("gradients", {}).get(input_name)
         if "chosen_from" in record and got.shape == gradient.shape:
-            got, gradient, truth = (g if g is None else over_equals(*record["chosen_from"], g) for g in (got, gradient, truth))
+            got, gradient, truth = (g if g is None else over_equals(*record["chosen_from"][:2], g) for g in (got, gradient, truth))
         why = near(got, gradient, truth, 4 * TOLERANCE.get(gradient.dtype, 0.0))
         if why:
             return f"gradient of {input_name}: {why}"

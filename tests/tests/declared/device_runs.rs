@@ -7,8 +7,8 @@ mod graphs;
 mod several;
 
 use fulgurite_models::Parameters;
-use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::{GptConfig, Parameter};
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::step_scalars;
 use fulgurite_ops::prelude::*;

@@ -1,8 +1,8 @@
 //! What the executor `liger` makes of a Llama's loss and of its gated linear units, without the model naming it. No
 //! device is needed.
 
-use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::decoder::DecoderConfig;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::traces::train_step_trace;
 use fulgurite_ops::prelude::*;
 use fulgurite_runtime::compile::{Options, compile, stages};

@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use fulgurite_models::checkpoint::{Checkpoint, OptimizerSettings};
+use fulgurite_models::checkpoint::Checkpoint;
 use fulgurite_models::config::Parameter;
 use fulgurite_models::decoder::DecoderConfig;
 use fulgurite_models::model::Model;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::precision::Precision;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::traces::step_trace;
@@ -76,7 +77,7 @@ fn trained(file: &SafeTensors<'_>, fields: &BTreeMap<String, Value>, options: &O
     });
     let logits: Array = logits.options(options.clone()).call((params.clone(), batch(&tokens, 0))).unwrap();
     assert_eq!(logits.dtype(), DType::BF16);
-    let optimizer = OptimizerSettings { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, clip: Some(1.0) };
+    let optimizer = OptimizerSettings::default();
     let step = jit(|(state, batch, scalars): (TrainState<Tensor>, BatchTensors<Tensor>, StepScalars<Tensor>)| {
         train_step(model, &optimizer, state, batch, scalars)
     })

@@ -1,7 +1,7 @@
 //! GPT-2 in mixed precision: the stage that makes it so, what follows from it, and the step for GPUs.
 
-use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::traces::{loss_trace, train_step_stages, train_step_trace};
 use fulgurite_runtime::compile::{Options, Stage, compile};
 use fulgurite_runtime::kernels::cuda::{Compilation, nvrtc};

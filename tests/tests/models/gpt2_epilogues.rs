@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::traces::{loss_trace, train_step_trace};
 use fulgurite_ops::prelude::*;
 use fulgurite_runtime::compile::{Options, Stage, compile, stages};

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::traces::train_step_trace;
 use fulgurite_runtime::DType;
 use fulgurite_runtime::compile::{Options, Stage, compile, stages};

@@ -1,7 +1,7 @@
 //! A small GPT-2 follows PyTorch's losses for ten AdamW steps. The vectors are made by `tests/golden/gpt2_parity.py`.
 
-use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::{GptConfig, Parameter};
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::sharded::{parts, sharding, wholes};
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::train::step_scalars;
@@ -62,7 +62,7 @@ fn ten_steps(file: &SafeTensors<'_>, options: Options) -> (Vec<[f64; 2]>, Parame
         };
     }
     let given = options.clone();
-    let optimizer = OptimizerSettings { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, clip: Some(1.0) };
+    let optimizer = OptimizerSettings::default();
     let step = jit(|(state, batch, scalars): (TrainState<Tensor>, BatchTensors<Tensor>, StepScalars<Tensor>)| {
         train_step(&CONFIG, &optimizer, state, batch, scalars)
     })

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::dropout::Dropout;
 use fulgurite_models::gpt2::Gpt2;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::traces::{loss_trace, train_step_stages, train_step_trace};
 use fulgurite_ops::prelude::{cross_entropy, linear, relu, reshape, tanh};
 use fulgurite_runtime::compile::{Options, compile};

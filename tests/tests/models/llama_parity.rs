@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use fulgurite_models::Decoding;
 use fulgurite_models::Dropout;
 use fulgurite_models::Parameters;
-use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::Parameter;
 use fulgurite_models::decoder::DecoderConfig;
 use fulgurite_models::model::Model;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, loss_and_gradients, train_step};
 use fulgurite_models::train::step_scalars;
 use fulgurite_runtime::compile::Options;
@@ -107,7 +107,7 @@ fn follows(file: &SafeTensors<'_>, case: &str, config: &DecoderConfig, options: 
     let stored = file.names().into_iter().filter(|name| name.starts_with(&format!("{case}/gradient/"))).count();
     assert_eq!(names.len(), stored, "{case}: as many parameters as LitGPT has");
 
-    let optimizer = OptimizerSettings { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, clip: Some(1.0) };
+    let optimizer = OptimizerSettings::default();
     let step = jit(|(state, batch, scalars): (TrainState<Tensor>, BatchTensors<Tensor>, StepScalars<Tensor>)| {
         train_step(config, &optimizer, state, batch, scalars)
     })

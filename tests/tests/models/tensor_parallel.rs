@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use fulgurite_models::blocks::ActivationCheckpointing;
-use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
 use fulgurite_models::decoder::DecoderConfig;
 use fulgurite_models::head::Logits;
+use fulgurite_models::optimizer::Optimizer;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, train_step};
 use fulgurite_models::tensor_parallel::{division, generating, parts, wholes};
 use fulgurite_models::traces::{decode_trace, train_step_trace};
@@ -23,8 +24,16 @@ use crate::device;
 
 const GPT2: GptConfig =
     GptConfig { vocabulary: 132, context: 16, layers: 2, heads: 4, channels: 32, ..GptConfig::GPT2 };
-const OPTIMIZER: OptimizerSettings =
-    OptimizerSettings { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, clip: Some(1.0) };
+const OPTIMIZER: OptimizerSettings = OptimizerSettings {
+    kind: Optimizer::AdamW,
+    beta1: 0.9,
+    beta2: 0.95,
+    epsilon: 1e-8,
+    weight_decay: 0.1,
+    clip: Some(1.0),
+    momentum: 0.0,
+    nesterov: false,
+};
 /// Sequences of all ranks together.
 const ROWS: usize = 4;
 

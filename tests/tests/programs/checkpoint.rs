@@ -3,8 +3,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use fulgurite_executors as _;
-use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::decoder::DecoderConfig;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::traces::train_step_trace;
 use fulgurite_models::{ActivationCheckpointing, GptConfig, Model};
 use fulgurite_ops::prelude::*;

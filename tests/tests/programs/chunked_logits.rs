@@ -1,8 +1,8 @@
 //! Models whose loss is computed in chunks of logits: the numbers of whole logits but for rounding, in less memory.
 
-use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::Parameter;
 use fulgurite_models::decoder::DecoderConfig;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::step::{BatchTensors, loss_and_gradients};
 use fulgurite_models::traces::{loss_trace, step_trace};
 use fulgurite_models::{ActivationCheckpointing, Dropout, GptConfig, Logits, Model, Parameters};

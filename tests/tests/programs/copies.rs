@@ -1,9 +1,9 @@
 //! Training in mixed precision with copies of the weights in 16 bits: the same bits as without, and nothing converted.
 
 use fulgurite_executors as _;
-use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::{GptConfig, Parameter};
 use fulgurite_models::decoder::DecoderConfig;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::step::{BatchTensors, StepScalars, TrainState, accumulate_step, train_step};
 use fulgurite_models::traces::step_trace;
 use fulgurite_models::train::{initial_parameters, step_scalars, zeros};

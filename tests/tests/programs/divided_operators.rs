@@ -21,6 +21,9 @@ const REFUSED: &str = "takes no gradient of";
 /// Cases of each operator, and the most elements of one.
 const CASES: usize = 3;
 const ELEMENTS: usize = 300;
+/// Operators whose lines take their place, and whose gradient where elements are equal is their own ("What is missing"
+/// of the page on ranks): a line that gathers would have it.
+const OF_LINES: [&str; 3] = ["cosine_similarity", "median_of_all", "nanmedian_of_all"];
 
 /// What ranks have of the tensors of a call.
 #[derive(Debug, Clone, PartialEq)]
@@ -217,7 +220,7 @@ fn divisions(tensors: &[&SampleTensor]) -> Vec<(Had, usize)> {
 /// Of each operator some samples, those at kinks first, each with one of the ways in which ranks can have its tensors.
 #[test]
 fn operators_of_parts_compute_what_one_rank_does() {
-    let (mut tried, mut wrong) = (0, Vec::new());
+    let (mut tried, mut wrong, mut of_lines) = (0, Vec::new(), Vec::new());
     for def in operators() {
         let mut samples: Vec<_> =
             [DType::F64, DType::I64].into_iter().flat_map(|dtype| Samples::of_operator(def, dtype)).collect();
@@ -236,11 +239,17 @@ fn operators_of_parts_compute_what_one_rank_does() {
             tried += 1;
             let case = Case { def, arguments: sample.arguments.clone(), had, ranks };
             if let Some(found) = case.wrong() {
+                if OF_LINES.contains(&def.name) {
+                    of_lines.push(def.name);
+                    continue;
+                }
                 let of: Vec<String> = tensors.iter().map(|tensor| tensor.description()).collect();
                 wrong.push(format!("{} of {}, {:?} on {ranks}: {found}", def.name, of.join(", "), case.had));
             }
         }
     }
     assert!(tried > 500, "only {tried} calls were tried");
+    of_lines.dedup();
+    assert_eq!(of_lines, OF_LINES, "operators whose lines have another gradient");
     assert!(wrong.is_empty(), "{} of {tried}:\n{}", wrong.len(), wrong.join("\n"));
 }

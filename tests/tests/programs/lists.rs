@@ -1,8 +1,8 @@
 //! Lists: the same elementwise line for many inputs, such as the conversions of weights to bf16, in one launch.
 
 use fulgurite_executors as _;
-use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::traces::train_step_trace;
 use fulgurite_ops::core::promotion::cast;
 use fulgurite_ops::prelude::*;

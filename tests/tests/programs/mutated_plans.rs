@@ -8,8 +8,8 @@
 use std::time::Instant;
 
 use fulgurite_executors as _;
-use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::traces::train_step_trace;
 use fulgurite_runtime::testing::mutation::{
     Planned, Verdict, changed, judge, planned, random_programs, sampled_programs,

@@ -3,8 +3,8 @@
 //! that a failure.
 
 use fulgurite_executors as _;
-use fulgurite_models::checkpoint::OptimizerSettings;
 use fulgurite_models::config::GptConfig;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::traces::train_step_trace;
 use fulgurite_ops::prelude::*;
 use fulgurite_runtime::compile::{Options, stages};

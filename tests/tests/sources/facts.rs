@@ -25,7 +25,8 @@ const SOURCES: [&str; 8] = [
 ];
 
 /// Words that operators are called as well, and what they mean there.
-const OTHER_MEANINGS: [(&str, &str, &str); 34] = [
+const OTHER_MEANINGS: [(&str, &str, &str); 35] = [
+    ("runtime/testing/src/templates/samples.rs", "empty", "inputs without elements, in messages"),
     ("runtime/ir/src/trace/stage_name.rs", "split", "the stage that makes two programs of one"),
     ("runtime/ir/src/trace/stage_name.rs", "pad", "the stage that makes operands larger"),
     ("runtime/compile/src/compile/options.rs", "pad", "the option for it"),

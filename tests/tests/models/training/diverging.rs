@@ -2,7 +2,7 @@
 
 use fulgurite_models::GptConfig;
 use fulgurite_models::checkpoint::Checkpoint;
-use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::train::{Cause, OnNonFinite, TrainError, TrainOptions, initial_parameters, train};
 use fulgurite_runtime::DType;
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use fulgurite_models::checkpoint::Checkpoint;
-use fulgurite_models::checkpoint::OptimizerSettings;
+use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::precision::Precision;
 use fulgurite_models::train::{PRECISION, TrainOptions, train};
 use fulgurite_runtime::DType;

@@ -1,9 +1,10 @@
 //! Random numbers on several ranks: what one rank draws for the whole batch.
 
 use fulgurite_ops::collectives::draws_of_rank;
+use fulgurite_ops::core::promotion::cast;
 use fulgurite_ops::prelude::{
-    checkpoint, dropout, full, linear, mean, scaled_dot_product_attention, sum, tanh, value_and_grad,
-    value_and_grad_aux,
+    bernoulli, checkpoint, dropout, dropout1d, exponential, full, linear, mean, randint, randn,
+    scaled_dot_product_attention, sum, tanh, value_and_grad, value_and_grad_aux,
 };
 use fulgurite_ops::prims;
 use fulgurite_runtime::compile::Options;
@@ -98,6 +99,29 @@ fn masked(w: Tensor, x: Tensor, generator: Tensor) -> (Tensor, Tensor) {
         let other = checkpoint("noise", || prims::uniform(x.shape(), -0.5, 0.5, x.dtype(), generator + 9) * 2.0);
         mean((linear(x, *w) * mask + noise) * (x + other))
     })
+}
+
+/// Random tensors of the batch's shape, by operators that consist of others.
+fn noisy(w: Tensor, x: Tensor, generator: Tensor) -> (Tensor, Tensor) {
+    value_and_grad(w, |w| {
+        let hidden = linear(x, *w);
+        let noise = randn::with(x.shape(), generator).dtype(x.dtype()).call();
+        let kept = dropout1d::with(hidden + noise).p(0.3).generator(generator).call();
+        let chosen = bernoulli::with(x, generator).p(0.4).call() + exponential(x, 2.0, generator);
+        mean(kept * chosen * cast(randint(-3, 5, x.shape(), generator), x.dtype()))
+    })
+}
+
+/// Random tensors have the numbers of the whole batch on any number of ranks.
+#[test]
+fn random_tensors_are_parts_of_those_of_one_rank() {
+    let close = |a: &[f64], b: &[f64]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-12);
+    let (loss, gradient) = drawn_by(noisy, 1, DType::F64, By::Ddp, 3);
+    for count in [2, 4] {
+        let (losses, found) = drawn_by(noisy, count, DType::F64, By::Ddp, 3);
+        assert!(losses.iter().all(|found| close(&[*found], &loss)), "{count}: {losses:?}, one: {loss:?}");
+        assert!(close(&found, &gradient), "{count}: {found:?}, one: {gradient:?}");
+    }
 }
 
 /// The axis of the ranks of this run.
