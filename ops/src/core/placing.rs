@@ -522,7 +522,14 @@ pub mod select_scatter {
 
 /// `input` with `src` in place of the elements of dimension `dim` from `start` up to, not including, `end`, every
 /// `step`-th of them. Negative bounds count from the end; absent ones are the whole dimension's.
-#[operator(torch = "slice_scatter", waive(dim = "the shape of src says it", end = "the shape of src says it"))]
+#[operator(
+    torch = "slice_scatter",
+    waive(
+        dim = "the shape of src says it",
+        end = "the shape of src says it",
+        step = "the shape of src says it, but where src is empty"
+    )
+)]
 pub mod slice_scatter {
     fn slice_scatter(
         input: Tensor,

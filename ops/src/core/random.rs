@@ -667,62 +667,50 @@ fn largest_integer(dtype: DType) -> f64 {
     }
 }
 
-// Declares numbers of a distribution with a place and a width, like a tensor.
-operators! {
-    #[operator(
-        torch = $torch,
-        effects(random),
-        waive(input = "its shape and its element type count, not its elements"),
-        no_grad = "random numbers do not depend on anything differentiable"
-    )]
-    pub mod $name {
-        fn $name(
-            input: Tensor<Floating>,
-            generator: Tensor<Integer>,
-            #[default($at)] $first: f64,
-            #[default($wide)] $second: f64,
-        ) -> Tensor;
+/// Random numbers whose logarithms have the normal distribution with `mean` and standard deviation `std`, of the shape
+/// and the element type of `input`. The exponential is `prims::exp`, whose last place may differ between devices.
+#[operator(
+    torch = "Tensor.log_normal_",
+    effects(random),
+    waive(input = "its shape and its element type count, not its elements"),
+    no_grad = "random numbers do not depend on anything differentiable"
+)]
+pub mod log_normal {
+    fn log_normal(
+        input: Tensor<Floating>,
+        generator: Tensor<Integer>,
+        #[default(1.0)] mean: f64,
+        #[default(2.0)] std: f64,
+    ) -> Tensor;
 
-        fn meta(input: &TensorMeta, generator: &TensorMeta, $second: f64) -> Result<TensorMeta> {
-            checks::generator(generator, Code::Generator)?;
-            require!($second > 0.0, Parameter, "{} is {}, expected above 0", stringify!($second), $second);
-            Ok(input.clone())
-        }
-
-        fn decomposition(input: Tensor, generator: Tensor, $first: f64, $second: f64) -> Tensor {
-            let q = centred(&input.shape(), drawn_in(input.dtype()), generator);
-            cast($numbers, input.dtype())
-        }
-
-        fn reference(
-            input: &ReferenceTensor,
-            generator: &ArrayD<i64>,
-            $first: f64,
-            $second: f64,
-        ) -> Result<ReferenceTensor> {
-            let drawn = probabilities(input.shape(), input.dtype(), generator)?;
-            Ok(ReferenceTensor::from_floats(input.dtype(), drawn.mapv($reference)))
-        }
-
-        fn samples(s: &mut Samples) {
-            s.case(with(s.normal([4, 8]), s.integers(0, 1 << 40, [2])));
-            s.case(with(s.normal([33]), s.integers(0, 9, [3])).$first(-0.5).$second(0.25));
-            s.case(with(s.normal([]), s.integers(0, 9, [2])));
-        }
-
-        fn errors(e: &mut ErrorSamples) {
-            let none = with(e.normal([2]), e.integers(0, 9, [2])).$second(0.0);
-            e.case(Parameter, none, "is 0, expected above 0");
-            e.case(Generator, with(e.normal([2]), e.integers(0, 9, [4])), "generator is i64[4]");
-        }
+    fn meta(input: &TensorMeta, generator: &TensorMeta, std: f64) -> Result<TensorMeta> {
+        checks::generator(generator, Code::Generator)?;
+        require!(std > 0.0, Parameter, "std is {std}, expected above 0");
+        Ok(input.clone())
     }
 
-    table($name, $torch, $first, $at, $second, $wide, $numbers, $reference) {
-        /// Random numbers whose logarithms have the normal distribution with `mean` and standard deviation `std`, of
-        /// the shape and the element type of `input`. The exponential is `prims::exp`, whose last place may differ
-        /// between devices.
-        log_normal, "Tensor.log_normal_", mean, 1.0, std, 2.0,
-            prims::exp(prims::add(prims::mul(prims::normal_quantile(q), std), mean)),
-            |q| (prims::normal_by_halving(q) * std + mean).exp();
+    fn decomposition(input: Tensor, generator: Tensor, mean: f64, std: f64) -> Tensor {
+        let q = centred(&input.shape(), drawn_in(input.dtype()), generator);
+        cast(prims::exp(prims::add(prims::mul(prims::normal_quantile(q), std), mean)), input.dtype())
+    }
+
+    fn reference(input: &ReferenceTensor, generator: &ArrayD<i64>, mean: f64, std: f64) -> Result<ReferenceTensor> {
+        let drawn = probabilities(input.shape(), input.dtype(), generator)?;
+        Ok(ReferenceTensor::from_floats(
+            input.dtype(),
+            drawn.mapv(|q| (prims::normal_by_halving(q) * std + mean).exp()),
+        ))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8]), s.integers(0, 1 << 40, [2])));
+        s.case(with(s.normal([33]), s.integers(0, 9, [3])).mean(-0.5).std(0.25));
+        s.case(with(s.normal([]), s.integers(0, 9, [2])));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let none = with(e.normal([2]), e.integers(0, 9, [2])).std(0.0);
+        e.case(Parameter, none, "is 0, expected above 0");
+        e.case(Generator, with(e.normal([2]), e.integers(0, 9, [4])), "generator is i64[4]");
     }
 }
