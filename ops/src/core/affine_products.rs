@@ -528,9 +528,9 @@ pub mod kron {
 operators! {
     #[operator(torch = $torch, autocast = widest)]
     pub mod $name {
-        fn $name(input: Tensor<Number>, other: Tensor<Number>, #[default($default)] dim: $dim_type) -> Tensor;
+        fn $name(input: Tensor<Number>, other: Tensor<Number>, #[default(None)] dim: Option<i64>) -> Tensor;
 
-        fn requires(input: &TensorMeta, other: &TensorMeta, dim: $dim_type) -> Result<()> {
+        fn requires(input: &TensorMeta, other: &TensorMeta, dim: Option<i64>) -> Result<()> {
             same_dtype(("input", input), ("other", other), Code::SameDType)?;
             require!(
                 input.rank() == other.rank(),
@@ -548,7 +548,7 @@ operators! {
                 other.shape()
             );
             // The dimension has three elements of both before they broadcast.
-            let dim = super::named(dim);
+            let dim = dim.or($absent);
             if let Some(dim) = dim {
                 normalize_dim(dim, input.rank())?;
             }
@@ -564,8 +564,8 @@ operators! {
             Ok(())
         }
 
-        fn decomposition(input: Tensor, other: Tensor, dim: $dim_type) -> Tensor {
-            let place = super::of_three(&input.shape(), super::named(dim)).unwrap_or_default();
+        fn decomposition(input: Tensor, other: Tensor, dim: Option<i64>) -> Tensor {
+            let place = super::of_three(&input.shape(), dim.or($absent)).unwrap_or_default();
             let shape = broadcast_shapes(&[&input.shape(), &other.shape()]).unwrap_or_default();
             let [a, b] = [input, other].map(|tensor| broadcast(accumulating(tensor), &shape));
             // The elements after and before each, in a circle.
@@ -577,8 +577,8 @@ operators! {
             cast(out, input.dtype())
         }
 
-        fn reference(input: &ArrayD<f64>, other: &ArrayD<f64>, dim: $dim_type) -> ArrayD<f64> {
-            let place = match super::named(dim) {
+        fn reference(input: &ArrayD<f64>, other: &ArrayD<f64>, dim: Option<i64>) -> ArrayD<f64> {
+            let place = match dim.or($absent) {
                 Some(dim) => dim.rem_euclid(input.ndim() as i64) as usize,
                 None => input.shape().iter().position(|extent| *extent == 3).unwrap_or(0),
             };
@@ -611,17 +611,12 @@ operators! {
         }
     }
 
-    table($name, $torch, $dim_type, $default) {
+    table($name, $torch, $absent) {
         /// The vector product of elements along `dim`, or along the first dimension of extent 3 if it is absent.
-        cross, "cross", Option<i64>, None;
-        /// The vector product of elements along `dim`.
-        linalg_cross, "linalg.cross", i64, -1;
+        cross, "cross", None;
+        /// The vector product of elements along `dim`, the last one if it is absent.
+        linalg_cross, "linalg.cross", Some(-1);
     }
-}
-
-/// A dimension that may be absent.
-fn named(dim: impl Into<Option<i64>>) -> Option<i64> {
-    dim.into()
 }
 
 /// The dimension of a vector product: the named one, or the first of extent three.

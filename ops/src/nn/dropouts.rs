@@ -141,11 +141,16 @@ operators! {
         fn meta(input: &TensorMeta, p: f64, training: bool, generator: Option<&TensorMeta>) -> Result<TensorMeta> {
             require!((0.0..=1.0).contains(&p), Probability, "p is {p}, expected a probability from 0 to 1");
             let draws = training && p > 0.0 && p < 1.0;
-            $check
+            let of_channels: bool = $of_channels;
+            let has_channels = !of_channels || input.rank() > 1;
             require!(
-                !draws || generator.is_some(),
-                NeedsGenerator,
-                "training with p = {p} draws random numbers: give a generator, i64[2] of seed and offset"
+                !draws || (generator.is_some() && has_channels),
+                Draws,
+                "training with p = {p} draws random numbers: {}",
+                match has_channels {
+                    true => "give a generator, i64[2] of seed and offset".to_owned(),
+                    false => format!("input is {input}, expected [N, C, ...]"),
+                }
             );
             if let Some(generator) = generator {
                 checks::generator(generator, Code::Generator)?;
@@ -194,24 +199,22 @@ operators! {
         fn errors(e: &mut ErrorSamples) {
             let input = || e.normal([2, 3]);
             e.case(Probability, with(input()).p(1.5), "p is 1.5, expected a probability from 0 to 1");
-            $wrong
-            e.case(NeedsGenerator, with(input()).training(true), "give a generator");
+            e.case(Draws, with(input()).training(true), "give a generator");
+            let of_channels: bool = $of_channels;
+            if of_channels {
+                let flat = with(e.normal([3])).training(true).generator(e.integers(0, 9, [2]));
+                e.case(Draws, flat, "input is f32[3], expected [N, C, ...]");
+            }
             e.case(Generator, with(input()).generator(e.integers(0, 9, [4])), "generator is i64[4]");
         }
     }
 
-    table($name, $torch, $of_channels, $check, $wrong) {
+    table($name, $torch, $of_channels) {
         /// Each element has the limit of SELU for small numbers, -1.758, with probability `p`, in training; all are
         /// then scaled and moved so that mean 0 and variance 1 stay what they are. Draws are those of
         /// [`mod@crate::nn::dropout`]. Klambauer et al., 2017.
-        alpha_dropout, "nn.functional.alpha_dropout", false, {}, {};
+        alpha_dropout, "nn.functional.alpha_dropout", false;
         /// As [`mod@alpha_dropout`] of whole channels of `input` [N, C, ...].
-        feature_alpha_dropout, "nn.functional.feature_alpha_dropout", true,
-            {
-                require!(!draws || input.rank() > 1, InputRank, "input is {input}, expected [N, C, ...]");
-            },
-            {
-                e.case(InputRank, with(e.normal([3])).training(true), "input is f32[3], expected [N, C, ...]");
-            };
+        feature_alpha_dropout, "nn.functional.feature_alpha_dropout", true;
     }
 }
