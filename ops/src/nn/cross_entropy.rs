@@ -6,7 +6,7 @@ use super::reduction::{
 };
 use crate::core::arrays::log_softmax_row;
 use crate::core::promotion::{accumulating, broadcast, cast, constant_like, differs_from};
-use crate::nn::{log_normalizer, log_softmax, nll_loss, normalized, restored};
+use crate::nn::{log_normalizer, log_softmax, nll_loss, normalized_along, restored_along};
 use crate::prims;
 
 /// Cross entropy of logits `[N, C, d₁, ...]` or `[C]` and targets: classes `[N, d₁, ...]` (integers), or probabilities
@@ -152,8 +152,8 @@ pub mod cross_entropy {
             let x = accumulating(input);
             let (dtype, shape) = (x.dtype(), x.shape().to_vec());
             let classes = shape[dim];
-            let log_probabilities = normalized(x, top, log_sum, dim as i64);
-            let per_row = |row: Tensor| restored(row, x, dim as i64);
+            let log_probabilities = normalized_along(x, top, log_sum, dim as i64);
+            let per_row = |row: Tensor| restored_along(row, x, dim as i64);
             let wide_weight = weight.map(accumulating);
             let weighted = |terms: Tensor| match wide_weight {
                 Some(weight) => prims::mul(terms, prims::broadcast_in_dim(weight, &shape, [dim])),

@@ -5,7 +5,7 @@ use fulgurite_runtime::rules::Precondition;
 use fulgurite_runtime::{Failure, Tensor, TensorMeta};
 
 use crate::core::promotion::{broadcast, cast, differs_from};
-use crate::nn::restored;
+use crate::nn::restored_along;
 use crate::prims::{self, checks};
 
 attribute_enum! {
@@ -69,7 +69,9 @@ impl CountedRows {
     #[track_caller]
     pub(crate) fn only(&self, terms: Tensor) -> Tensor {
         match self.labels {
-            Some(labels) => prims::select(restored(differs_from(labels, self.ignore_index), terms, 1), terms, 0.0),
+            Some(labels) => {
+                prims::select(restored_along(differs_from(labels, self.ignore_index), terms, 1), terms, 0.0)
+            }
             None => terms,
         }
     }

@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use super::restored;
+use super::restored_along;
 use crate::core::promotion::{broadcast, cast};
 use crate::prims;
 
@@ -34,7 +34,7 @@ pub mod dyt {
         // By way of the rows, so that the gradient of alpha is summed row by row, in the pass that computes its terms.
         let rows = prims::reshape(cast(alpha, wide), Vec::<usize>::new());
         let rows = broadcast(rows, &shape[..shape.len() - 1]);
-        let bent = prims::tanh(prims::mul(x, restored(rows, x, -1)));
+        let bent = prims::tanh(prims::mul(x, restored_along(rows, x, -1)));
         let scaled = prims::mul(bent, spread(gamma));
         cast(beta.map_or(scaled, |beta| prims::add(scaled, spread(beta))), input.dtype())
     }

@@ -2,7 +2,7 @@ use fulgurite_ops_macros::operator;
 
 use super::chunked_linear::{ChunkedLinear, GradientSums, LayerGradients, Range, added, rows};
 use super::divergence::{CountedRows, divergence_slopes, divergence_terms, plain_divergence, plainly_reduced};
-use super::{exact_log_softmax, total};
+use super::{exact_log_softmax, total_along};
 use crate::core::arrays::{along, log_softmax_row, permuted, product};
 use crate::core::promotion::{accumulating, cast};
 use crate::nn::DivergenceReduction;
@@ -102,7 +102,7 @@ pub mod fused_linear_jsd {
         fn slopes(&self, chunk: Range, log_p: [Tensor; 2]) -> [Tensor; 2] {
             let [student, teacher] = divergence_slopes(log_p[0], log_p[1], self.beta);
             [(student, log_p[0]), (teacher, log_p[1])].map(|(slope, log_p)| {
-                let d_logits = prims::sub(slope, prims::mul(prims::exp(log_p), total(slope, 1)));
+                let d_logits = prims::sub(slope, prims::mul(prims::exp(log_p), total_along(slope, 1)));
                 // Last, so that nothing of a row that does not count gets through.
                 let d_logits = self.counted(chunk).only(d_logits);
                 cast(self.cooled(d_logits), self.layers[0].input.dtype())

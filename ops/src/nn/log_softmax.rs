@@ -1,6 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use super::{exact_log_softmax, total};
+use super::{exact_log_softmax, total_along};
 use crate::core::arrays::{along, log_softmax_row};
 use crate::core::promotion::{accumulating, cast};
 use crate::prims;
@@ -32,7 +32,7 @@ pub mod log_softmax {
         (out, move |d_out: Tensor| {
             let given = input.dtype();
             let (log_p, d) = (accumulating(out), accumulating(d_out));
-            let d_input = prims::sub(d, prims::mul(prims::exp(log_p), total(d, dim)));
+            let d_input = prims::sub(d, prims::mul(prims::exp(log_p), total_along(d, dim)));
             Grads { input: cast(cast(d_input, out.dtype()), given) }
         })
     }

@@ -5,7 +5,7 @@ use fulgurite_runtime::{DType, Failure, Tensor, TensorMeta};
 
 use super::reduction::{Reduction, picked};
 use crate::core::promotion::{accumulating, broadcast, cast, constant, differs_from};
-use crate::nn::{log_normalizer, normalized, restored};
+use crate::nn::{log_normalizer, normalized_along, restored_along};
 use crate::prims;
 
 /// What the loss of a row consists of.
@@ -118,7 +118,7 @@ impl LogitRows {
 
     #[track_caller]
     fn per_row(&self, row: Tensor) -> Tensor {
-        restored(row, self.x, 1)
+        restored_along(row, self.x, 1)
     }
 
     #[track_caller]
@@ -157,7 +157,7 @@ impl LogitRows {
             loss = prims::mul(loss, weights);
         }
         if self.options.label_smoothing > 0.0 {
-            let mut terms = normalized(self.x, self.top, self.log_sum, 1);
+            let mut terms = normalized_along(self.x, self.top, self.log_sum, 1);
             if let Some(weight) = self.weight {
                 terms = prims::mul(terms, self.per_class(weight));
             }
@@ -196,7 +196,7 @@ impl LogitRows {
             let slope = prims::mul(self.log_sum_exp(), 2.0 * self.options.lse_square_scale);
             share = prims::add(share, prims::mul(slope, d_losses));
         }
-        let probabilities = prims::exp(normalized(self.x, self.top, self.log_sum, 1));
+        let probabilities = prims::exp(normalized_along(self.x, self.top, self.log_sum, 1));
         let hit = prims::select(self.hits(), self.per_row(aimed), 0.0);
         let mut gradient = prims::sub(prims::mul(probabilities, self.per_row(share)), hit);
         if self.options.label_smoothing > 0.0 {
@@ -213,7 +213,7 @@ impl LogitRows {
     /// The gradient of the classes' weights, in the type that sums are accumulated in: [C].
     #[track_caller]
     pub(crate) fn weight_gradient(&self, d_losses: Tensor) -> Tensor {
-        let surprise = prims::neg(normalized(self.x, self.top, self.log_sum, 1));
+        let surprise = prims::neg(normalized_along(self.x, self.top, self.log_sum, 1));
         // Other classes do not count without smoothing, not even where their logarithms are infinite.
         let mut terms = prims::mul(prims::select(self.hits(), surprise, 0.0), 1.0 - self.options.label_smoothing);
         if self.options.label_smoothing > 0.0 {

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 
 use super::chunked_linear::added;
-use super::{reduced, restored};
+use super::{reduced_along, restored_along};
 use crate::core::arrays::along;
 use crate::core::promotion::{accumulating, broadcast, cast};
 use crate::nn::rms_norm;
@@ -48,9 +48,9 @@ pub mod poly_norm {
             let ([x, d], shape) = ([input, d_out].map(accumulating), input.shape());
             let width = shape[shape.len() - 1].max(1);
             let rows: Vec<usize> = (0..shape.len() - 1).collect();
-            let per_row = |of: Tensor| reduced(of, -1, |of, dims| prims::sum(of, dims));
+            let per_row = |of: Tensor| reduced_along(of, -1, |of, dims| prims::sum(of, dims));
             let all = |of_rows: Tensor| prims::reshape(prims::sum(of_rows, &rows), [1]);
-            let spread = |of_row: Tensor| restored(of_row, x, -1);
+            let spread = |of_row: Tensor| restored_along(of_row, x, -1);
             let square = prims::mul(x, x);
             // x³, x², x, and their derivatives.
             let powers = [prims::mul(square, x), square, x];

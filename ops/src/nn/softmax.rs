@@ -65,7 +65,7 @@ pub mod softmax {
 
 /// The reduction of `input` along `dim` by `reduce`; a zero-dimensional tensor is its own.
 #[track_caller]
-pub(crate) fn reduced(input: Tensor, dim: i64, reduce: impl FnOnce(Tensor, [usize; 1]) -> Tensor) -> Tensor {
+pub(crate) fn reduced_along(input: Tensor, dim: i64, reduce: impl FnOnce(Tensor, [usize; 1]) -> Tensor) -> Tensor {
     match input.rank() {
         0 => input,
         rank => reduce(input, [position(dim, rank)]),
@@ -74,7 +74,7 @@ pub(crate) fn reduced(input: Tensor, dim: i64, reduce: impl FnOnce(Tensor, [usiz
 
 /// What was reduced along `dim`, for all elements of `like` again.
 #[track_caller]
-pub(crate) fn restored(reduced: Tensor, like: Tensor, dim: i64) -> Tensor {
+pub(crate) fn restored_along(reduced: Tensor, like: Tensor, dim: i64) -> Tensor {
     let shape = like.shape();
     if shape.is_empty() {
         return reduced;
@@ -85,8 +85,8 @@ pub(crate) fn restored(reduced: Tensor, like: Tensor, dim: i64) -> Tensor {
 
 /// The sum along `dim`, for all elements again.
 #[track_caller]
-pub(crate) fn total(input: Tensor, dim: i64) -> Tensor {
-    restored(reduced(input, dim, |x, dims| prims::sum(x, dims)), input, dim)
+pub(crate) fn total_along(input: Tensor, dim: i64) -> Tensor {
+    restored_along(reduced_along(input, dim, |x, dims| prims::sum(x, dims)), input, dim)
 }
 
 /// The gradient of softmax along `dim`, from its result `out`, in the element type of `out`.
@@ -94,7 +94,7 @@ pub(crate) fn total(input: Tensor, dim: i64) -> Tensor {
 pub fn softmax_gradient(out: Tensor, d_out: Tensor, dim: i64) -> Tensor {
     let (p, d) = (accumulating(out), accumulating(d_out));
     let product = prims::mul(p, d);
-    let total = total(product, dim);
+    let total = total_along(product, dim);
     cast(prims::sub(product, prims::mul(p, total)), out.dtype())
 }
 
@@ -104,18 +104,18 @@ pub(crate) fn exact_softmax(input: Tensor, dim: i64) -> Tensor {
     if input.meta().is_empty() {
         return input;
     }
-    let top = reduced(input, dim, |x, dims| prims::amax(x, dims));
-    let exponentials = prims::exp(prims::sub(input, restored(top, input, dim)));
-    prims::div(exponentials, total(exponentials, dim))
+    let top = reduced_along(input, dim, |x, dims| prims::amax(x, dims));
+    let exponentials = prims::exp(prims::sub(input, restored_along(top, input, dim)));
+    prims::div(exponentials, total_along(exponentials, dim))
 }
 
 /// The largest element along `dim`, and the logarithm of the sum of the exponentials of the differences to it. `input`
 /// has elements.
 #[track_caller]
 pub(crate) fn log_normalizer(input: Tensor, dim: i64) -> (Tensor, Tensor) {
-    let top = reduced(input, dim, |x, dims| prims::amax(x, dims));
-    let exponentials = prims::exp(prims::sub(input, restored(top, input, dim)));
-    (top, prims::log(reduced(exponentials, dim, |x, dims| prims::sum(x, dims))))
+    let top = reduced_along(input, dim, |x, dims| prims::amax(x, dims));
+    let exponentials = prims::exp(prims::sub(input, restored_along(top, input, dim)));
+    (top, prims::log(reduced_along(exponentials, dim, |x, dims| prims::sum(x, dims))))
 }
 
 /// The logarithm of the softmax in the element type of `input`.
@@ -125,11 +125,11 @@ pub(crate) fn exact_log_softmax(input: Tensor, dim: i64) -> Tensor {
         return input;
     }
     let (top, log_sum) = log_normalizer(input, dim);
-    normalized(input, top, log_sum, dim)
+    normalized_along(input, top, log_sum, dim)
 }
 
 /// `input - top - log_sum`.
 #[track_caller]
-pub(crate) fn normalized(input: Tensor, top: Tensor, log_sum: Tensor, dim: i64) -> Tensor {
-    prims::sub(prims::sub(input, restored(top, input, dim)), restored(log_sum, input, dim))
+pub(crate) fn normalized_along(input: Tensor, top: Tensor, log_sum: Tensor, dim: i64) -> Tensor {
+    prims::sub(prims::sub(input, restored_along(top, input, dim)), restored_along(log_sum, input, dim))
 }

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::operator;
 use fulgurite_runtime::Tensor;
 
-use super::{reduced, restored, total};
+use super::{reduced_along, restored_along, total_along};
 use crate::core::arrays::{along, largest};
 use crate::core::promotion::{accumulating, cast, position};
 use crate::prims;
@@ -29,7 +29,7 @@ pub mod sparsemax {
         let x = accumulating(input);
         // Nothing changes with what is subtracted from a row: differences to the largest lose nothing to its size.
         let along = dim as i64;
-        let centred = prims::sub(x, restored(reduced(x, along, |x, dims| prims::amax(x, dims)), x, along));
+        let centred = prims::sub(x, restored_along(reduced_along(x, along, |x, dims| prims::amax(x, dims)), x, along));
         let (sorted, _) = prims::topk(centred, shape[dim], dim, true);
         let ranks = prims::iota(shape[dim], 1.0, 1.0, x.dtype(), x.device());
         let ranks = prims::broadcast_in_dim(ranks, &shape, [dim]);
@@ -39,7 +39,7 @@ pub mod sparsemax {
         let count = prims::sum(cast(support, x.dtype()), [dim]);
         let sum = prims::sum(prims::select(support, sorted, 0.0), [dim]);
         let tau = prims::div(prims::sub(sum, 1.0), count);
-        cast(prims::maximum(prims::sub(centred, restored(tau, x, along)), 0.0), input.dtype())
+        cast(prims::maximum(prims::sub(centred, restored_along(tau, x, along)), 0.0), input.dtype())
     }
 
     fn grad(input: Tensor, dim: i64) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
@@ -88,6 +88,6 @@ pub fn sparsemax_gradient(out: Tensor, d_out: Tensor, dim: i64) -> Tensor {
     let d = accumulating(d_out);
     let support = prims::gt(out, 0.0);
     let of_support = |value: Tensor| prims::select(support, value, 0.0);
-    let mean = prims::div(total(of_support(d), dim), total(cast(support, d.dtype()), dim));
+    let mean = prims::div(total_along(of_support(d), dim), total_along(cast(support, d.dtype()), dim));
     cast(of_support(prims::sub(d, mean)), out.dtype())
 }
