@@ -6,6 +6,7 @@ mod divergence;
 mod draws;
 mod logit_rows;
 mod placement;
+mod pooling;
 mod preference;
 mod reduction;
 mod tiled_mlp;
@@ -19,6 +20,7 @@ pub use tiled_mlp::tiled_mlp;
 fulgurite_ops_macros::operator_files! {
     accumulate_weight_gradient,
     activations,
+    adaptive_pools,
     apply_rope,
     attention_by_hand,
     batch_norm,
@@ -54,8 +56,8 @@ fulgurite_ops_macros::operator_files! {
     gelu_backward,
     group_norm,
     grouped_linear,
-    interpolate,
     gumbel_softmax,
+    interpolate,
     jsd,
     kl_div,
     layer_norm,
