@@ -14,7 +14,8 @@ use fulgurite_executor_regions::grouping::{Limits, fuse as gather, iteration_sha
 use fulgurite_executor_regions::program::{program_of, seen_in, stored_in};
 
 /// Beyond 48 symbols tiles no longer fit the cache.
-pub(crate) const LIMITS: Limits = Limits { executor: "cpu", members: "cpu", symbols: 48, column_sums: None };
+pub(crate) const LIMITS: Limits =
+    Limits { executor: "cpu", members: "cpu", symbols: 48, scattered_rows: false, column_sums: None };
 
 /// Groups the symbols that this executor claimed into regions.
 pub fn fuse(block: &Block, fuel: &mut Fuel) -> Block {

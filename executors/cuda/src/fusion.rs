@@ -17,7 +17,13 @@ pub mod fusion {
     use fulgurite_executor_regions::widening::gather_before;
 
     /// More operands than this do not fit a kernel's registers well.
-    const LIMITS: Limits = Limits { executor: "fusion", members: "cuda", symbols: 48, column_sums: Some(COLUMN_SUMS) };
+    const LIMITS: Limits = Limits {
+        executor: "fusion",
+        members: "cuda",
+        symbols: 48,
+        scattered_rows: true,
+        column_sums: Some(COLUMN_SUMS),
+    };
 
     /// Rows enough for every multiprocessor, and widths at which a block keeps the sums of its columns in registers.
     const COLUMN_SUMS: ColumnSums = ColumnSums { rows: 1024, widths: [256, 8192], most: 4 };

@@ -20,6 +20,7 @@ use fulgurite_runtime::transforms::recompute::may_join;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use crate::limits::{ColumnSums, Limits};
+use crate::scattered::scattered;
 
 /// How many symbols after a region's first one are looked at.
 const WINDOW: usize = 160;
@@ -184,7 +185,7 @@ pub fn fuse(block: &Block, limits: Limits, fuel: &mut Fuel) -> Block {
         symbols: Vec::with_capacity(block.symbols.len()),
         results: block.results.clone(),
     };
-    let mut ahead = lines(block, limits.members);
+    let mut ahead = lines(block, limits);
     while !ahead.is_empty() {
         match gather(block, limits, &ahead) {
             Some(members) if fuel.burn() => write(block, limits, &mut ahead, &members, &reads),
@@ -196,11 +197,15 @@ pub fn fuse(block: &Block, limits: Limits, fuel: &mut Fuel) -> Block {
 
 /// The symbols of a block in order, but that numbers are filled right before they are first read: a region that reads
 /// one then fills it, and no kernel of its own.
-fn lines(block: &Block, executor: &str) -> VecDeque<Line> {
+fn lines(block: &Block, limits: Limits) -> VecDeque<Line> {
+    let apart = if limits.scattered_rows { FxHashSet::default() } else { scattered(block) };
     let mut fills: FxHashMap<ValueId, Line> = FxHashMap::default();
     let mut lines = VecDeque::with_capacity(block.symbols.len());
     for symbol in &block.symbols {
-        let line = Line { symbol: symbol.clone(), kind: kind_of(block, symbol, executor) };
+        let kind = kind_of(block, symbol, limits.members).filter(|kind| {
+            !matches!(kind, Kind::Reduce(Reduction::Sum)) || !symbol.operands().any(|id| apart.contains(&id))
+        });
+        let line = Line { symbol: symbol.clone(), kind };
         lines.extend(symbol.operands().filter_map(|id| fills.remove(&id)));
         match line.kind {
             Some(Kind::Fill) => {

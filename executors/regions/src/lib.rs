@@ -8,4 +8,5 @@ mod limits;
 pub mod lists;
 pub mod program;
 pub mod rules;
+mod scattered;
 pub mod widening;

@@ -9,6 +9,9 @@ pub struct Limits {
     pub members: &'static str,
     /// The largest region, in symbols.
     pub symbols: usize,
+    /// Whether rows of a view are added whose elements are scattered over memory. Kernels that read memory in order
+    /// add them column by column, and a region would add them in another order.
+    pub scattered_rows: bool,
     /// The regions that may hold sums over all rows, if any may.
     pub column_sums: Option<ColumnSums>,
 }
