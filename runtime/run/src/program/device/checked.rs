@@ -7,8 +7,9 @@ use fulgurite_kernels::access::for_each_offset;
 use fulgurite_kernels::buffer::{GUARD, POISON};
 use fulgurite_kernels::scratch::{try_copy, try_room, try_zeroed};
 
-use super::DeviceProgram;
+use super::{DeviceProgram, Loaded};
 use crate::array::{Array, Memory};
+use crate::device::block::Block;
 use crate::device::{Addresses, DeviceState};
 use crate::error::{Failure, Result};
 use crate::program::host::first_unwritten;
@@ -17,6 +18,9 @@ use crate::transforms::layout::layouts;
 
 /// Guard bytes before and after each value: as many as the largest alignment that kernels are promised.
 const GUARD_BYTES: usize = 256;
+
+/// Another filling than the poison, of bytes that are a finite number in each dtype.
+const OTHER_POISON: u8 = 0xFE;
 
 /// Waits for what is enqueued when it is dropped.
 struct Ended<'a>(&'a DeviceState);
@@ -30,6 +34,39 @@ impl Drop for Ended<'_> {
 }
 
 impl DeviceProgram {
+    /// Runs step `i` on the image that `memory` has, in which values are at these offsets; returns the image after it.
+    fn run_on_image(
+        &self,
+        loaded: &mut Loaded,
+        i: usize,
+        addresses: &Addresses,
+        memory: &mut Block,
+        (image, offset): (&[u8], &dyn Fn(usize) -> usize),
+    ) -> Result<Vec<u8>> {
+        let state = loaded.state.clone();
+        let stream = state.stream();
+        // Values that share memory in the plan do not share it here.
+        for (operand, result) in &self.steps[i].continued {
+            let bytes = self.trace.block.values[*result].meta.bytes();
+            memory.write(stream, offset(*result), &image[offset(*operand)..][..bytes])?;
+        }
+        // What a step has not written of the workspace is no number.
+        let Range { start, end } = self.regions.workspace;
+        if start < end {
+            // SAFETY: the range is the program's own, and used on this stream alone.
+            unsafe { stream.fill(loaded.own().offset(start as usize), POISON, (end - start) as usize) }?;
+        }
+        // SAFETY: the addresses are those of the image, where every value has a range of its own.
+        unsafe { self.step(loaded, stream, i, addresses) }?;
+        state.synchronize()?;
+        if let Some(fault) = &loaded.fault {
+            fault.check(stream)?;
+        }
+        let mut after: Vec<u8> = try_zeroed(image.len())?;
+        memory.read(stream, 0, &mut after)?;
+        Ok(after)
+    }
+
     /// See [`crate::program::Program::run_checked`].
     pub(in crate::program) fn run_checked(&self, inputs: Vec<Array>) -> Result<Vec<Array>> {
         self.check_inputs(&inputs)?;
@@ -104,25 +141,7 @@ impl DeviceProgram {
         loaded.room.begin(stream)?;
         for i in 0..self.steps.len() {
             let (step, work) = (&self.steps[i], &self.code.steps[i]);
-            // Values that share memory in the plan do not share it here.
-            for (operand, result) in &step.continued {
-                let bytes = block.values[*result].meta.bytes();
-                memory.write(stream, offset(*result), &image[offset(*operand)..][..bytes])?;
-            }
-            // What a step has not written of the workspace is no number.
-            let Range { start, end } = self.regions.workspace;
-            if start < end {
-                // SAFETY: the range is the program's own, and used on this stream alone.
-                unsafe { stream.fill(loaded.own().offset(start as usize), POISON, (end - start) as usize) }?;
-            }
-            // SAFETY: the addresses are those of the image, where every value has a range of its own.
-            unsafe { self.step(loaded, stream, i, &addresses) }?;
-            state.synchronize()?;
-            if let Some(fault) = &loaded.fault {
-                fault.check(stream)?;
-            }
-            let mut after: Vec<u8> = try_zeroed(image.len())?;
-            memory.read(stream, 0, &mut after)?;
+            let after = self.run_on_image(loaded, i, &addresses, &mut memory, (&image, &offset))?;
             let problem = |code: &'static str, message: String| {
                 block.symbols[step.symbol].failed(block, Failure::new(code, message))
             };
@@ -147,11 +166,25 @@ impl DeviceProgram {
                 // A part of a whole has its own elements alone to write.
                 let slot = &self.placement.slots[*index];
                 let (first, size) = (offset(*index), slot.meta.dtype().size());
-                let mut bytes = try_room(slot.meta.bytes())?;
-                for_each_offset(slot.meta.shape(), &slot.strides, |element| {
-                    bytes.extend_from_slice(&after[first.wrapping_add_signed(element * size as isize)..][..size]);
-                });
-                if let Some(element) = first_unwritten(&bytes, slot.meta.dtype()) {
+                let elements = |of: &[u8]| -> Result<Vec<u8>> {
+                    let mut bytes = try_room(slot.meta.bytes())?;
+                    for_each_offset(slot.meta.shape(), &slot.strides, |element| {
+                        bytes.extend_from_slice(&of[first.wrapping_add_signed(element * size as isize)..][..size]);
+                    });
+                    Ok(bytes)
+                };
+                if first_unwritten(&elements(&after)?, POISON, slot.meta.dtype()).is_none() {
+                    continue;
+                }
+                // A negative NaN has the bytes of the filling, but not those of another one.
+                let mut other = try_copy(&image)?;
+                for byte in &mut other[range(*index)] {
+                    *byte = if *byte == POISON { OTHER_POISON } else { *byte };
+                }
+                memory.write(stream, 0, &other)?;
+                let again = self.run_on_image(loaded, i, &addresses, &mut memory, (&other, &offset))?;
+                memory.write(stream, 0, &after)?;
+                if let Some(element) = first_unwritten(&elements(&again)?, OTHER_POISON, slot.meta.dtype()) {
                     let name = &block.values[*index].name;
                     return Err(problem(
                         "Unwritten",

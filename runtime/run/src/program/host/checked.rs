@@ -95,7 +95,7 @@ impl HostProgram {
                 let slot = &self.placement.slots[*i];
                 // SAFETY: the buffer of the value's root is alive, and nobody writes to it meanwhile.
                 let written = unsafe { elements(slot, bases[*i]) }?;
-                if let Some(element) = first_unwritten(&written, slot.meta.dtype()) {
+                if let Some(element) = first_unwritten(&written, POISON, slot.meta.dtype()) {
                     let name = &self.trace.block.values[*i].name;
                     return Err(self.failed(
                         step,
@@ -256,7 +256,7 @@ impl Planned {
             let slot = &program.placement.slots[*i];
             // SAFETY: the elements are the value's own memory, which nobody writes to meanwhile.
             let bytes = unsafe { elements(slot, self.bases[*i]) }?;
-            if let Some(element) = first_unwritten(&bytes, slot.meta.dtype()) {
+            if let Some(element) = first_unwritten(&bytes, POISON, slot.meta.dtype()) {
                 return problem("Unwritten", format!("the kernel left element {element} of '{}' unwritten", named(*i)));
             }
         }
@@ -312,11 +312,11 @@ fn fill(range: &Range<usize>) {
     unsafe { std::ptr::with_exposed_provenance_mut::<u8>(range.start).write_bytes(POISON, range.len()) };
 }
 
-/// The first element that still has the poison's bits. No kernel computes this NaN, this integer (-1 as an index or
-/// count does not come out of the samples' operators by chance in every byte) or this boolean.
-pub(in crate::program) fn first_unwritten(bytes: &[u8], dtype: DType) -> Option<usize> {
+/// The first element whose bytes are all still those of the filling. On the host no kernel computes the NaN that the
+/// poison is; integers are not looked at, of which -1 has the same bytes.
+pub(in crate::program) fn first_unwritten(bytes: &[u8], filling: u8, dtype: DType) -> Option<usize> {
     if !(dtype.is_floating() || dtype == DType::Bool) {
         return None;
     }
-    bytes.chunks_exact(dtype.size()).position(|element| element.iter().all(|byte| *byte == POISON))
+    bytes.chunks_exact(dtype.size()).position(|element| element.iter().all(|byte| *byte == filling))
 }
