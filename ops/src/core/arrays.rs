@@ -131,7 +131,8 @@ pub fn product(a: &ArrayD<f64>, b: &ArrayD<f64>) -> ArrayD<f64> {
     array(&shape, out)
 }
 
-/// The error function, by the Maclaurin series below 3 and the continued fraction of the complement above.
+/// The error function: below 3 by `2/√π · e^(-x²) · Σ 2^n x^(2n+1) / (2n+1)!!`, whose terms have one sign (Abramowitz
+/// and Stegun, 7.1.6), above by the continued fraction of the complement.
 pub fn erf(x: f64) -> f64 {
     let magnitude = x.abs();
     if x.is_nan() || x == 0.0 {
@@ -140,10 +141,10 @@ pub fn erf(x: f64) -> f64 {
         let (mut power, mut sum, mut n) = (x, x, 0.0);
         while power.abs() > 1e-20 * sum.abs() {
             n += 1.0;
-            power *= -x * x / n;
-            sum += power / (2.0 * n + 1.0);
+            power *= 2.0 * x * x / (2.0 * n + 1.0);
+            sum += power;
         }
-        sum * std::f64::consts::FRAC_2_SQRT_PI
+        sum * (-x * x).exp() * std::f64::consts::FRAC_2_SQRT_PI
     } else {
         let mut fraction = 0.0;
         for n in (1..80).rev() {
