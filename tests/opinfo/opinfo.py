@@ -24,7 +24,6 @@ import collections
 import json
 import math
 import re
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -33,6 +32,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from torch.testing._internal import common_methods_invocations as invocations
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+import cases  # noqa: E402
+from cases import Parameters  # noqa: E402
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int64": torch.int64, "bool": torch.bool}
 
@@ -87,29 +90,10 @@ DROPPED = {
 }
 
 
-def split_top(text):
-    """The parts of `text` between commas that are not within brackets or quotes."""
-    parts, depth, quoted, current = [], 0, False, ""
-    for c in text:
-        if c == '"':
-            quoted = not quoted
-        if not quoted and c in "([":
-            depth += 1
-        if not quoted and c in ")]":
-            depth -= 1
-        if c == "," and depth == 0 and not quoted:
-            parts.append(current)
-            current = ""
-        else:
-            current += c
-    return parts + [current] if current.strip() else parts
-
-
 def counterparts(fulgurite):
     """The operator for each PyTorch name: a composite rather than a prim."""
-    listed = json.loads(subprocess.run([fulgurite, "ops", "list", "--json"], check=True, capture_output=True).stdout)
     chosen = {}
-    for row in listed:
+    for row in cases.operators(fulgurite):
         name = row["torch"]
         if name is None or row["kind"] == "symbol":
             continue
@@ -154,21 +138,6 @@ class Writer:
     def write(self, folder):
         (folder / "cases.json").write_text(json.dumps({"version": 1, "cases": self.cases}))
         save_file(self.tensors or {"nothing": torch.zeros(1)}, folder / "tensors.safetensors")
-
-
-class Parameters:
-    """The parameters of an operator, from its signature as `ops list --json` writes it."""
-
-    def __init__(self, signature):
-        inside = re.match(r"[^(]*\((.*)\) -> ", signature).group(1)
-        self.names, self.types, self.defaults = [], {}, {}
-        for part in split_top(inside):
-            name, rest = part.split(":", 1)
-            kind, *default = (text.strip() for text in rest.split("=", 1))
-            self.names.append(name.strip())
-            self.types[name.strip()] = kind
-            if default:
-                self.defaults[name.strip()] = default[0]
 
 
 def positional(torch_name, parameters, given):
@@ -491,15 +460,7 @@ class Collected:
         with tempfile.TemporaryDirectory() as folder:
             folder = Path(folder)
             self.writer.write(folder)
-            command = [fulgurite, "ops", "run", str(folder), "--out", str(folder / "out")]
-            if executors:
-                command += ["--executors", executors]
-            ran = subprocess.run(command, capture_output=True, text=True)
-            results = folder / "out" / "results.json"
-            if not results.exists():
-                sys.exit(f"`ops run` left no results: {ran.stderr[-2000:]}")
-            reports = {r["id"]: r for r in json.loads(results.read_text())}
-            return reports, load_file(folder / "out" / "results.safetensors")
+            return cases.run(fulgurite, folder, executors), load_file(folder / "out" / "results.safetensors")
 
 
 def as_known(known, differences, whole):
@@ -548,7 +509,7 @@ def main():
         name: inputs_of(invocations.op_db, name) for name, row in sorted(chosen.items()) if not only or only & {name, row["name"]}
     }
     names = [name for name in found if found[name]]
-    agree, cases, differences = collections.Counter(), collections.Counter(), {}
+    agree, tested, differences = collections.Counter(), collections.Counter(), {}
     skipped, dropped, without = (collections.Counter() for _ in range(3))
     for first in range(0, len(names), AT_ONCE):
         collected = Collected(chosen)
@@ -559,7 +520,7 @@ def main():
             differences[name] = []
         for case, record in collected.expected.items():
             why = difference(case, record, reports[case], tensors)
-            cases[record["op"]] += 1
+            tested[record["op"]] += 1
             agree[record["op"]] += why is None
             if why is not None:
                 differences[record["op"]].append({"case": case, "why": why, "arguments": record["arguments"]})
@@ -568,7 +529,7 @@ def main():
     known = json.loads(options.known.read_text())
     changed = as_known(known, differences, whole=not options.dtype)
     for op in names:
-        print(f"{op}: {agree[op]} of {cases[op]}")
+        print(f"{op}: {agree[op]} of {tested[op]}")
         for d in sorted(differences[op], key=lambda d: "because" in d)[: options.show]:
             print(f"    {d['case']}: {d['why']}  {d['arguments']}" + (f"  known: {d['because']}" if "because" in d else ""))
     print(f"not in PyTorch's database: {', '.join(name for name in found if not found[name]) or 'none'}")
@@ -587,7 +548,7 @@ def main():
             print(f"not known: {op}: {count} cases")
     for text in changed:
         print(f"not as known: {text}")
-    total = sum(cases.values())
+    total = sum(tested.values())
     share = sum(agree.values()) / max(total, 1)
     print("; ".join(f"{kind}: {count}" for kind, count in kinds.most_common()) or "nothing differs")
     print(
