@@ -78,6 +78,8 @@ mod book {
     struct Device;
     #[doc = include_str!("../../docs/src/derivatives.md")]
     struct Derivatives;
+    #[doc = include_str!("../../docs/src/in-place.md")]
+    struct InPlace;
     #[doc = include_str!("../../docs/src/rewrite.md")]
     struct Rewrite;
     #[doc = include_str!("../../docs/src/transform.md")]
