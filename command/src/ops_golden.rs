@@ -13,10 +13,11 @@ use super::outcome::{Failed, Outcome};
 use super::output::say;
 use crate::cases::resolve_operator;
 
-/// What runs PyTorch, and the formulas of operators that PyTorch does not have.
-const SCRIPTS: [(&str, &str); 2] = [
+/// What runs PyTorch, the formulas of operators that PyTorch does not have, and where PyTorch differs.
+const SCRIPTS: [(&str, &str); 3] = [
     ("operators.py", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/operators.py"))),
     ("liger.py", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/liger.py"))),
+    ("different.json", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/different.json"))),
 ];
 
 /// What the script imports.

@@ -510,31 +510,10 @@ def resolve(case):
     return found
 
 
-# Cases for which PyTorch gives something else, by element type and number of the sample, and why.
+# Cases for which PyTorch gives something else: the operator, a pattern of element type and number of the sample, and why.
 DIFFERENT = {
-    op: (re.compile(cases), reason)
-    for reason, rows in {
-        "torch's result has the shape of input where nothing is multiplied": {"addmv": ".*/2"},
-        "torch adds neighbours in u8, where they wrap": dict.fromkeys(("cumulative_trapezoid", "trapezoid", "trapz"), "u8/.*"),
-        "torch's derivative of digamma has nine digits": dict.fromkeys(("digamma", "prims::digamma"), "f64/.*"),
-        "torch's polygamma has nine digits of order 1, and no poles at negative integers": {
-            "polygamma": "f64/[0-3]|(i32|i64)/3"
-        },
-        "torch adds these as i64": {"einsum": "(i32|u8)/10"},
-        "of several values for one element torch gives each the cotangent, and here the kept one alone": {
-            "index_put": "(bf16|f16|f32|f64)/[02]"
-        },
-        "torch wraps a negative start in u8": {"linspace": "u8/1"},
-        "torch gives an empty input back in its own type": {"local_response_norm": "(i32|i64|u8)/3"},
-        "torch's gradient has the roundings of exponentials of 80": {"logcumsumexp": ".*/1"},
-        "torch's order of NaN is any": {"mode": ".*/[56]"},
-        "torch's sum of no losses is NaN": {"multi_margin_loss": ".*/6", "multilabel_margin_loss": ".*/4"},
-        "a derivative that nearly cancels": {"prims::erfcx": "f64/4"},
-        "torch subtracts from one in f32": {"ndtr": "(i32|i64)/0"},
-        "torch leaves the shape of an empty input": {"pixel_unshuffle": ".*/2"},
-        "draws random numbers": {"rrelu": ".*/[78]"},
-    }.items()
-    for op, cases in rows.items()
+    row["op"]: (re.compile(row["cases"]), row["because"])
+    for row in json.loads((Path(__file__).parent / "different.json").read_text())
 }
 
 
