@@ -47,8 +47,10 @@ mod model_options;
 mod model_programs;
 #[cfg(not(feature = "models"))]
 mod no_models;
+mod ops_docs;
 mod ops_golden;
 mod ops_list;
+mod ops_missing;
 mod ops_new;
 mod ops_run;
 mod ops_samples;
@@ -107,6 +109,7 @@ Examples:
   fulgurite ops show gelu
   fulgurite ops new reglu --path ops/src/nn/reglu.rs
   fulgurite ops run cases/ --out results/
+  fulgurite ops docs --out reference/
   fulgurite trace show softmax --backward --stage all
   fulgurite trace run softmax.trace --inputs inputs.safetensors
   fulgurite view softmax --backward -o softmax.html
@@ -203,6 +206,8 @@ enum Ops {
     Samples(ops_samples::Arguments),
     /// Writes PyTorch's results for the samples of a crate's operators.
     Golden(ops_golden::Arguments),
+    /// Writes the reference: a page for each operator, and an index with a search.
+    Docs(ops_docs::Arguments),
 }
 
 #[derive(Subcommand)]
@@ -285,6 +290,7 @@ pub fn main() -> ExitCode {
         Command::Ops(Ops::Run(arguments)) => ops_run::run(&arguments),
         Command::Ops(Ops::Samples(arguments)) => ops_samples::run(&arguments),
         Command::Ops(Ops::Golden(arguments)) => ops_golden::run(&arguments),
+        Command::Ops(Ops::Docs(arguments)) => ops_docs::run(&arguments),
         Command::Trace(Trace::Show(arguments)) => trace_show::run(&arguments),
         Command::Trace(Trace::Run(arguments)) => trace_run::run(&arguments),
         Command::Trace(Trace::Verify(arguments)) => trace_files::verify(&arguments),

@@ -8,6 +8,7 @@ use fulgurite::operator::Autocast;
 use fulgurite::registry::operators;
 
 use super::description::{kind_of, takes_part};
+use super::ops_missing;
 use super::outcome::Outcome;
 use super::output::{say, say_json};
 use crate::cases::hint;
@@ -15,7 +16,8 @@ use crate::cases::hint;
 /// Arguments of `ops list`.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  fulgurite ops list --kind prim\n  fulgurite ops list --kind rewrite\n  \
-                  fulgurite ops list --autocast\n  fulgurite ops list --filter norm --json")]
+                  fulgurite ops list --autocast\n  fulgurite ops list --filter norm --json\n  \
+                  fulgurite ops list --missing")]
 pub struct Arguments {
     /// As JSON.
     #[arg(long)]
@@ -29,6 +31,9 @@ pub struct Arguments {
     /// The autocast class of each operator; only operators that declare one.
     #[arg(long)]
     autocast: bool,
+    /// The functions of PyTorch on tensors that no operator mirrors, by namespace, and why some are no operators.
+    #[arg(long, conflicts_with_all = ["kind", "autocast"])]
+    missing: bool,
 }
 
 /// A kind of operator.
@@ -58,7 +63,7 @@ struct Row {
 }
 
 /// The first sentence.
-fn summary(docs: &str) -> String {
+pub fn summary(docs: &str) -> String {
     let first = docs.trim().split("\n\n").next().unwrap_or("");
     let words: Vec<&str> = first.split_whitespace().collect();
     let end = words
@@ -70,6 +75,9 @@ fn summary(docs: &str) -> String {
 
 /// Lists operators.
 pub fn run(arguments: &Arguments) -> Outcome {
+    if arguments.missing {
+        return ops_missing::run(arguments.filter.as_deref(), arguments.json);
+    }
     if arguments.kind == Some(Kind::Rewrite) {
         return list_rewrites(arguments);
     }

@@ -44,66 +44,68 @@ pub struct Arguments {
     json: bool,
 }
 
+/// What is declared of an operator, and what its samples say of it.
 #[derive(Serialize)]
-struct Description {
-    name: &'static str,
-    kind: &'static str,
-    executor: Option<String>,
-    torch: Option<&'static str>,
-    signature: String,
-    rust: String,
+pub struct Description {
+    pub name: &'static str,
+    pub kind: &'static str,
+    pub executor: Option<String>,
+    pub torch: Option<&'static str>,
+    pub signature: String,
+    pub rust: String,
     /// The arguments that are enums in Rust, with their variants.
-    enums: Vec<RustEnum>,
-    docs: &'static str,
-    rules: Vec<&'static str>,
-    no_grad: Option<&'static str>,
-    effects: Vec<String>,
-    role: Option<String>,
-    autocast: Option<&'static str>,
-    preconditions: &'static [&'static str],
-    dtypes: Vec<&'static str>,
+    pub enums: Vec<RustEnum>,
+    pub docs: &'static str,
+    pub rules: Vec<&'static str>,
+    pub no_grad: Option<&'static str>,
+    pub effects: Vec<String>,
+    pub role: Option<String>,
+    pub autocast: Option<&'static str>,
+    pub preconditions: &'static [&'static str],
+    pub dtypes: Vec<&'static str>,
     /// In the element type that has most of them.
-    samples: usize,
-    error_samples: usize,
-    executors: Vec<Taking>,
-    implementations: Vec<implementation::Row>,
+    pub samples: usize,
+    pub error_samples: usize,
+    pub executors: Vec<Taking>,
+    pub implementations: Vec<implementation::Row>,
     /// The rewrites that look for it or put it in.
-    rewrites: Vec<rewrite::Row>,
-    tests: Vec<String>,
-    directives: Vec<DirectiveRow>,
-    file: &'static str,
-    line: u32,
+    pub rewrites: Vec<rewrite::Row>,
+    pub tests: Vec<String>,
+    pub directives: Vec<DirectiveRow>,
+    pub file: &'static str,
+    pub line: u32,
 }
 
 /// An argument that is an enum in Rust.
 #[derive(Serialize)]
-struct RustEnum {
-    argument: &'static str,
+pub struct RustEnum {
+    pub argument: &'static str,
     /// `Reduction::{None, Mean, Sum}`
-    variants: String,
+    pub variants: String,
 }
 
 /// How many samples an executor takes, of all element types together.
 #[derive(Serialize)]
-struct Taking {
-    executor: &'static str,
-    device: &'static str,
-    taken: usize,
-    of: usize,
+pub struct Taking {
+    pub executor: &'static str,
+    pub device: &'static str,
+    pub taken: usize,
+    pub of: usize,
     /// The first reason why not.
-    refusal: Option<String>,
+    pub refusal: Option<String>,
 }
 
+/// A directive for one template.
 #[derive(Serialize)]
-struct DirectiveRow {
-    kind: &'static str,
-    factor: Option<f64>,
-    scaled: Option<f64>,
-    template: &'static str,
-    executor: Option<&'static str>,
-    dtype: Option<&'static str>,
-    sample: Option<usize>,
-    reason: &'static str,
+pub struct DirectiveRow {
+    pub kind: &'static str,
+    pub factor: Option<f64>,
+    pub scaled: Option<f64>,
+    pub template: &'static str,
+    pub executor: Option<&'static str>,
+    pub dtype: Option<&'static str>,
+    pub sample: Option<usize>,
+    pub reason: &'static str,
 }
 
 impl DirectiveRow {
@@ -149,7 +151,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn describe(def: &'static OperatorDef) -> Description {
+/// Describes an operator.
+pub fn describe(def: &'static OperatorDef) -> Description {
     let (kind, executor) = kind_of(def);
     let rules = [
         ("meta", TracingRules::of(def).meta.is_some()),

@@ -46,6 +46,8 @@ mod operators;
 mod profile;
 #[path = "command/ranks.rs"]
 mod ranks;
+#[path = "command/reference.rs"]
+mod reference;
 #[path = "command/report.rs"]
 mod report;
 #[path = "command/review.rs"]
@@ -180,6 +182,7 @@ fn help_has_examples() {
         &["review", "--help"],
         &["test", "--help"],
         &["ops", "golden", "--help"],
+        &["ops", "docs", "--help"],
         &["fuzz", "--help"],
     ] {
         let help = run(arguments).ok();

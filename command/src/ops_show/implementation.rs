@@ -15,7 +15,7 @@ use super::super::subject;
 
 /// An implementation in the description of its operator.
 #[derive(Serialize)]
-pub(super) struct Row {
+pub struct Row {
     pub executor: &'static str,
     pub rules: Vec<&'static str>,
     pub file: &'static str,

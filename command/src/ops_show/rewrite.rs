@@ -74,7 +74,7 @@ pub(super) fn show(def: &'static RewriteDef, json: bool) -> Outcome {
 
 /// A rewrite in the description of an operator.
 #[derive(Serialize)]
-pub(super) struct Row {
+pub struct Row {
     pub name: &'static str,
     /// Which side has the operator.
     pub side: &'static str,

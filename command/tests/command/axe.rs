@@ -19,7 +19,7 @@ fn axe() -> Option<PathBuf> {
 }
 
 /// The script; without one the reason why a test is skipped is printed.
-fn script() -> Option<String> {
+pub fn script() -> Option<String> {
     let Some(path) = axe() else {
         eprintln!("skipped: no axe-core; FULGURITE_AXE names its axe.min.js, .ci/run installs it");
         return None;
@@ -28,9 +28,10 @@ fn script() -> Option<String> {
 }
 
 /// What axe finds that is serious or critical in the page as it is now, a line each; and how many checks passed.
-fn findings(browser: &mut Browser) -> (Vec<String>, u64) {
+pub fn findings(browser: &mut Browser) -> (Vec<String>, u64) {
     let found = browser.eval(
-        "axe.run(document).then((result) => [result.violations \
+        // A page of a file may not read the style that is in another file.
+        "axe.run(document, {preload: !document.querySelector('link[rel=stylesheet]')}).then((result) => [result.violations \
          .filter((of) => ['serious', 'critical'].includes(of.impact)) \
          .map((of) => of.id + ': ' + of.nodes.map((node) => node.html.slice(0, 200)).join('; ')), \
          result.passes.length])",
@@ -40,7 +41,7 @@ fn findings(browser: &mut Browser) -> (Vec<String>, u64) {
 }
 
 /// Opens a page in a colour scheme, with axe in it.
-fn open(browser: &mut Browser, page: &Path, scheme: &str, script: &str) {
+pub fn open(browser: &mut Browser, page: &Path, scheme: &str, script: &str) {
     let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
     browser.call("Emulation.setEmulatedMedia", media);
     browser.open(page);
