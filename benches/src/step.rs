@@ -84,7 +84,8 @@ pub fn measure(setting: &Setting, params: Parameters<Array>, batch: &Batch, star
     let params = placed(params, dtype, device)?;
     let zeros = || zeros(&setting.config, dtype, device);
     let copies = rounded_copies(&setting.config, &params, setting.precision.copies())?;
-    let mut training = TrainState { params, exp_avg: zeros()?, exp_avg_sq: zeros()?, copies };
+    let mut training =
+        TrainState { params, exp_avg: zeros()?, exp_avg_sq: zeros()?, copies, buffers: Parameters::none() };
     let (mut losses, mut waited, mut first_s) = (Vec::new(), Vec::new(), 0.0);
     for number in 1..=LOSSES + setting.steps {
         let (batch, scalars) = (batch_arrays(batch)?, step_scalars(LEARNING_RATE, number as u64, 42)?);

@@ -86,7 +86,7 @@ impl Model {
         let tokenizer = loaded.tokenizer();
         match loaded.weights.by_family() {
             FamilyWeights::Gpt2(weights) => Ok((weights, tokenizer.map_err(|error| Failed::file(&self.model, error))?)),
-            FamilyWeights::Decoder(_) => {
+            FamilyWeights::Decoder(_) | FamilyWeights::Images(_) => {
                 Err(Failed::file(&self.model, "holds a llama, and debug states are of gpt2 alone"))
             }
         }

@@ -1,4 +1,5 @@
-//! Batches of next-token prediction from a stream of tokens, in an order that a small position reproduces.
+//! Batches of next-token prediction from a stream of tokens, or of images, in an order that a small position
+//! reproduces.
 //!
 //! The stream is cut into windows of T tokens (and the one after, as the last target). An epoch visits every window
 //! once, but for the rest that fills no batch; its order is the identity or a shuffle by (seed, epoch).
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::random::Stream;
 use crate::tokens::{Tokens, TokensError};
+use crate::vision::ImageSet;
 
 /// The sequence number space of shuffles, apart from those of weights and of sampling.
 const SHUFFLE: u64 = 0x5348_5546_464C_4500;
@@ -98,6 +100,14 @@ pub enum BatchError {
         /// Tokens needed.
         needed: usize,
     },
+    /// Fewer images than one batch needs.
+    #[error("{images} images are too few for one batch of {rows}")]
+    TooFewImages {
+        /// Number of images in the data.
+        images: usize,
+        /// B.
+        rows: usize,
+    },
     /// A batch that cannot be divided.
     #[error("a batch of {rows} sequences has no equal parts for {ranks} ranks")]
     Ranks {
@@ -131,10 +141,17 @@ pub enum BatchError {
     },
 }
 
+/// What batches are of.
+#[derive(Debug, Clone)]
+enum Source {
+    Tokens(Tokens),
+    Images(ImageSet),
+}
+
 /// An endless sequence of batches. A clone is cheap: it shares the stream and the permutation.
 #[derive(Debug, Clone)]
 pub struct Batches {
-    tokens: Tokens,
+    source: Source,
     position: BatchPosition,
     windows: usize,
     /// The permutation of the epoch it was drawn for.
@@ -156,16 +173,37 @@ impl Batches {
         let fingerprint = tokens.fingerprint()?;
         let length = tokens.len() as u64;
         Batches::build(
-            tokens,
+            Source::Tokens(tokens),
             BatchPosition { seed, order, epoch: 0, batch: 0, rows, context, tokens: length, fingerprint },
         )
+    }
+
+    /// Batches of `rows` images, from the start. An image is one item: the position has a context of 1, and their
+    /// number in place of that of tokens.
+    pub fn of_images(images: ImageSet, rows: usize, order: Order, seed: u64) -> Result<Self, BatchError> {
+        let (count, fingerprint) = (images.len() as u64, images.fingerprint());
+        let position = BatchPosition { seed, order, epoch: 0, batch: 0, rows, context: 1, tokens: count, fingerprint };
+        Batches::build(Source::Images(images), position)
     }
 
     /// Continues at a stored position of the same stream: the next batch is the one that would have come next.
     pub fn resume(tokens: impl Into<Tokens>, position: BatchPosition) -> Result<Self, BatchError> {
         let tokens = tokens.into();
-        let found_fingerprint = tokens.fingerprint()?;
-        let found = tokens.len() as u64;
+        let found = (tokens.len() as u64, tokens.fingerprint()?);
+        Batches::resume_with(Source::Tokens(tokens), found, position)
+    }
+
+    /// As [`Batches::resume`], of images.
+    pub fn resume_images(images: ImageSet, position: BatchPosition) -> Result<Self, BatchError> {
+        let found = (images.len() as u64, images.fingerprint());
+        Batches::resume_with(Source::Images(images), found, position)
+    }
+
+    fn resume_with(
+        source: Source,
+        (found, found_fingerprint): (u64, u64),
+        position: BatchPosition,
+    ) -> Result<Self, BatchError> {
         if (found, found_fingerprint) != (position.tokens, position.fingerprint) {
             return Err(BatchError::OtherData {
                 expected: position.tokens,
@@ -174,17 +212,21 @@ impl Batches {
                 found_fingerprint,
             });
         }
-        Batches::build(tokens, position)
+        Batches::build(source, position)
     }
 
-    fn build(tokens: Tokens, position: BatchPosition) -> Result<Self, BatchError> {
+    fn build(source: Source, position: BatchPosition) -> Result<Self, BatchError> {
         let BatchPosition { rows, context, .. } = position;
-        let windows = windows_of(tokens.len(), rows, context)?;
+        let windows = match &source {
+            Source::Tokens(tokens) => windows_of(tokens.len(), rows, context)?,
+            Source::Images(images) if (1..=images.len()).contains(&rows) => images.len(),
+            Source::Images(images) => return Err(BatchError::TooFewImages { images: images.len(), rows }),
+        };
         let batches = (windows / rows) as u64;
         if position.batch >= batches {
             return Err(BatchError::BeyondEpoch { batch: position.batch, batches });
         }
-        Ok(Batches { tokens, position, windows, permutation: None, part: (0, rows) })
+        Ok(Batches { source, position, windows, permutation: None, part: (0, rows) })
     }
 
     /// The part of the rank at a place among so many: of each batch, as many sequences for each rank, in the order of
@@ -224,25 +266,53 @@ impl Batches {
         Ok(Batch { inputs, targets, rows, context })
     }
 
-    /// As [`Batches::next_batch`], written to `inputs` and `targets`, which have room for one batch.
+    /// The images of these batches, if they are of images.
+    pub(crate) fn images(&self) -> Option<&ImageSet> {
+        match &self.source {
+            Source::Images(images) => Some(images),
+            Source::Tokens(_) => None,
+        }
+    }
+
+    /// As [`Batches::next_batch`], written to `inputs` and `targets`, which have room for one batch. Batches of images
+    /// write nothing.
     pub(crate) fn next_into(&mut self, inputs: &mut [i64], targets: &mut [i64]) -> Result<(), TokensError> {
-        let BatchPosition { seed, order, epoch, batch, rows, context, .. } = self.position;
+        let (windows, context) = (self.chosen(), self.position.context);
+        if let Source::Tokens(tokens) = &self.source {
+            gather(tokens, windows.into_iter().map(|window| window * context), context, inputs, targets)?;
+        }
+        self.advance();
+        Ok(())
+    }
+
+    /// The images of the next batch, by their indices.
+    pub(crate) fn next_indices(&mut self) -> Vec<usize> {
+        let chosen = self.chosen();
+        self.advance();
+        chosen
+    }
+
+    /// The windows of the next batch: where they begin, in units of the context.
+    fn chosen(&mut self) -> Vec<usize> {
+        let BatchPosition { seed, order, epoch, batch, rows, .. } = self.position;
         if order == Order::Shuffled && self.permutation.as_ref().is_none_or(|(drawn, _)| *drawn != epoch) {
             self.permutation = Some((epoch, permutation(self.windows, seed, epoch).into()));
         }
         let first = batch as usize * rows + self.part.0;
-        let starts = (first..first + self.part.1).map(|index| match &self.permutation {
-            Some((_, permutation)) if order == Order::Shuffled => permutation[index] as usize * context,
-            _ => index * context,
-        });
-        gather(&self.tokens, starts, context, inputs, targets)?;
+        let window = |index: usize| match &self.permutation {
+            Some((_, permutation)) if order == Order::Shuffled => permutation[index] as usize,
+            _ => index,
+        };
+        (first..first + self.part.1).map(window).collect()
+    }
+
+    fn advance(&mut self) {
         self.position.batch += 1;
         if self.position.batch == self.batches_per_epoch() {
             self.position.batch = 0;
             // A corrupt position may hold the last epoch there is.
             self.position.epoch = self.position.epoch.wrapping_add(1);
         }
-        Ok(())
     }
 }
 

@@ -43,7 +43,7 @@ pub struct TrainingState {
     pub step: u64,
     /// The model.
     pub model: ModelConfig,
-    /// The tokenizer's name.
+    /// The tokenizer's name; empty for a model of images.
     pub tokenizer: String,
     /// The position in the training data.
     pub data: BatchPosition,
@@ -81,8 +81,9 @@ impl TrainingState {
     pub fn validate(&self) -> Result<(), CheckpointError> {
         self.model.validate().map_err(CheckpointError::Config)?;
         self.schedule.validate().map_err(CheckpointError::Schedule)?;
-        // A file's vocabulary is compared where it is opened.
+        // A file's vocabulary is compared where it is opened; a model of images has no tokenizer.
         let ids = match Tokenizer::from_name(&self.tokenizer) {
+            _ if self.model.family().images().is_some() => 0,
             Ok(tokenizer) => tokenizer.vocabulary(),
             Err(_) if Tokenizer::names_file(&self.tokenizer) => 0,
             Err(error) => return Err(CheckpointError::Tokenizer(error)),
@@ -345,7 +346,7 @@ impl Checkpoint {
     }
 
     /// Checks that the tensors are exactly the model's weights and the optimizer's states of each, of the right shapes,
-    /// and all in bf16 (of a run in `bf16-true`) or all in f32.
+    /// and all in bf16 (of a run in `bf16-true`) or all in f32, and the model's buffers in f32.
     pub fn validate_tensors(&self) -> Result<(), CheckpointError> {
         let parameters = self.state.model.parameters();
         let first = parameters.first().and_then(|parameter| self.tensors.get(&parameter.name));
@@ -356,11 +357,16 @@ impl Checkpoint {
                 self.tensor(&format!("{prefix}{}", parameter.name), dtype, &parameter.shape)?;
             }
         }
+        let buffers = self.state.model.buffers();
+        for buffer in &buffers {
+            self.tensor(&buffer.name, DType::F32, &buffer.shape)?;
+        }
         // All of the expected names are there, so more tensors than those means one that is not expected.
-        if self.tensors.len() > prefixes.len() * parameters.len() {
+        if self.tensors.len() > prefixes.len() * parameters.len() + buffers.len() {
             let known = |name: &str| {
                 let named = |weight: &str| parameters.iter().any(|parameter| parameter.name == weight);
-                prefixes.iter().filter_map(|prefix| name.strip_prefix(prefix)).any(named)
+                let kept = buffers.iter().any(|buffer| buffer.name == name);
+                kept || prefixes.iter().filter_map(|prefix| name.strip_prefix(prefix)).any(named)
             };
             if let Some(name) = self.tensors.keys().find(|name| !known(name)) {
                 return Err(CheckpointError::SurplusTensor(name.clone()));

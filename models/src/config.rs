@@ -166,6 +166,22 @@ pub enum ConfigError {
         /// H.
         heads: usize,
     },
+    /// Images that patches do not cover, or whose extents cannot be halved so often.
+    #[error("images of {image} x {image} are no whole number of patches of {patch} x {patch}")]
+    Patch {
+        /// Height and width of images.
+        image: usize,
+        /// Those of a patch.
+        patch: usize,
+    },
+    /// Channels that groups cannot share.
+    #[error("{channels} channels do not divide among {groups} groups")]
+    Groups {
+        /// Channels.
+        channels: usize,
+        /// Groups.
+        groups: usize,
+    },
     /// A number that is added to variances, which must keep them above 0.
     #[error("layer_norm_epsilon is {0}, expected a number above 0")]
     Epsilon(f64),

@@ -44,10 +44,10 @@ pub fn state_of(
         let ids: Vec<i64> = ids.iter().map(|id| i64::from(*id)).collect();
         Array::new([rows, context], &ids)?.to_device(device)
     };
-    let batch = BatchTensors { tokens: array(&inputs)?, targets: array(&targets)? };
+    let batch = BatchTensors::of_tokens(array(&inputs)?, array(&targets)?);
     let step = jit(|(params, batch): (Parameters<Tensor>, BatchTensors<Tensor>)| {
         let ((loss, logits), gradients) = fulgurite_ops::prelude::value_and_grad_aux(params, |params| {
-            let hidden = config.hidden(params, batch.tokens, &Dropout::none());
+            let hidden = config.hidden(params, batch.inputs, &Dropout::none());
             let logits = config.head(params, hidden);
             (mean_cross_entropy(logits, batch.targets), logits)
         });

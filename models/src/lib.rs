@@ -1,6 +1,6 @@
-//! GPT-2, Llama and its relatives, and their training: the traced models and their step, text and tokens, batches,
-//! schedules, model sizes and their initial weights, checkpoints that survive a kill and are checked when read, the
-//! files of llm.c and of Hugging Face, and sampling.
+//! GPT-2, Llama and its relatives, models of images, and their training: the traced models and their step, text and
+//! tokens, sets of images, batches, schedules, model sizes and their initial weights, checkpoints that survive a kill
+//! and are checked when read, the files of llm.c and of Hugging Face, and sampling.
 //!
 //! Everything here is deterministic: the same seed and position give the same bytes, run after run.
 
@@ -9,6 +9,7 @@ use fulgurite_executors as _;
 
 pub mod activation;
 mod argument_error;
+pub mod batch_tensors;
 pub mod batches;
 pub mod blocks;
 pub mod cache;
@@ -66,6 +67,7 @@ pub mod traces;
 pub mod train;
 pub mod training_data;
 pub mod tree_file;
+pub mod vision;
 mod weight_file_error;
 pub mod weight_files;
 mod weight_format;

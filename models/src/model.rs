@@ -2,13 +2,15 @@
 
 use fulgurite_ops::prelude::*;
 
+use crate::batch_tensors::BatchTensors;
 use crate::cache::Cached;
 use crate::config::{ConfigError, Parameter};
 use crate::dropout::Dropout;
 use crate::head::Head;
 use crate::parameter_list::Parameters;
 
-/// A configuration of a language model: its parameters, and what it computes of them.
+/// A configuration of a model: its parameters, and what it computes of them. Most of it is about tokens; a model of
+/// images has classes in place of a vocabulary, a context of 1, and no part that generates text.
 pub trait Model {
     /// Checks that such a model can be.
     fn validate(&self) -> Result<(), ConfigError>;
@@ -73,5 +75,40 @@ pub trait Model {
     #[track_caller]
     fn loss(&self, params: &Parameters<Tensor>, tokens: Tensor, targets: Tensor, dropout: &Dropout) -> Tensor {
         self.output_layer(params).loss(self.hidden(params, tokens, dropout), targets)
+    }
+
+    /// Tensors in f32 that a training step changes beside the parameters, and that have no gradients: the running
+    /// statistics of normalizations. Most models have none.
+    fn buffers(&self) -> Vec<Parameter> {
+        Vec::new()
+    }
+
+    /// What a batch of `rows` sequences of `length` tokens consists of.
+    fn batch(&self, rows: usize, length: usize) -> BatchTensors<TensorMeta> {
+        let ids = TensorMeta::new([rows, length], DType::I64, Device::CPU);
+        BatchTensors::of_tokens(ids.clone(), ids)
+    }
+
+    /// The loss of a batch in training, and the buffers after it; no buffers, where those before are not given.
+    #[track_caller]
+    fn training_loss(
+        &self,
+        params: &Parameters<Tensor>,
+        buffers: &Parameters<Tensor>,
+        batch: &BatchTensors<Tensor>,
+        dropout: &Dropout,
+    ) -> (Tensor, Parameters<Tensor>) {
+        (self.loss(params, batch.inputs, batch.targets, dropout), buffers.clone())
+    }
+
+    /// What is told of a validation batch: its loss, or f32\[2\] of its loss and the share of right answers.
+    #[track_caller]
+    fn evaluation(
+        &self,
+        params: &Parameters<Tensor>,
+        _buffers: &Parameters<Tensor>,
+        batch: &BatchTensors<Tensor>,
+    ) -> Tensor {
+        self.loss(params, batch.inputs, batch.targets, &Dropout::none())
     }
 }

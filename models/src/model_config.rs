@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use fulgurite_ops::prelude::Tensor;
+use fulgurite_ops::prelude::{Tensor, TensorMeta};
 use fulgurite_runtime::Error;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::argument_error::wrong;
+use crate::batch_tensors::{BatchTensors, Reads};
 use crate::cache::Cached;
 use crate::config::{ConfigError, GptConfig, Parameter};
 use crate::decoder::DecoderConfig;
@@ -16,6 +17,7 @@ use crate::head::Head;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
 use crate::tokenizer::Tokenizer;
+use crate::vision::{ImageConfig, ImageKind};
 
 /// A family of models, by the name that the command line has for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,6 +27,8 @@ pub enum Family {
     Gpt2,
     /// Llama and its relatives: every decoder of [`DecoderConfig`].
     Llama,
+    /// A kind of model of images.
+    Images(ImageKind),
 }
 
 impl Family {
@@ -33,6 +37,24 @@ impl Family {
         match self {
             Family::Gpt2 => "micro",
             Family::Llama => "nano",
+            Family::Images(ImageKind::Resnet) => "18-small",
+            Family::Images(ImageKind::Vit | ImageKind::Unet) => "micro",
+        }
+    }
+
+    /// What its models read.
+    pub const fn reads(self) -> Reads {
+        match self {
+            Family::Images(_) => Reads::Images,
+            Family::Gpt2 | Family::Llama => Reads::Tokens,
+        }
+    }
+
+    /// The kind of model of images, if it is one.
+    pub const fn images(self) -> Option<ImageKind> {
+        match self {
+            Family::Images(kind) => Some(kind),
+            Family::Gpt2 | Family::Llama => None,
         }
     }
 }
@@ -42,12 +64,13 @@ impl fmt::Display for Family {
         f.write_str(match self {
             Family::Gpt2 => "gpt2",
             Family::Llama => "llama",
+            Family::Images(kind) => kind.name(),
         })
     }
 }
 
 /// A configuration of any family, as checkpoints hold it. In JSON it is the configuration itself; a decoder's has the
-/// field `n_layer`.
+/// field `n_layer`, and that of a model of images is below the name of its kind.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum ModelConfig {
@@ -55,6 +78,8 @@ pub enum ModelConfig {
     Gpt2(GptConfig),
     /// Llama and its relatives.
     Decoder(Box<DecoderConfig>),
+    /// A model of images.
+    Images(ImageConfig),
 }
 
 impl ModelConfig {
@@ -63,6 +88,7 @@ impl ModelConfig {
         match self {
             ModelConfig::Gpt2(config) => config,
             ModelConfig::Decoder(config) => &**config,
+            ModelConfig::Images(config) => config,
         }
     }
 
@@ -90,6 +116,15 @@ impl ModelConfig {
                 set.iter().try_for_each(|field| named.set(field)).map_err(|error| wrong("set", error))?;
                 Ok(named.into())
             }
+            Family::Images(kind) => {
+                if !set.is_empty() {
+                    return Err(wrong("set", format!("is given for {kind}, whose sizes have no fields to replace")));
+                }
+                if context.is_some() {
+                    return Err(wrong("context", format!("is given for {kind}, which reads images, and no tokens")));
+                }
+                Ok(ModelConfig::Images(ImageConfig::named(kind, size).map_err(|error| wrong("size", error))?))
+            }
         }
     }
 
@@ -102,6 +137,7 @@ impl ModelConfig {
             ModelConfig::Gpt2(config) => config.dropout = probability,
             ModelConfig::Decoder(_) if probability == 0.0 => {}
             ModelConfig::Decoder(_) => return Err(format!("is {probability}, a llama has no dropout")),
+            ModelConfig::Images(config) => return config.set_dropout(probability),
         }
         Ok(())
     }
@@ -111,6 +147,7 @@ impl ModelConfig {
         match self {
             ModelConfig::Gpt2(_) => Family::Gpt2,
             ModelConfig::Decoder(_) => Family::Llama,
+            ModelConfig::Images(config) => Family::Images(config.kind()),
         }
     }
 }
@@ -130,9 +167,13 @@ impl From<DecoderConfig> for ModelConfig {
 impl<'de> Deserialize<'de> for ModelConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = serde_json::Value::deserialize(deserializer)?;
-        let read = match value.get("n_layer") {
-            Some(_) => serde_json::from_value(value).map(|config| ModelConfig::Decoder(Box::new(config))),
-            None => serde_json::from_value(value).map(ModelConfig::Gpt2),
+        let has = |field| value.get(field).is_some();
+        let read = if has("n_layer") {
+            serde_json::from_value(value).map(|config| ModelConfig::Decoder(Box::new(config)))
+        } else if ["resnet", "vit", "unet"].into_iter().any(has) {
+            serde_json::from_value(value).map(ModelConfig::Images)
+        } else {
+            serde_json::from_value(value).map(ModelConfig::Gpt2)
         };
         read.map_err(D::Error::custom)
     }
@@ -177,5 +218,34 @@ impl Model for ModelConfig {
     #[track_caller]
     fn output_layer(&self, params: &Parameters<Tensor>) -> Head {
         self.model().output_layer(params)
+    }
+    #[track_caller]
+    fn loss(&self, params: &Parameters<Tensor>, tokens: Tensor, targets: Tensor, dropout: &Dropout) -> Tensor {
+        self.model().loss(params, tokens, targets, dropout)
+    }
+    fn buffers(&self) -> Vec<Parameter> {
+        self.model().buffers()
+    }
+    fn batch(&self, rows: usize, length: usize) -> BatchTensors<TensorMeta> {
+        self.model().batch(rows, length)
+    }
+    #[track_caller]
+    fn training_loss(
+        &self,
+        params: &Parameters<Tensor>,
+        buffers: &Parameters<Tensor>,
+        batch: &BatchTensors<Tensor>,
+        dropout: &Dropout,
+    ) -> (Tensor, Parameters<Tensor>) {
+        self.model().training_loss(params, buffers, batch, dropout)
+    }
+    #[track_caller]
+    fn evaluation(
+        &self,
+        params: &Parameters<Tensor>,
+        buffers: &Parameters<Tensor>,
+        batch: &BatchTensors<Tensor>,
+    ) -> Tensor {
+        self.model().evaluation(params, buffers, batch)
     }
 }

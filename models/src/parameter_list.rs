@@ -50,6 +50,11 @@ impl<T> Parameters<T> {
         Parameters { names: Arc::new(Names::of(&[])), leaves: Vec::new() }
     }
 
+    /// The first leaf.
+    pub fn first(&self) -> Option<&T> {
+        self.leaves.first()
+    }
+
     /// Whether it is the list of no parameters.
     pub fn is_empty(&self) -> bool {
         self.leaves.is_empty()

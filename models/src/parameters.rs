@@ -16,8 +16,13 @@ use crate::parameter_list::Parameters;
 
 /// Parameters of `model`, drawn from `seed`.
 pub fn initial_parameters(model: &dyn Model, seed: u64) -> Result<Parameters<Array>> {
+    initial(&model.parameters(), seed)
+}
+
+/// Tensors by the rules of this list, drawn from `seed`.
+pub fn initial(list: &[Parameter], seed: u64) -> Result<Parameters<Array>> {
     let make = &mut |rule: &Parameter| Array::written(&rule.shape, |values| initialize(rule, seed, values));
-    Parameters::build(&model.parameters(), make)
+    Parameters::build(list, make)
 }
 
 /// Parameters from tensors by name, all of this element type.
@@ -27,7 +32,17 @@ pub fn parameters_from(
     prefix: &str,
     dtype: DType,
 ) -> Result<Parameters<Array>> {
-    Parameters::build(&model.parameters(), &mut |Parameter { name, shape, .. }| {
+    listed_from(&model.parameters(), tensors, prefix, dtype)
+}
+
+/// Those of this list from tensors by name, all of this element type.
+pub fn listed_from(
+    list: &[Parameter],
+    tensors: &BTreeMap<String, HostTensor>,
+    prefix: &str,
+    dtype: DType,
+) -> Result<Parameters<Array>> {
+    Parameters::build(list, &mut |Parameter { name, shape, .. }| {
         let name = format!("{prefix}{name}");
         let tensor = tensors.get(&name).ok_or_else(|| wrong(&name, "is missing in the checkpoint"))?;
         if tensor.shape() != *shape || tensor.dtype() != dtype {

@@ -7,6 +7,7 @@ use fulgurite_ops::prims;
 use fulgurite_ops_macros::Tree;
 use fulgurite_runtime::tree::{Leaf, Tree};
 
+pub use crate::batch_tensors::BatchTensors;
 use crate::dropout::Dropout;
 use crate::model::Model;
 use crate::optimizer::{self, OptimizerSettings};
@@ -23,15 +24,8 @@ pub struct TrainState<T: Leaf> {
     pub exp_avg_sq: Parameters<T>,
     /// The parameters that products read in 16 bits, rounded: of mixed precision. Otherwise none.
     pub copies: Parameters<T>,
-}
-
-/// One batch.
-#[derive(Debug, Clone, Tree)]
-pub struct BatchTensors<T: Leaf> {
-    /// Token ids i64[B, T].
-    pub tokens: T,
-    /// Next tokens i64[B, T].
-    pub targets: T,
+    /// What steps change without gradients, in f32: running statistics. Most models have none.
+    pub buffers: Parameters<T>,
 }
 
 /// What changes from step to step.
@@ -56,7 +50,26 @@ pub fn loss_and_gradients(
 ) -> (Tensor, Parameters<Tensor>) {
     value_and_grad(params, |params| {
         let dropout = Dropout::new(config.dropout(), generator);
-        config.loss(&params.with_copies(copies), batch.tokens, batch.targets, &dropout)
+        config.loss(&params.with_copies(copies), batch.inputs, batch.targets, &dropout)
+    })
+}
+
+/// As [`loss_and_gradients`], with the buffers after the batch beside the loss.
+#[track_caller]
+pub fn loss_buffers_and_gradients(
+    config: &dyn Model,
+    state: &TrainState<Tensor>,
+    batch: &BatchTensors<Tensor>,
+    generator: Tensor,
+) -> ((Tensor, Parameters<Tensor>), Parameters<Tensor>) {
+    let TrainState { params, copies, buffers, .. } = state;
+    if buffers.is_empty() {
+        let (loss, gradients) = loss_and_gradients(config, params.clone(), copies, batch, generator);
+        return ((loss, buffers.clone()), gradients);
+    }
+    value_and_grad_aux(params.clone(), |params| {
+        let dropout = Dropout::new(config.dropout(), generator);
+        config.training_loss(&params.with_copies(copies), buffers, batch, &dropout)
     })
 }
 
@@ -77,7 +90,7 @@ pub fn update(
 /// The gradients in the order of the leaves, clipped to a norm of `most`, and the norm before; as they are, and no
 /// norm, without `most`.
 fn clipped(gradients: &Parameters<Tensor>, most: Option<f64>) -> (Vec<Tensor>, Option<Tensor>) {
-    let mut list: Vec<Tensor> = gradients.leaves().into_iter().map(|(_, gradient)| *gradient).collect();
+    let mut list = flat(gradients);
     let norm = most.and_then(|most| {
         list = scope("clip", || clip_grad_norm(&list, most));
         list.pop()
@@ -96,8 +109,6 @@ fn apply_update(
 ) -> TrainState<Tensor> {
     let decays: Vec<bool> = config.parameters().iter().map(|parameter| parameter.decays).collect();
     let names: Vec<String> = state.params.leaves().into_iter().map(|(path, _)| path).collect();
-    let flat =
-        |tree: &Parameters<Tensor>| -> Vec<Tensor> { tree.leaves().into_iter().map(|(_, leaf)| *leaf).collect() };
     let (params, means, squares) = (flat(&state.params), flat(&state.exp_avg), flat(&state.exp_avg_sq));
     let mut copies = state.copies.clone();
     let updated: Vec<(Tensor, [Option<Tensor>; 2])> = (0..params.len())
@@ -123,6 +134,7 @@ fn apply_update(
         exp_avg: rebuild(state.exp_avg, |u| u.1[0]),
         exp_avg_sq: rebuild(state.exp_avg_sq, |u| u.1[1]),
         copies,
+        buffers: state.buffers,
     }
 }
 
@@ -150,6 +162,20 @@ pub fn guarded_update(
     scalars: &StepScalars<Tensor>,
     guard: Guard,
 ) -> (TrainState<Tensor>, Tensor) {
+    let buffers = state.buffers.clone();
+    guarded(config, optimizer, (state, buffers), (gradients, loss), scalars, guard)
+}
+
+/// As [`guarded_update`], with the buffers after the batch.
+#[track_caller]
+fn guarded(
+    config: &dyn Model,
+    optimizer: &OptimizerSettings,
+    (state, buffers): (TrainState<Tensor>, Parameters<Tensor>),
+    (gradients, loss): (Parameters<Tensor>, Tensor),
+    scalars: &StepScalars<Tensor>,
+    guard: Guard,
+) -> (TrainState<Tensor>, Tensor) {
     let (list, norm) = clipped(&gradients, optimizer.clip.or(guard.measure.then_some(f64::INFINITY)));
     let (apply, report) = scope("guard", || match norm {
         Some(norm) => {
@@ -162,7 +188,16 @@ pub fn guarded_update(
     let apply = guard
         .previous
         .map_or(apply, |previous| scope("guard", || logical_and(apply, prims::isfinite(sum(previous * 0.0)))));
-    (apply_update(config, optimizer, state, &list, scalars, Some(apply)), report)
+    let updated = apply_update(config, optimizer, state, &list, scalars, Some(apply));
+    let mut before = flat(&updated.buffers).into_iter();
+    let mut kept = |after: Tensor| before.next().map_or(after, |before| where_(apply, after, before));
+    let buffers = scope("buffers", || buffers.map(&mut kept));
+    (TrainState { buffers, ..updated }, report)
+}
+
+/// The leaves in their order.
+fn flat(tree: &Parameters<Tensor>) -> Vec<Tensor> {
+    tree.leaves().into_iter().map(|(_, leaf)| *leaf).collect()
 }
 
 /// A whole step on one batch, with a [`guarded_update`].
@@ -175,8 +210,8 @@ pub fn guarded_step(
     scalars: StepScalars<Tensor>,
     guard: Guard,
 ) -> (TrainState<Tensor>, Tensor) {
-    let (loss, gradients) = loss_and_gradients(config, state.params.clone(), &state.copies, &batch, scalars.generator);
-    guarded_update(config, optimizer, state, gradients, loss, &scalars, guard)
+    let ((loss, next), gradients) = loss_buffers_and_gradients(config, &state, &batch, scalars.generator);
+    guarded(config, optimizer, (state, next), (gradients, loss), &scalars, guard)
 }
 
 /// What a training step gives back: the new state, the loss before it, the gradients' norm if they are clipped.
@@ -191,8 +226,8 @@ pub fn train_step(
     batch: BatchTensors<Tensor>,
     scalars: StepScalars<Tensor>,
 ) -> StepResults<Tensor> {
-    let (loss, gradients) = loss_and_gradients(config, state.params.clone(), &state.copies, &batch, scalars.generator);
-    let (state, norm) = update(config, optimizer, state, gradients, &scalars);
+    let ((loss, next), gradients) = loss_buffers_and_gradients(config, &state, &batch, scalars.generator);
+    let (state, norm) = update(config, optimizer, TrainState { buffers: next, ..state }, gradients, &scalars);
     (state, loss, norm)
 }
 

@@ -13,7 +13,7 @@ use crate::model::Model;
 use crate::optimizer::OptimizerSettings;
 use crate::parameter_list::Parameters;
 use crate::parameters::copied;
-use crate::step::{BatchTensors, StepScalars, TrainState, train_step};
+use crate::step::{StepScalars, TrainState, train_step};
 
 pub use fulgurite_runtime::compile::loss_programs;
 
@@ -36,17 +36,20 @@ fn copied_metas(config: &dyn Model, rounded: DType) -> Parameters<TensorMeta> {
     copies
 }
 
-fn batch_metas(rows: usize, context: usize) -> BatchTensors<TensorMeta> {
-    let tokens = meta(&[rows, context], DType::I64);
-    BatchTensors { tokens: tokens.clone(), targets: tokens }
+/// What a model has beside its parameters.
+fn buffer_metas(config: &dyn Model) -> Parameters<TensorMeta> {
+    let built: std::result::Result<_, std::convert::Infallible> =
+        Parameters::build(&config.buffers(), &mut |buffer| Ok(meta(&buffer.shape, DType::F32)));
+    let Ok(buffers) = built;
+    buffers
 }
 
 /// The acquired trace of the loss of a batch [rows, context], with parameters of `dtype`.
 pub fn loss_trace(config: &dyn Model, dtype: DType, [rows, context]: [usize; 2]) -> Result<Trace> {
     let names = Names { arguments: vec!["params".into(), "batch".into()], results: vec!["loss".into()] };
-    let arguments = (parameter_metas(config, dtype), batch_metas(rows, context));
+    let arguments = (parameter_metas(config, dtype), config.batch(rows, context));
     let (trace, _) = trace("loss", Target::cpu(), &names, arguments, |(params, batch)| {
-        config.loss(&params, batch.tokens, batch.targets, &Dropout::none())
+        config.loss(&params, batch.inputs, batch.targets, &Dropout::none())
     })?;
     Ok(trace)
 }
@@ -75,7 +78,13 @@ pub fn step_trace(
     };
     let params = parameter_metas(config, dtype);
     let copies = rounded.map_or(Parameters::none(), |rounded| copied_metas(config, rounded));
-    let state = TrainState { exp_avg: params.clone(), exp_avg_sq: params.clone(), params, copies };
+    let state = TrainState {
+        exp_avg: params.clone(),
+        exp_avg_sq: params.clone(),
+        params,
+        copies,
+        buffers: buffer_metas(config),
+    };
     let scalar = meta(&[], DType::F32);
     let scalars = StepScalars { lr: scalar.clone(), step: scalar, generator: meta(&[2], DType::I64) };
     let donated = state.leaves().len();
@@ -83,7 +92,7 @@ pub fn step_trace(
         "train_step",
         Target::cpu(),
         &names,
-        (state, batch_metas(rows, context), scalars),
+        (state, config.batch(rows, context), scalars),
         |(state, batch, scalars)| train_step(config, optimizer, state, batch, scalars),
     )?;
     trace.inputs.iter_mut().take(donated).for_each(|input| input.donated = true);

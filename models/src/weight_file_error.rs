@@ -83,6 +83,17 @@ pub enum WeightFileError {
         /// The checkpoint.
         checkpoint: PathBuf,
     },
+    /// A model that has no tokens.
+    #[error(
+        "'{}' holds weights of a {family} model, which reads images; expected those of a model of text",
+        path.display()
+    )]
+    Images {
+        /// The file.
+        path: PathBuf,
+        /// The model's family.
+        family: Family,
+    },
     /// A model for which no tokenizer is known.
     #[error(
         "a vocabulary of {vocabulary} is smaller than that of every tokenizer, of which 'bytes' has the least with \

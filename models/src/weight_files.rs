@@ -125,7 +125,7 @@ impl Loaded {
             _ if named.is_some() => Ok(named),
             Family::Gpt2 => Ok(known.into_iter().find(|known| known.vocabulary() <= vocabulary)),
             // Published ones have tokenizers of their own: of another one, every id would mean another text.
-            Family::Llama => Err(WeightFileError::OtherTokenizer { vocabulary }),
+            Family::Llama | Family::Images(_) => Err(WeightFileError::OtherTokenizer { vocabulary }),
         }?
         .ok_or(WeightFileError::NoTokenizer { vocabulary })
     }
@@ -229,6 +229,10 @@ fn load_safetensors(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightF
         Ok(checkpoint)
     });
     let Checkpoint { state, mut tensors } = read.map_err(|error| error.in_file(path))?;
+    let family = state.model.family();
+    if family.images().is_some() {
+        return Err(WeightFileError::Images { path: path.to_owned(), family });
+    }
     tensors.retain(|name, _| !name.starts_with(FIRST_MOMENT) && !name.starts_with(SECOND_MOMENT));
     let weights = Weights::new(state.model, tensors)
         .map_err(|source| WeightFileError::Weights { path: path.to_owned(), source })?;
@@ -275,7 +279,7 @@ pub fn save_sharded(weights: Weights<ModelConfig>, most: u64, path: &Path) -> Re
     match weights.widened().map_err(lacking)?.by_family() {
         FamilyWeights::Decoder(weights) => decoder::hugging_face::save_sharded(&weights, path, most)
             .map_err(|source| WeightFileError::Decoder { path: path.to_owned(), source }),
-        FamilyWeights::Gpt2(_) => Err(WeightFileError::Unsharded { path: path.to_owned() }),
+        FamilyWeights::Gpt2(_) | FamilyWeights::Images(_) => Err(WeightFileError::Unsharded { path: path.to_owned() }),
     }
 }
 

@@ -15,6 +15,7 @@ use crate::model::Model;
 use crate::model_config::ModelConfig;
 use crate::parameter_list::Parameters;
 use crate::parameters::{parameters_from, to_host};
+use crate::vision::ImageConfig;
 
 /// A model's parameters on the host: exactly those of its configuration `C`, each in its shape, in f32 or, as files may
 /// have them, in bf16 or f16. Formats that hold one family say so by the type.
@@ -143,6 +144,8 @@ pub enum FamilyWeights {
     Gpt2(Weights<GptConfig>),
     /// Llama and its relatives.
     Decoder(Box<Weights<DecoderConfig>>),
+    /// A model of images.
+    Images(Weights<ImageConfig>),
 }
 
 impl Weights<ModelConfig> {
@@ -153,6 +156,7 @@ impl Weights<ModelConfig> {
             ModelConfig::Decoder(config) => {
                 FamilyWeights::Decoder(Box::new(Weights { config: *config, tensors: self.tensors }))
             }
+            ModelConfig::Images(config) => FamilyWeights::Images(Weights { config, tensors: self.tensors }),
         }
     }
 }

@@ -78,8 +78,9 @@ impl Asked {
     }
 
     fn batch(&self) -> Result<BatchTensors<Array>> {
-        let BatchTensors { tokens, targets } = batch_arrays(&batch(self.config.vocabulary(), self.rows, self.context))?;
-        Ok(BatchTensors { tokens: tokens.to_device(self.device)?, targets: targets.to_device(self.device)? })
+        let BatchTensors { inputs, targets, .. } =
+            batch_arrays(&batch(self.config.vocabulary(), self.rows, self.context))?;
+        Ok(BatchTensors::of_tokens(inputs.to_device(self.device)?, targets.to_device(self.device)?))
     }
 
     /// The median time of `call`, in milliseconds.
@@ -126,7 +127,7 @@ impl Asked {
         let batch = self.batch()?;
         let model: &dyn Model = &self.config;
         let loss = jit(|(parameters, batch): (Parameters<Tensor>, BatchTensors<Tensor>)| {
-            model.loss(&parameters, batch.tokens, batch.targets, &Dropout::none())
+            model.loss(&parameters, batch.inputs, batch.targets, &Dropout::none())
         })
         .options(options.clone());
         let both = jit(|(parameters, batch, generator): (Parameters<Tensor>, BatchTensors<Tensor>, Tensor)| {

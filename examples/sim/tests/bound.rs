@@ -391,12 +391,13 @@ fn a_training_step_is_bound() {
             exp_avg: moments(),
             exp_avg_sq: moments(),
             copies: fulgurite_models::Parameters::none(),
+            buffers: fulgurite_models::Parameters::none(),
         }
     };
     let others = |number: u64| {
         let ids: Vec<i64> = (0..9).map(|at| (at * at + number as i64) % 256).collect();
         let tokens = |from: usize| Array::new([1, 8], &ids[from..from + 8]).unwrap();
-        let batch = BatchTensors { tokens: tokens(0), targets: tokens(1) };
+        let batch = BatchTensors::of_tokens(tokens(0), tokens(1));
         (batch, step_scalars(1e-2, number, 1).unwrap())
     };
     let first = || Array::new([2], &[0.0_f32; 2]).unwrap();

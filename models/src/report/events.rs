@@ -30,6 +30,9 @@ pub enum What {
     Validation {
         /// The loss, finite.
         loss: f64,
+        /// The share of right answers, of models that tell it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        accuracy: Option<f64>,
     },
     /// Text by the model.
     Sample {
@@ -119,9 +122,13 @@ mod tests {
 
     fn all() -> Vec<Event> {
         let sample = What::Sample { prompt: "\n".into(), text: "<script>\n\"é\"\u{0}".into() };
-        [(2, What::Validation { loss: 0.1 + 0.2 }), (4, sample), (5, What::Note { text: "stopped".into() })]
-            .map(|(step, what)| Event { step, what })
-            .to_vec()
+        [
+            (2, What::Validation { loss: 0.1 + 0.2, accuracy: None }),
+            (4, sample),
+            (5, What::Note { text: "stopped".into() }),
+        ]
+        .map(|(step, what)| Event { step, what })
+        .to_vec()
     }
 
     #[test]

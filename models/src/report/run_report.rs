@@ -142,7 +142,7 @@ impl RunReport {
     fn show(&mut self, event: Event) {
         let step = event.step;
         match event.what {
-            What::Validation { loss } => self.curves.validation(step, loss),
+            What::Validation { loss, .. } => self.curves.validation(step, loss),
             What::Sample { prompt, text } => {
                 // A run that is resumed at its end tells its last sample again.
                 self.samples.pop_if(|last| last.step == step);
@@ -223,7 +223,7 @@ mod tests {
         assert!(live.contains("data-reload=\"3\"") && live.contains("step 1 of 9"), "{live}");
         let sample = "<script>alert(1)</script>\u{0}";
         report.add(What::Sample { prompt: "The ".into(), text: sample.into() }).unwrap();
-        report.add(What::Validation { loss: 4.25 }).unwrap();
+        report.add(What::Validation { loss: 4.25, accuracy: Some(0.5) }).unwrap();
         report.end(Ok("4 of 9 steps"));
         let ended = text();
         assert!(ended.contains("data-reload=\"\"") && !ended.contains("http-equiv=\"refresh\""), "{ended}");

@@ -5,15 +5,19 @@ use fulgurite_runtime::{Array, Result};
 use crate::argument_error::wrong;
 use crate::batches::{Batch, Batches};
 use crate::step::{BatchTensors, StepScalars};
+use crate::vision::ImageSet;
 
 /// A batch as arrays.
 pub fn batch_arrays(batch: &Batch) -> Result<BatchTensors<Array>> {
     let shape = [batch.rows, batch.context];
-    Ok(BatchTensors { tokens: Array::new(shape, &batch.inputs)?, targets: Array::new(shape, &batch.targets)? })
+    Ok(BatchTensors::of_tokens(Array::new(shape, &batch.inputs)?, Array::new(shape, &batch.targets)?))
 }
 
 /// The next batch as arrays, which are written where they are read.
 pub(super) fn next_arrays(batches: &mut Batches) -> Result<BatchTensors<Array>> {
+    if let Some(images) = batches.images().cloned() {
+        return image_arrays(&images, &batches.next_indices());
+    }
     let shape = [batches.rows(), batches.position().context];
     let (mut read, mut inputs) = (Ok(()), None);
     let targets = Array::written(shape, |targets| {
@@ -21,7 +25,18 @@ pub(super) fn next_arrays(batches: &mut Batches) -> Result<BatchTensors<Array>> 
     })?;
     read.map_err(|error| wrong("data", error))?;
     let tokens = inputs.unwrap_or_else(|| unreachable!("written with the targets"))?;
-    Ok(BatchTensors { tokens, targets })
+    Ok(BatchTensors::of_tokens(tokens, targets))
+}
+
+/// The images of these indices and their targets.
+pub(super) fn image_arrays(images: &ImageSet, indices: &[usize]) -> Result<BatchTensors<Array>> {
+    let [shape, target_shape] = images.batch_shapes(indices.len());
+    let mut made = None;
+    let targets = Array::written(target_shape, |targets| {
+        made = Some(Array::written(shape, |values| images.write(indices, values, targets)));
+    })?;
+    let made = made.unwrap_or_else(|| unreachable!("written with the targets"))?;
+    Ok(BatchTensors::of_images(made, targets))
 }
 
 /// The numbers of step `step` (from 1).

@@ -11,9 +11,9 @@ use serde::Serialize;
 use super::agreement::{agree, writes};
 use super::failure::TrainError;
 use super::host::{HostParts, Turn};
+use super::images::begun;
 use super::log::{in_table, peak_bytes, peak_flops};
 use super::options::TrainOptions;
-use super::run::prepare;
 use super::run_lock::RunLock;
 use super::steps::Steps;
 use super::{fit, ready, sameness, settings};
@@ -36,9 +36,9 @@ pub const FILE: &str = "bench.json";
 pub struct Bench {
     /// Parameters of the model.
     pub parameters: usize,
-    /// Tokens of the model's vocabulary.
+    /// Tokens of the model's vocabulary; classes of a model of images.
     pub vocabulary: usize,
-    /// Tokens of a step, of all ranks.
+    /// Tokens of a step, of all ranks; images of a model of images.
     pub tokens: usize,
     /// Each timed step in milliseconds: from the report of the step before it to its own.
     pub milliseconds: Vec<f64>,
@@ -114,7 +114,7 @@ pub fn bench(
     let begin = || {
         let lock = writes().then(|| RunLock::take(&options.out)).transpose()?;
         let opening = DeviceState::open_ahead(options.device());
-        let run = prepare(options, &checkpoint, false)?;
+        let run = begun(options, &checkpoint, false)?;
         let subject = settings::subject(options, &run);
         if !writes() {
             return Ok((lock, opening, run, RunReport::nowhere(subject)));

@@ -47,9 +47,10 @@ fn inputs(schedule: &Schedule, seed: u64, number: u64, batches: &mut Batches) ->
 
 impl Inputs {
     fn sent(self, uploader: &Arc<Uploader>) -> Result<Inputs> {
-        let Inputs { batch: BatchTensors { tokens, targets }, scalars: StepScalars { lr, step, generator } } = self;
-        let [tokens, targets, lr, step, generator] = uploader.send([tokens, targets, lr, step, generator])?;
-        Ok(Inputs { batch: BatchTensors { tokens, targets }, scalars: StepScalars { lr, step, generator } })
+        let Inputs { batch: BatchTensors { inputs, targets, reads }, scalars: StepScalars { lr, step, generator } } =
+            self;
+        let [inputs, targets, lr, step, generator] = uploader.send([inputs, targets, lr, step, generator])?;
+        Ok(Inputs { batch: BatchTensors { inputs, targets, reads }, scalars: StepScalars { lr, step, generator } })
     }
 }
 

@@ -5,7 +5,6 @@ use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, Error, Result};
 
 use super::agreement::fewest;
-use super::arrays::batch_arrays;
 use super::chunks::{Chunks, fitting};
 use super::options::TrainOptions;
 use super::programs::Programs;
@@ -39,7 +38,9 @@ fn fitted<'a>(
     run: &mut Run,
     validates: bool,
 ) -> Result<(Programs<'a>, Option<Chunks>)> {
-    let asked = options.logits.or(run.chunks.map(|_| Logits::Chunked));
+    // The classes of images are few.
+    let whole = options.family.images().map(|_| Logits::Whole);
+    let asked = options.logits.or(run.chunks.map(|_| Logits::Chunked)).or(whole);
     let unlimited = options.compile.memory_limit.is_none() && options.device().is_cpu();
     if asked.is_some() || unlimited {
         return Ok((Programs::new(options, config, asked.unwrap_or_default())?, run.chunks));
@@ -60,7 +61,8 @@ fn fitted<'a>(
         };
         let validation = match validation.first().filter(|_| validates) {
             Some(batch) => {
-                let compiled = programs.validation_loss.compile(&(state.params.clone(), batch_arrays(batch)?))?;
+                let compiled =
+                    programs.validation_loss.compile(&(state.params.clone(), state.buffers.clone(), batch.clone()))?;
                 compiled.program().memory().transient
             }
             None => 0,

@@ -8,6 +8,7 @@ use fulgurite_runtime::{Array, Error, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::agreement::writes;
+use super::evaluation::Evaluation;
 use super::options::TrainOptions;
 
 use crate::metrics::{Metrics, MetricsError, MetricsFile, flops};
@@ -62,7 +63,7 @@ pub(super) struct Log<'a> {
     device: Option<Arc<DeviceState>>,
     line: &'a mut dyn FnMut(&str),
     report: &'a mut RunReport,
-    /// Tokens of a step.
+    /// Tokens of a step, or images.
     tokens: f64,
     metrics: MetricsFile,
     /// How long a step would take if the device did nothing but the model's arithmetic, as fast as it can, if that is
@@ -127,13 +128,13 @@ impl<'a> Log<'a> {
     }
 
     /// Tells the loss of the validation batches after step `number`.
-    pub(super) fn validation(&mut self, number: u64, loss: f64) -> Result<()> {
-        let text = format!("step {number}: validation loss {loss:.4}");
-        if !loss.is_finite() {
+    pub(super) fn validation(&mut self, number: u64, found: &Evaluation) -> Result<()> {
+        let text = format!("step {number}: {found}");
+        if !found.loss.is_finite() {
             return self.note(&text);
         }
         self.tell(&text);
-        self.report.add(What::Validation { loss }).map_err(in_table)
+        self.report.add(found.event()).map_err(in_table)
     }
 
     /// Tells a text by the model.
@@ -188,8 +189,9 @@ impl<'a> Log<'a> {
         if let Some(failure) = self.report.failure() {
             self.tell(&failure);
         }
+        let items = options.family.reads().name();
         let speed =
-            || self.clock.speed().map_or_else(String::new, |steps| format!(", {:.0} tokens/s", self.tokens * steps));
+            || self.clock.speed().map_or_else(String::new, |steps| format!(", {:.0} {items}/s", self.tokens * steps));
         let is_told = number == self.first || number.is_multiple_of(options.log_every) || number == options.steps;
         // Lines are printed above the bar, which is drawn again with them.
         if !self.bar.is_hidden() && (is_told || self.shown.is_none_or(|shown| shown.elapsed() >= BAR_EVERY)) {
@@ -208,6 +210,10 @@ impl<'a> Log<'a> {
 
 /// What the device of a run does in a second at most, in floating-point operations, if that is known.
 pub(super) fn peak_flops(options: &TrainOptions) -> Result<Option<f64>> {
+    // The arithmetic of models of images is not counted.
+    if options.family.images().is_some() {
+        return Ok(None);
+    }
     if options.peak_flops.is_some() || options.device().is_cpu() {
         return Ok(options.peak_flops);
     }

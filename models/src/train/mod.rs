@@ -4,10 +4,12 @@ mod agreement;
 mod arrays;
 mod bench;
 mod chunks;
+mod evaluation;
 mod failure;
 mod feed;
 mod fit;
 mod host;
+mod images;
 mod log;
 pub mod notes;
 mod options;
@@ -44,13 +46,15 @@ pub use run_lock::RunLock;
 pub use strategy::{StateDict, Strategy};
 
 use agreement::{agree, writes, written};
+use images::begun;
 use log::in_table;
 use record::{ceilings, write_profile};
-use run::{Run, evaluate, prepare, sample};
+use run::{Run, evaluate, sample};
 use save::{save, settle};
 use steps::Steps;
 
 use crate::argument_error::wrong;
+use crate::batch_tensors::Reads;
 use crate::kept;
 use crate::metrics;
 use crate::model::Model;
@@ -79,8 +83,8 @@ pub fn train(
             resume::refuse_overwrite(options, &checkpoint)?;
         }
         let opening = DeviceState::open_ahead(options.device());
-        let run = prepare(options, &checkpoint, true)?;
-        if let Tokenizer::File(file) = &run.tokenizer
+        let run = begun(options, &checkpoint, true)?;
+        if let Some(Tokenizer::File(file)) = &run.tokenizer
             && writes()
         {
             file.copy_to(&options.out, options.overwrite).map_err(|error| wrong("tokenizer", error))?;
@@ -94,6 +98,7 @@ pub fn train(
         stopped: false,
         losses: Vec::new(),
         validation_loss: None,
+        accuracy: None,
         tokens_per_second: 0.0,
         sample: String::new(),
         traces: options.out.join("traces"),
@@ -180,11 +185,11 @@ fn reported(
     (report.tokens_per_second, report.compiles) = (taken.tokens_per_second, programs.compiles(options));
     ((), report.stopped) = agree("the end of the steps", options.asked_to_stop(), Ok(()))?;
     if !report.stopped {
-        let loss = evaluate(&mut run, &programs.validation_loss)?;
-        line(&format!("validation loss {loss:.4} after {} steps", run.done));
-        report.validation_loss = Some(loss);
-        if loss.is_finite() {
-            page.add(What::Validation { loss }).map_err(in_table)?;
+        let found = evaluate(&mut run, &programs.validation_loss)?;
+        line(&format!("{found} after {} steps", run.done));
+        (report.validation_loss, report.accuracy) = (Some(found.loss), found.accuracy);
+        if found.loss.is_finite() {
+            page.add(found.event()).map_err(in_table)?;
         }
         let params = options.whole(&run.config, &run.state.get()?.params)?;
         written("a sample", || {
@@ -255,16 +260,18 @@ fn checked(options: &TrainOptions) -> Result<Schedule> {
 
 /// Says what is about to be trained, and from where on.
 fn announce(options: &TrainOptions, run: &Run, line: &mut dyn FnMut(&str)) {
-    let origin = settings::origin(options, run);
-    for warning in run.tokenizer.warnings() {
+    let (origin, reads) = (settings::origin(options, run), options.family.reads());
+    let classes = if reads == Reads::Images { "classes" } else { "vocabulary" };
+    for warning in run.tokenizer.iter().flat_map(Tokenizer::warnings) {
         line(&format!("warning: {warning}"));
     }
     line(&format!(
-        "{} {origin}: {} parameters, vocabulary {}, {} tokens a step{}, {} steps, {} batches an epoch",
+        "{} {origin}: {} parameters, {classes} {}, {} {} a step{}, {} steps, {} batches an epoch",
         run.config.family(),
         run.config.parameter_count(),
         run.config.vocabulary(),
         run.tokens,
+        reads.name(),
         match options.all_ranks() {
             1 => String::new(),
             ranks => format!(" on {ranks} ranks by {}, {} sequences a batch", options.strategy, options.whole_batch()),
@@ -272,8 +279,8 @@ fn announce(options: &TrainOptions, run: &Run, line: &mut dyn FnMut(&str)) {
         options.steps,
         run.batches.batches_per_epoch(),
     ));
-    if !run.has_samples {
-        let (prompt, name) = (&options.prompt, run.tokenizer.name());
+    if let Some(tokenizer) = run.tokenizer.as_ref().filter(|_| !run.has_samples) {
+        let (prompt, name) = (&options.prompt, tokenizer.name());
         line(&format!("no samples: the prompt {prompt:?} has no tokens of the tokenizer '{name}'"));
     }
     if let Some((first, more)) = run.passed_over.split_first() {

@@ -43,13 +43,14 @@ pub struct TrainOptions {
     /// `gpt2`, `bytes` or the file of a tokenizer; if absent, that of the checkpoint for a resumed run, that of `init`,
     /// or else `bytes`.
     pub tokenizer: Option<String>,
-    /// Text files or llm.c's shards of tokens; tinyshakespeare if there are none.
+    /// Text files or llm.c's shards of tokens; tinyshakespeare if there are none. Of a model of images: the folder of
+    /// CIFAR-10's binary files, or nothing for shapes that the run draws.
     pub data: Vec<PathBuf>,
     /// Files to validate with; the last tenth of the data if there are none.
     pub validation: Vec<PathBuf>,
     /// Optimizer steps in all, those of a resumed run included.
     pub steps: u64,
-    /// B, sequences in a batch of one rank.
+    /// B, sequences or images in a batch of one rank.
     pub batch: usize,
     /// T, tokens in a sequence; if absent, that of the checkpoint for a resumed run, or else the size's context. A
     /// model of random weights gets this context; with `init`, sequences may be shorter than the model's context.
@@ -131,7 +132,9 @@ pub struct TrainReport {
     pub losses: Vec<f64>,
     /// Validation loss at the end; none if there was nothing to do.
     pub validation_loss: Option<f64>,
-    /// Tokens a second, compilation left out; 0 for fewer than two steps.
+    /// The share of right answers in the validation batches at the end, of a model that tells it.
+    pub accuracy: Option<f64>,
+    /// Tokens a second, or images, compilation left out; 0 for fewer than two steps.
     pub tokens_per_second: f64,
     /// Text sampled at the end; empty if there was nothing to do.
     pub sample: String,

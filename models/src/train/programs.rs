@@ -11,7 +11,6 @@ use super::arrays::{generator, next_arrays, step_scalars};
 use super::options::{OnNonFinite, TrainOptions};
 use super::parallel::{Leaves, averaged, state_trees};
 use crate::batches::Batches;
-use crate::dropout::Dropout;
 use crate::head::Logits;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
@@ -28,12 +27,13 @@ type StepArguments<T> = (TrainState<T>, BatchTensors<T>, StepScalars<T>, T);
 type AccumulateArguments<T> = ((Parameters<T>, Parameters<T>), Parameters<T>, T, BatchTensors<T>, T);
 type UpdateArguments<T> = (TrainState<T>, Parameters<T>, T, StepScalars<T>);
 type GradientArguments<T> = (Parameters<T>, BatchTensors<T>, T);
-type LossArguments<T> = (Parameters<T>, BatchTensors<T>);
+/// Parameters, buffers, batch.
+type LossArguments<T> = (Parameters<T>, Parameters<T>, BatchTensors<T>);
 
 /// The state that steps update.
 pub(super) type State = Bound<TrainState<Tensor>, Tensor>;
 
-/// The loss of a validation batch.
+/// The loss of a validation batch, and the share of right answers if the model tells it.
 pub(super) type ValidationLoss<'a> = Function<'a, LossArguments<Array>, LossArguments<Tensor>, Tensor>;
 
 /// The parameters of a program that takes no more of the state.
@@ -88,8 +88,8 @@ impl<'a> Programs<'a> {
             let gradients = || loss_and_gradients(config, params, &Parameters::none(), &batch, generator).1;
             logits.within(|| checkpointing.within(gradients))
         };
-        let loss = move |(params, batch): LossArguments<Tensor>| {
-            logits.within(|| config.loss(&params, batch.tokens, batch.targets, &Dropout::none()))
+        let loss = move |(params, buffers, batch): LossArguments<Tensor>| {
+            logits.within(|| config.evaluation(&params, &buffers, &batch))
         };
         let sums = ("gradients", Leaves::Parameters);
         let of_batch = [("params.0", Leaves::Parameters), ("params.1", Leaves::Copies), sums];
@@ -123,7 +123,7 @@ impl<'a> Programs<'a> {
                 .options(options.of_program(config, &PARAMS, &[], true)?),
             validation_loss: jit(Box::new(loss) as Box<dyn Fn(_) -> _>)
                 .named("validation_loss")
-                .arguments(["params", "batch"])
+                .arguments(["params", "buffers", "batch"])
                 .options(options.of_program(config, &PARAMS, &[], false)?),
         })
     }

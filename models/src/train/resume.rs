@@ -220,6 +220,7 @@ pub(super) fn size_in_words(config: &ModelConfig) -> String {
     let name = match config {
         ModelConfig::Gpt2(_) => SIZES.iter().find(known).map(|size| size.name),
         ModelConfig::Decoder(config) => Some(config.name.as_str()),
+        ModelConfig::Images(config) => return config.in_words(),
     };
     name.map_or_else(|| shape.clone(), |name| format!("{name} ({shape})"))
 }

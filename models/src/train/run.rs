@@ -8,6 +8,7 @@ use fulgurite_runtime::{Array, DType, Error, Result};
 use super::agreement::sums;
 use super::arrays::batch_arrays;
 use super::chunks::{Chunks, fitting};
+use super::evaluation::Evaluation;
 use super::failure::{Cause, Divergence, TrainError};
 use super::options::TrainOptions;
 use super::parallel::place;
@@ -15,7 +16,7 @@ use super::programs::{State, ValidationLoss};
 use super::resume;
 use super::saving::Saving;
 use crate::argument_error::wrong;
-use crate::batches::{Batch, Batches, Order, validation_batches};
+use crate::batches::{Batches, Order, validation_batches};
 use crate::checkpoint::Checkpoint;
 use crate::config::Parameter;
 use crate::generate::{Request, generate};
@@ -26,7 +27,7 @@ use crate::optimizer::{FIRST_MOMENT, SECOND_MOMENT};
 use crate::parameter_list::Parameters;
 use crate::parameters::{copied, initial_parameters, parameters_from, placed, rounded_copies};
 use crate::sampling::Sampling;
-use crate::step::TrainState;
+use crate::step::{BatchTensors, TrainState};
 use crate::tokenizer::Tokenizer;
 use crate::traces::step_trace;
 use crate::{kept, training_data, weight_files};
@@ -34,14 +35,15 @@ use crate::{kept, training_data, weight_files};
 /// A run at some step.
 pub(super) struct Run {
     pub(super) config: ModelConfig,
-    pub(super) tokenizer: Tokenizer,
+    /// None of a model of images.
+    pub(super) tokenizer: Option<Tokenizer>,
     pub(super) state: State,
     pub(super) done: u64,
     pub(super) batches: Batches,
-    pub(super) validation: Vec<Batch>,
+    pub(super) validation: Vec<BatchTensors<Array>>,
     /// How many of them all ranks have; a rank may have one more than another.
     pub(super) validated: usize,
-    /// Tokens of a step.
+    /// Tokens of a step, or images.
     pub(super) tokens: usize,
     /// Settings other than those of the checkpoint that it continues from.
     pub(super) changed: Vec<String>,
@@ -97,7 +99,8 @@ pub(super) fn within_memory(options: &TrainOptions, config: &dyn Model, context:
     if options.accumulate > 1 || least < limit / 8 {
         return Ok(None);
     }
-    let planned = fitting(options.logits, |logits| {
+    let asked = options.logits.or(options.family.images().map(|_| Logits::Whole));
+    let planned = fitting(asked, |logits| {
         let step = || step_trace(config, &options.optimizer, (dtype, rounded), [options.batch, context]);
         let trace = logits.within(|| options.activation_checkpointing.within(step))?;
         let (program, _) = compile(trace, &options.compile)?;
@@ -207,7 +210,8 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
         let message = format!("has {} batches, expected one for each of {ranks} ranks", validation.len());
         return Err(wrong("validation data", message));
     }
-    let validation: Vec<Batch> = validation.into_iter().take(whole).skip(place).step_by(ranks).collect();
+    let validation = validation.iter().take(whole).skip(place).step_by(ranks);
+    let validation = validation.map(batch_arrays).collect::<Result<Vec<_>>>()?;
     if let Some(saved) = saved {
         let resume::Continued { checkpoint, newest, passed_over } = saved;
         let Checkpoint { state: stored, tensors } = checkpoint;
@@ -223,13 +227,13 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
         };
         let moments = [own(FIRST_MOMENT, states[0])?, own(SECOND_MOMENT, states[1])?];
         return Ok(Run {
-            state: state_of(options, &config, read("")?, moments)?,
+            state: state_of(options, &config, read("")?, moments, Parameters::none())?,
             done: stored.step,
             batches,
             validation,
             validated: whole,
             tokens,
-            tokenizer,
+            tokenizer: Some(tokenizer),
             config,
             changed,
             passed_over,
@@ -255,13 +259,13 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
     let zeros = |there: bool| if there { options.own_zeros(&config) } else { Ok(Parameters::none()) };
     let moments = [zeros(first)?, zeros(second)?];
     Ok(Run {
-        state: state_of(options, &config, params, moments)?,
+        state: state_of(options, &config, params, moments, Parameters::none())?,
         done: 0,
         batches,
         validation,
         validated: whole,
         tokens,
-        tokenizer,
+        tokenizer: Some(tokenizer),
         config,
         changed: Vec::new(),
         passed_over: Vec::new(),
@@ -277,12 +281,13 @@ pub(super) fn prepare(options: &TrainOptions, checkpoint: &Path, evaluates: bool
     })
 }
 
-/// The state of a run with these whole parameters, of whatever type, and this rank's moments.
-fn state_of(
+/// The state of a run with these whole parameters, of whatever type, this rank's moments, and buffers.
+pub(super) fn state_of(
     options: &TrainOptions,
     config: &dyn Model,
     params: Parameters<Array>,
     [exp_avg, exp_avg_sq]: [Parameters<Array>; 2],
+    buffers: Parameters<Array>,
 ) -> Result<State> {
     let (dtype, rounded) = (options.precision.parameters(), options.precision.copies());
     let params = options.own(config, params)?;
@@ -292,29 +297,39 @@ fn state_of(
         false => placed(params, dtype, options.device())?,
     };
     let copies = rounded_copies(config, &params, rounded)?;
-    Ok(State::new(TrainState { params, exp_avg, exp_avg_sq, copies }))
+    Ok(State::new(TrainState { params, exp_avg, exp_avg_sq, copies, buffers }))
 }
 
-/// Mean loss over the validation batches of all ranks.
-pub(super) fn evaluate(run: &mut Run, loss: &ValidationLoss<'_>) -> Result<f64, TrainError> {
-    let mut total = 0.0;
+/// What a model tells of a validation batch: its loss, and the share of right answers if it tells that.
+pub(super) fn told(
+    loss: &ValidationLoss<'_>,
+    state: &TrainState<Array>,
+    batch: &BatchTensors<Array>,
+) -> Result<Vec<f64>> {
+    let value: Array = loss.call((state.params.clone(), state.buffers.clone(), batch.clone()))?;
+    value.to_f64()
+}
+
+/// Means over the validation batches of all ranks.
+pub(super) fn evaluate(run: &mut Run, loss: &ValidationLoss<'_>) -> Result<Evaluation, TrainError> {
+    let (mut total, mut right) = (0.0, None);
     for batch in &run.validation {
-        let value: Array = loss.call((run.state.get()?.params.clone(), batch_arrays(batch)?))?;
-        total += value.item()?;
+        let values = told(loss, run.state.get()?, batch)?;
+        total += values[0];
+        right = values.get(1).map(|share| share + right.unwrap_or(0.0));
     }
     let [total, count] = sums("the validation loss", [total, run.validation.len() as f64])?;
-    Ok(total / count)
+    // Models that tell it run on one rank.
+    Ok(Evaluation { loss: total / count, accuracy: right.map(|right| right / count) })
 }
 
 /// Text by the model as it is, with the seed of the run: what changes from sample to sample is the model. `None` where
 /// the prompt has no tokens, which the tokenizer of a file may make of white space. `params` are whole.
 pub(super) fn sample(run: &Run, params: &Parameters<Array>, options: &TrainOptions) -> Result<Option<String>> {
-    if !run.has_samples {
-        return Ok(None);
-    }
+    let Some(tokenizer) = run.tokenizer.as_ref().filter(|_| run.has_samples) else { return Ok(None) };
     let sampling = Sampling { seed: options.seed, ..Sampling::default() };
     let request = Request::new(&options.prompt, options.sample_tokens, sampling);
     let compile = Options::default();
-    let texts = generate(&run.config, &run.tokenizer, params, &request, &compile, &mut |_, _| {})?;
+    let texts = generate(&run.config, tokenizer, params, &request, &compile, &mut |_, _| {})?;
     Ok(Some(texts.into_iter().map(|of| of.text).collect()))
 }

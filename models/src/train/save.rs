@@ -8,13 +8,12 @@ use fulgurite_kernels::ranks;
 use fulgurite_runtime::tree::Tree;
 
 use super::agreement::{agree, fewest, writes};
-use super::arrays::batch_arrays;
 use super::failure::TrainError;
 use super::notes::{self, DATA, DROPOUT_STREAMS, LOGITS, PRECISION, SET, VALIDATION};
 use super::options::TrainOptions;
 use super::programs::ValidationLoss;
 use super::resume;
-use super::run::Run;
+use super::run::{Run, told};
 use super::saving::{Place, Saving, Sharded, Written, started};
 use super::snapshot::Snapshot;
 use crate::checkpoint::{Checkpoint, CheckpointError, TrainingState};
@@ -45,8 +44,11 @@ pub(super) fn save(
         arrays.extend(own.map(|(name, array)| (format!("{prefix}{name}"), array.clone())));
         shapes.extend(run.config.parameters().into_iter().map(|own| (format!("{prefix}{}", own.name), own.shape)));
     }
+    if writes() {
+        arrays.extend(state.buffers.leaves().into_iter().map(|(name, array)| (name, array.clone())));
+    }
     let validation = match run.validation.first() {
-        Some(batch) => Some(loss.call((state.params.clone(), batch_arrays(batch)?))?.item()?),
+        Some(batch) => Some(told(loss, state, batch)?[0]),
         None => None,
     };
     let place = Place {
@@ -160,7 +162,7 @@ fn training_state(run: &Run, options: &TrainOptions) -> TrainingState {
     TrainingState {
         step: run.done,
         model: run.config.clone(),
-        tokenizer: run.tokenizer.name().into_owned(),
+        tokenizer: run.tokenizer.as_ref().map(|own| own.name().into_owned()).unwrap_or_default(),
         data: run.batches.position().clone(),
         accumulation: options.accumulate as u64,
         schedule: options.schedule(),

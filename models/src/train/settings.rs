@@ -28,21 +28,30 @@ pub(super) fn subject(options: &TrainOptions, run: &Run) -> Subject {
     let or = |text: String, otherwise: &str| if text.is_empty() { otherwise.to_owned() } else { text };
     let every = |steps: u64| if steps == 0 { "at the end".to_owned() } else { format!("every {steps} steps") };
     let optimizer = &options.optimizer;
+    let images = options.family.images().is_some();
+    let [classes, data, validation, in_batch, in_step] = match images {
+        true => ["classes", "drawn shapes", "those that come with the data", "images in a batch", "images in a step"],
+        false => {
+            let validation = "the last tenth of the data";
+            ["vocabulary", "tinyshakespeare", validation, "sequences in a batch", "tokens in a step"]
+        }
+    };
+    let of_text = |name: &str| ["tokenizer", "tokens in a sequence", "samples"].contains(&name);
     let settings = [
         ("model", format!("{} {origin}", model.family())),
         ("fields of its configuration", or(run.fields.join(", "), "as published")),
         ("parameters", model.parameter_count().to_string()),
-        ("vocabulary", model.vocabulary().to_string()),
-        ("tokenizer", run.tokenizer.name().into_owned()),
-        ("data", or(files(&options.data), "tinyshakespeare")),
-        ("validation data", or(files(&options.validation), "the last tenth of the data")),
+        (classes, model.vocabulary().to_string()),
+        ("tokenizer", run.tokenizer.as_ref().map_or_else(|| "none".into(), |own| own.name().into_owned())),
+        ("data", or(files(&options.data), data)),
+        ("validation data", or(files(&options.validation), validation)),
         ("device", options.device().to_string()),
         ("precision", options.precision.name().to_owned()),
         ("ranks", options.all_ranks().to_string()),
-        ("sequences in a batch", options.whole_batch().to_string()),
+        (in_batch, options.whole_batch().to_string()),
         ("tokens in a sequence", run.batches.position().context.to_string()),
         ("batches in a step", options.accumulate.to_string()),
-        ("tokens in a step", run.tokens.to_string()),
+        (in_step, run.tokens.to_string()),
         ("batches in an epoch", run.batches.batches_per_epoch().to_string()),
         ("steps", options.steps.to_string()),
         ("peak learning rate", options.lr.to_string()),
@@ -69,6 +78,10 @@ pub(super) fn subject(options: &TrainOptions, run: &Run) -> Subject {
     Subject {
         title: format!("{} {origin}{folder}", model.family()),
         steps: options.steps,
-        settings: settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        settings: settings
+            .into_iter()
+            .filter(|(name, _)| !(images && of_text(name)))
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
     }
 }

@@ -319,7 +319,7 @@ impl Steps<'_> {
         let (options, number) = (self.options, run.done);
         let loss = &self.programs.validation_loss;
         if self.due(number, options.evaluate_every) {
-            log.validation(number, evaluate(run, loss)?)?;
+            log.validation(number, &evaluate(run, loss)?)?;
         }
         if self.due(number, options.sample_every) {
             let params = options.whole(self.programs.config, &run.state.get()?.params)?;

@@ -77,7 +77,7 @@ fn checkpoints_of_llmc_hold_what_was_written_and_write_back() {
 fn gpt2(weights: Weights<ModelConfig>) -> Weights {
     match weights.by_family() {
         FamilyWeights::Gpt2(weights) => weights,
-        FamilyWeights::Decoder(_) => panic!("expected a GPT-2"),
+        FamilyWeights::Decoder(_) | FamilyWeights::Images(_) => panic!("expected a GPT-2"),
     }
 }
 

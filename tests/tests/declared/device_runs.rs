@@ -33,7 +33,7 @@ fn batch(seed: usize) -> BatchTensors<Array> {
         (0..ROWS * CONFIG.context).map(|i| ((i * 7 + seed + shift) % CONFIG.vocabulary) as i64).collect()
     };
     let shape = [ROWS, CONFIG.context];
-    BatchTensors { tokens: Array::new(shape, &tokens(0)).unwrap(), targets: Array::new(shape, &tokens(1)).unwrap() }
+    BatchTensors::of_tokens(Array::new(shape, &tokens(0)).unwrap(), Array::new(shape, &tokens(1)).unwrap())
 }
 
 fn state() -> TrainState<Array> {
@@ -44,7 +44,8 @@ fn state() -> TrainState<Array> {
         })
         .unwrap()
     };
-    TrainState { params: tree(0.1), exp_avg: tree(0.0), exp_avg_sq: tree(0.0), copies: Parameters::none() }
+    let none = Parameters::none;
+    TrainState { params: tree(0.1), exp_avg: tree(0.0), exp_avg_sq: tree(0.0), copies: none(), buffers: none() }
 }
 
 #[test]

@@ -84,11 +84,11 @@ fn trained(file: &SafeTensors<'_>, fields: &BTreeMap<String, Value>, options: &O
     .donate("arg0")
     .options(options.clone());
     let zeros = || zeros(model, DType::BF16, device).unwrap();
-    let mut state =
-        TrainState { params, exp_avg: zeros(), exp_avg_sq: zeros(), copies: fulgurite_models::Parameters::none() };
+    let none = fulgurite_models::Parameters::none;
+    let mut state = TrainState { params, exp_avg: zeros(), exp_avg_sq: zeros(), copies: none(), buffers: none() };
     let mut losses = Vec::new();
     for i in 0..STEPS {
-        let own = BatchTensors { tokens: batch(&tokens, i), targets: batch(&targets, i) };
+        let own = BatchTensors::of_tokens(batch(&tokens, i), batch(&targets, i));
         let (next, loss, _) = step.call((state, own, step_scalars(1e-3, i as u64 + 1, 0).unwrap())).unwrap();
         state = next;
         losses.push(loss.to_vec::<f32>().unwrap()[0]);

@@ -49,16 +49,17 @@ fn ten_steps(file: &SafeTensors<'_>, options: Options) -> (Vec<[f64; 2]>, Parame
         || Parameters::build(&CONFIG.parameters(), &mut |own| Array::zeros(&own.shape[..], DType::F32)).unwrap();
     // As the command trains: in mixed precision the state has copies of weights.
     let copies = rounded_copies(&CONFIG, &params, options.autocast).unwrap();
-    let mut state = TrainState { params, exp_avg: zeros(), exp_avg_sq: zeros(), copies };
+    let mut state = TrainState { params, exp_avg: zeros(), exp_avg_sq: zeros(), copies, buffers: Parameters::none() };
     if let Some(sharding) = &options.sharding {
         let axis = sharding.axis_of(&options.mesh).unwrap();
         let part = |tree: Parameters<Array>| parts(tree, ranks::place(axis).unwrap(), axis).unwrap();
-        let TrainState { params, exp_avg, exp_avg_sq, copies } = state;
+        let TrainState { params, exp_avg, exp_avg_sq, copies, buffers } = state;
         state = TrainState {
             params: part(params),
             exp_avg: part(exp_avg),
             exp_avg_sq: part(exp_avg_sq),
             copies: part(copies),
+            buffers,
         };
     }
     let given = options.clone();
@@ -79,10 +80,8 @@ fn ten_steps(file: &SafeTensors<'_>, options: Options) -> (Vec<[f64; 2]>, Parame
     for i in 0..10 {
         let start = i * ROWS * CONFIG.context + ranks::rank() * tokens;
         let range = start..start + tokens;
-        let batch = BatchTensors {
-            tokens: Array::new(shape, &inputs[range.clone()]).unwrap(),
-            targets: Array::new(shape, &targets[range]).unwrap(),
-        };
+        let array = |ids: &[i64]| Array::new(shape, ids).unwrap();
+        let batch = BatchTensors::of_tokens(array(&inputs[range.clone()]), array(&targets[range]));
         let (next, loss, norm) = step.call((state, batch, step_scalars(1e-3, i as u64 + 1, 0).unwrap())).unwrap();
         state = next;
         reported.push([loss.item().unwrap(), norm.unwrap().item().unwrap()]);

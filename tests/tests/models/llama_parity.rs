@@ -45,7 +45,7 @@ fn batches(file: &SafeTensors<'_>) -> Vec<BatchTensors<Array>> {
     });
     let of =
         |all: &[i64], i: usize| Array::new([ROWS, LENGTH], &all[i * ROWS * LENGTH..(i + 1) * ROWS * LENGTH]).unwrap();
-    (0..STEPS).map(|i| BatchTensors { tokens: of(&tokens, i), targets: of(&targets, i) }).collect()
+    (0..STEPS).map(|i| BatchTensors::of_tokens(of(&tokens, i), of(&targets, i))).collect()
 }
 
 /// LitGPT's default configuration, which is Pythia's, with the fields of a case.
@@ -82,7 +82,7 @@ fn follows(file: &SafeTensors<'_>, case: &str, config: &DecoderConfig, options: 
     let (pool, batches) = (floats(file, "pool"), batches(file));
     let params = initial(config, &pool);
     let of_one_batch = jit(|(params, batch, generator): (Parameters<Tensor>, BatchTensors<Tensor>, Tensor)| {
-        let logits = config.head(&params, config.hidden(&params, batch.tokens, &Dropout::none()));
+        let logits = config.head(&params, config.hidden(&params, batch.inputs, &Dropout::none()));
         (logits, loss_and_gradients(config, params, &Parameters::none(), &batch, generator))
     })
     .options(options.clone());
@@ -114,7 +114,13 @@ fn follows(file: &SafeTensors<'_>, case: &str, config: &DecoderConfig, options: 
     .donate("arg0")
     .options(options.clone());
     let zeros = || fulgurite_models::train::zeros(config, DType::F32, Device::CPU).unwrap();
-    let mut state = TrainState { params, exp_avg: zeros(), exp_avg_sq: zeros(), copies: Parameters::none() };
+    let mut state = TrainState {
+        params,
+        exp_avg: zeros(),
+        exp_avg_sq: zeros(),
+        copies: Parameters::none(),
+        buffers: Parameters::none(),
+    };
     let (losses, norms) = (floats(file, &format!("{case}/loss")), floats(file, &format!("{case}/norm")));
     for (i, batch) in batches.into_iter().enumerate() {
         let (next, loss, norm) = step.call((state, batch, scalars(i))).unwrap();
@@ -178,7 +184,7 @@ fn a_wrong_switch_shows_in_the_logits() {
             let logits = jit(|(params, tokens): (Parameters<Tensor>, Tensor)| {
                 wrong.head(&params, wrong.hidden(&params, tokens, &Dropout::none()))
             });
-            let logits: Array = logits.call((params.clone(), batch.tokens.clone())).unwrap();
+            let logits: Array = logits.call((params.clone(), batch.inputs.clone())).unwrap();
             let off = distance(&logits.to_vec::<f32>().unwrap(), &floats(file, &format!("{case}/logits")), 0.0);
             assert!(off > 5e-5, "{case} with {assignment} is off by {off:.1e} alone: the vectors do not see it");
         }
@@ -207,7 +213,7 @@ fn every_switch_follows_litgpt_on_the_executors_of_cuda() {
 fn decodes(file: &SafeTensors<'_>, case: &str, config: &DecoderConfig, options: &Options, tolerance: f64) {
     let params = initial(config, &floats(file, "pool"));
     let (expected, vocabulary) = (floats(file, &format!("{case}/logits")), config.vocabulary());
-    let tokens = batches(file).swap_remove(0).tokens.to_vec::<i64>().unwrap();
+    let tokens = batches(file).swap_remove(0).inputs.to_vec::<i64>().unwrap();
     let rows: Vec<&[i64]> = tokens.chunks(LENGTH).collect();
     let mut decoding = Decoding::<Vec<Array>, _>::new(config, params, options.clone(), |logits, _| logits);
     let check = |decoding: &Decoding<Vec<Array>, Tensor>, logits: Array| {

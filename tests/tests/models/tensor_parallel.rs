@@ -81,8 +81,13 @@ fn ten_steps(
     let zeros = || Parameters::build(&model.parameters(), &mut |own| Array::zeros(&own.shape[..], DType::F32)).unwrap();
     let params = initial_parameters(model, 1).unwrap();
     let copies = rounded_copies(model, &params, setting.autocast).unwrap();
-    let mut state =
-        TrainState { params: own(params), exp_avg: own(zeros()), exp_avg_sq: own(zeros()), copies: own(copies) };
+    let mut state = TrainState {
+        params: own(params),
+        exp_avg: own(zeros()),
+        exp_avg_sq: own(zeros()),
+        copies: own(copies),
+        buffers: Parameters::none(),
+    };
     let checkpointing =
         if setting.checkpoints { ActivationCheckpointing::Blocks } else { ActivationCheckpointing::None };
     let logits = if setting.chunked { Logits::Chunked } else { Logits::Whole };
@@ -100,7 +105,7 @@ fn ten_steps(
             let all: Vec<i64> = (first..first + rows * context).map(|i| (i * i * 7 % 61) as i64).collect();
             Array::new([rows, context], &all).unwrap()
         };
-        let batch = BatchTensors { tokens: ids(0), targets: ids(1) };
+        let batch = BatchTensors::of_tokens(ids(0), ids(1));
         let scalars = step_scalars(1e-3, number as u64 + 1, 0).unwrap();
         let (next, loss, norm) = step.call((state, batch, scalars)).unwrap();
         state = next;

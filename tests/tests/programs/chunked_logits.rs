@@ -65,7 +65,7 @@ fn batch() -> BatchTensors<Array> {
     let (tokens, mut targets) = (ids(), ids());
     targets.iter_mut().skip(3).step_by(7).for_each(|target| *target = -100);
     let array = |ids: &[i64]| Array::new([ROWS, CONTEXT], ids).unwrap();
-    BatchTensors { tokens: array(&tokens), targets: array(&targets) }
+    BatchTensors::of_tokens(array(&tokens), array(&targets))
 }
 
 type Arguments<T> = (Parameters<T>, BatchTensors<T>, T);
@@ -75,7 +75,7 @@ fn numbers(model: &dyn Model, logits: Logits, dtype: DType, options: &Options) -
     let arguments: Arguments<Array> = (parameters(model, dtype), batch(), Array::new([2], &[5_i64, 0]).unwrap());
     let both = jit(|(params, batch, generator): Arguments<Tensor>| {
         logits.within(|| {
-            let alone = model.loss(&params, batch.tokens, batch.targets, &Dropout::none());
+            let alone = model.loss(&params, batch.inputs, batch.targets, &Dropout::none());
             let (loss, gradients) = loss_and_gradients(model, params, &Parameters::none(), &batch, generator);
             (alone, loss, gradients)
         })

@@ -31,14 +31,14 @@ fn in_bf16() -> Options {
 
 fn batch(number: usize) -> BatchTensors<Array> {
     let ids = |shift: usize| -> Vec<i64> { (0..16).map(|i| ((i * 7 + number * 3 + shift) % 50) as i64).collect() };
-    BatchTensors { tokens: Array::new([2, 8], &ids(0)).unwrap(), targets: Array::new([2, 8], &ids(1)).unwrap() }
+    BatchTensors::of_tokens(Array::new([2, 8], &ids(0)).unwrap(), Array::new([2, 8], &ids(1)).unwrap())
 }
 
 fn state(model: &dyn Model, copied: bool) -> TrainState<Array> {
     let params = initial_parameters(model, 3).unwrap();
     let moments = || zeros(model, DType::F32, Device::CPU).unwrap();
     let copies = rounded_copies(model, &params, copied.then_some(DType::BF16)).unwrap();
-    TrainState { params, exp_avg: moments(), exp_avg_sq: moments(), copies }
+    TrainState { params, exp_avg: moments(), exp_avg_sq: moments(), copies, buffers: Parameters::none() }
 }
 
 fn bits(tree: &impl Tree<Leaf = Array>) -> Vec<Vec<u8>> {

@@ -103,6 +103,7 @@ fn a_guarded_update_is_the_update_or_nothing() {
         exp_avg: initial_parameters(&config, 2).unwrap(),
         exp_avg_sq: zeros(&config, DType::F32, cpu).unwrap(),
         copies: Parameters::none(),
+        buffers: Parameters::none(),
     };
     let bits = |state: &TrainState<Array>| -> Vec<Vec<u8>> {
         fulgurite_runtime::tree::Tree::leaves(state).into_iter().map(|(_, leaf)| leaf.to_bytes().unwrap()).collect()

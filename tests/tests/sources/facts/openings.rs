@@ -73,6 +73,7 @@ const KNOWN: [(&str, usize, &str); 57] = [
     ("models/src/tokenizer_file.rs", 4, NAMED),
     ("models/src/tokenizer_vocabulary.rs", 2, NAMED),
     ("models/src/training_data.rs", 1, NAMED),
+    ("models/src/vision/cifar.rs", 1, NAMED),
     ("models/src/weight_files.rs", 1, NAMED),
     ("rates/src/too_low.rs", 1, SYSTEM),
     ("runtime/cuda/src/collectives/peers.rs", 1, SYSTEM),
