@@ -230,6 +230,16 @@ fn with_negative_numbers(command: clap::Command) -> clap::Command {
         .mut_subcommands(with_negative_numbers)
 }
 
+/// With the help of models of images as it applies to them.
+fn of_images(command: clap::Command) -> clap::Command {
+    #[cfg(feature = "models")]
+    let command = command.mut_subcommand("train", |train| {
+        let names = ["resnet", "vit", "unet"];
+        names.into_iter().fold(train, |train, name| train.mut_subcommand(name, train::for_images))
+    });
+    command
+}
+
 /// Without the examples of models in what `--help` says, where there are none.
 fn with_own_examples(command: clap::Command) -> clap::Command {
     const MODELS: [&str; 9] =
@@ -272,7 +282,7 @@ pub fn main_with(functions: &[Function]) -> ExitCode {
 
 /// Runs the command that the process was started with, on every operator and executor that is linked into it.
 pub fn main() -> ExitCode {
-    let matches = with_own_examples(with_negative_numbers(Cli::command())).get_matches();
+    let matches = with_own_examples(with_negative_numbers(of_images(Cli::command()))).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // Of the command within the commands: whether an option was written, and has not its default.
     let given = |option: &str| {

@@ -6,6 +6,7 @@ use fulgurite::trace::Trace;
 pub use fulgurite_models::Family;
 use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::traces::{decode_trace, loss_trace, step_trace};
+use fulgurite_models::vision::ImageKind;
 use fulgurite_models::{Logits, ModelConfig, Tokenizer};
 
 use super::model_options::{Activations, logits};
@@ -13,13 +14,19 @@ use super::outcome::Failed;
 use super::part::Part;
 
 /// The names of models' parts.
-pub const PARTS: [(&str, Family, Part); 6] = [
+pub const PARTS: [(&str, Family, Part); 12] = [
     ("gpt2", Family::Gpt2, Part::Step),
     ("gpt2-loss", Family::Gpt2, Part::Loss),
     ("gpt2-decode", Family::Gpt2, Part::Decode),
     ("llama", Family::Llama, Part::Step),
     ("llama-loss", Family::Llama, Part::Loss),
     ("llama-decode", Family::Llama, Part::Decode),
+    ("resnet", Family::Images(ImageKind::Resnet), Part::Step),
+    ("resnet-loss", Family::Images(ImageKind::Resnet), Part::Loss),
+    ("vit", Family::Images(ImageKind::Vit), Part::Step),
+    ("vit-loss", Family::Images(ImageKind::Vit), Part::Loss),
+    ("unet", Family::Images(ImageKind::Unet), Part::Step),
+    ("unet-loss", Family::Images(ImageKind::Unet), Part::Loss),
 ];
 
 /// Which program of a model.
@@ -95,6 +102,9 @@ impl Options {
         dtype: Option<DType>,
         autocast: Option<DType>,
     ) -> Result<(ModelConfig, Trace), Failed> {
+        if let (Some(kind), Some(layers)) = (family.images(), self.layers) {
+            return Err(Failed(format!("--layers is {layers}, a {kind} has those of its size")));
+        }
         let mut set = self.set.clone();
         if let (Family::Llama, Some(layers)) = (family, self.layers) {
             set.push(format!("n_layer={layers}"));

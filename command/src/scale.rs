@@ -72,7 +72,10 @@ fn ranks(text: &str) -> Result<usize, String> {
 }
 
 fn family(text: &str) -> Result<Family, String> {
-    let found = model_programs::PARTS.iter().find(|(name, _, part)| *name == text && *part == Part::Step);
+    let of_text = |family: &Family| family.images().is_none();
+    let found = model_programs::PARTS
+        .iter()
+        .find(|(name, family, part)| *name == text && *part == Part::Step && of_text(family));
     found.map(|(_, family, _)| *family).ok_or_else(|| "expected gpt2 or llama".into())
 }
 

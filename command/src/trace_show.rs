@@ -36,8 +36,8 @@ pub struct Arguments {
     /// An operator, by its name or PyTorch's
     #[cfg_attr(
         feature = "models",
-        doc = "; `gpt2` or `llama`, a training step; `gpt2-loss` or `llama-loss`; `gpt2-decode` or `llama-decode`, a token \
-               more of each sequence"
+        doc = "; `gpt2`, `llama`, `resnet`, `vit` or `unet`, a training step, and with `-loss` its loss alone; \
+               `gpt2-decode` or `llama-decode`, a token more of each sequence"
     )]
     /// ; or a function that the command's crate names (`fulgurite_command::main_with`).
     name: String,

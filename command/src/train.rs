@@ -26,7 +26,8 @@ use super::outcome::{Failed, Outcome};
 use super::output::say;
 use super::profile_page;
 
-pub use arguments::Model;
+use arguments::OF_TEXT;
+pub use arguments::{Model, for_images};
 use ranks::{Place, Watch};
 
 /// Trains a model; `given` is whether an option is on the command line, by its name here.
@@ -39,6 +40,12 @@ pub fn run(mut model: Model, given: &dyn Fn(&str) -> bool) -> Outcome {
         config = Some(path);
     }
     let (family, dropout, run) = model.parts_mut();
+    if let Some(kind) = family.images()
+        && let Some(option) = OF_TEXT.into_iter().find(|option| given(option))
+    {
+        let option = option.replace('_', "-");
+        return Err(Failed(format!("--{option} means nothing for {kind}, which reads images on one rank")));
+    }
     let mut device = run.device;
     let placed = ranks::place(run.devices, &mut device, &|ranks| run.mesh(ranks))?;
     run.device = device;

@@ -11,6 +11,7 @@ use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::precision::Precision;
 use fulgurite_models::tensor_parallel::TENSOR;
 use fulgurite_models::train::Strategy;
+use fulgurite_models::vision::ImageKind;
 
 use super::super::{model_options, options};
 
@@ -38,6 +39,12 @@ pub enum Model {
     Gpt2(Box<Gpt2>),
     /// Trains a Llama or one of its relatives; the defaults are random weights and tinyshakespeare.
     Llama(Box<Llama>),
+    /// Trains a residual network to tell classes of images; the defaults are random weights and images that it draws.
+    Resnet(Box<Resnet>),
+    /// Trains a vision transformer to tell classes of images; the defaults are random weights and images that it draws.
+    Vit(Box<Vit>),
+    /// Trains a U-Net to tell classes of pixels; the defaults are random weights and images that it draws.
+    Unet(Box<Unet>),
 }
 
 /// Arguments of `train gpt2`.
@@ -83,6 +90,82 @@ pub struct Llama {
     pub(super) config: Option<PathBuf>,
     #[command(flatten)]
     pub(super) run: Run,
+}
+
+/// Arguments of `train resnet`.
+#[derive(Args)]
+#[command(after_help = concat!(rules!(), "\
+  fulgurite train resnet --size nano --steps 200 --batch 32 --out runs/shapes
+  fulgurite train resnet --size 18-small --data cifar-10-batches-bin --optimizer sgd --momentum 0.9 --lr 0.05
+  fulgurite train resnet --size nano --steps 400 --out runs/shapes --resume
+  fulgurite train resnet --size 50 --init resnet50.safetensors --device cuda --precision bf16-mixed --bench 20"))]
+pub struct Resnet {
+    /// nano, 18-small (both for images of 32 x 32), 18 or 50 (those of ImageNet); 18-small otherwise.
+    #[arg(long)]
+    pub(super) size: Option<String>,
+    #[command(flatten)]
+    pub(super) run: Run,
+}
+
+/// Arguments of `train vit`.
+#[derive(Args)]
+#[command(after_help = concat!(rules!(), "\
+  fulgurite train vit --size nano --steps 300 --batch 32 --out runs/vit
+  fulgurite train vit --size micro --data cifar-10-batches-bin --batch 64 --dropout 0.1
+  fulgurite train vit --size b_16 --device cuda --precision bf16-mixed --bench 20"))]
+pub struct Vit {
+    /// nano, micro (both for images of 32 x 32) or b_16 (of ImageNet); micro otherwise.
+    #[arg(long)]
+    pub(super) size: Option<String>,
+    /// Probability of dropping a value.
+    #[arg(long, default_value_t = 0.0)]
+    pub(super) dropout: f64,
+    #[command(flatten)]
+    pub(super) run: Run,
+}
+
+/// Arguments of `train unet`.
+#[derive(Args)]
+#[command(after_help = concat!(rules!(), "\
+  fulgurite train unet --size nano --steps 200 --batch 16 --out runs/unet
+  fulgurite train unet --size micro --steps 1000 --evaluate-every 100 --optimizer adam"))]
+pub struct Unet {
+    /// nano (images of 32 x 32), micro (64 x 64) or base (256 x 256); micro otherwise.
+    #[arg(long)]
+    pub(super) size: Option<String>,
+    #[command(flatten)]
+    pub(super) run: Run,
+}
+
+/// Options of [`Run`] that mean nothing for models of images, which have one rank and no text.
+pub(super) const OF_TEXT: [&str; 13] = [
+    "tokenizer",
+    "validation",
+    "context",
+    "logits",
+    "sample_every",
+    "sample_tokens",
+    "prompt",
+    "peak_tflops",
+    "devices",
+    "strategy",
+    "tensor",
+    "state_dict",
+    "bucket_mib",
+];
+
+/// The command of a model of images, whose help has what applies to it.
+pub fn for_images(command: clap::Command) -> clap::Command {
+    command.mut_args(|arg| match arg.get_id().as_str() {
+        "batch" => arg.help("Images in a batch"),
+        "data" => arg.help(
+            "The folder of CIFAR-10's binary files (data_batch_1.bin, ..., test_batch.bin); shapes that are drawn, and \
+             need no file, otherwise",
+        ),
+        "init" => arg.help("Weights to start from: a checkpoint, or a safetensors file under torchvision's names"),
+        name if OF_TEXT.contains(&name) => arg.hide(true),
+        _ => arg,
+    })
 }
 
 /// What all families have in common.
@@ -287,6 +370,9 @@ impl Model {
         match self {
             Model::Gpt2(of) => (Family::Gpt2, Some(&mut of.dropout), &mut of.run),
             Model::Llama(of) => (Family::Llama, None, &mut of.run),
+            Model::Resnet(of) => (Family::Images(ImageKind::Resnet), None, &mut of.run),
+            Model::Vit(of) => (Family::Images(ImageKind::Vit), Some(&mut of.dropout), &mut of.run),
+            Model::Unet(of) => (Family::Images(ImageKind::Unet), None, &mut of.run),
         }
     }
 
@@ -295,6 +381,9 @@ impl Model {
         match self {
             Model::Gpt2(of) => (Family::Gpt2, of.size.as_deref(), &[], of.dropout, &of.run),
             Model::Llama(of) => (Family::Llama, of.size.as_deref(), &of.set, 0.0, &of.run),
+            Model::Resnet(of) => (Family::Images(ImageKind::Resnet), of.size.as_deref(), &[], 0.0, &of.run),
+            Model::Vit(of) => (Family::Images(ImageKind::Vit), of.size.as_deref(), &[], of.dropout, &of.run),
+            Model::Unet(of) => (Family::Images(ImageKind::Unet), of.size.as_deref(), &[], 0.0, &of.run),
         }
     }
 }

@@ -105,11 +105,14 @@ pub(super) fn run(options: &TrainOptions, steps: u64) -> Outcome {
         range_ms[0],
         range_ms[1]
     )?;
-    say!("speed: {:.0} tokens/s, {} tokens a step", bench.tokens_per_second, bench.tokens)?;
+    let items = options.family.reads().name();
+    say!("speed: {:.0} {items}/s, {} {items} a step", bench.tokens_per_second, bench.tokens)?;
     match (bench.mfu, bench.peak_flops) {
         (Some(mfu), Some(peak)) => {
             say!("model FLOPs: {:.1} % of {:.1} TFLOP/s", 100.0 * mfu, peak / 1e12)?;
         }
+        // Those of models of images are not counted.
+        _ if options.family.images().is_some() => {}
         _ => say!("model FLOPs: no share, since what the device does at most is not known (--peak-tflops)")?,
     }
     say!("memory: {:.1} MiB at most", bench.peak_bytes as f64 / f64::from(1 << 20))?;
