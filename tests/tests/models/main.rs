@@ -16,3 +16,4 @@ mod llama_files;
 mod llama_parity;
 mod tensor_parallel;
 mod training;
+mod vision_parity;

@@ -1,6 +1,7 @@
 //! The main job, small: training falls, resumes to the bit, and refuses what it cannot use.
 
 mod diverging;
+mod images;
 mod memory;
 mod ranks;
 mod resuming;
