@@ -1,0 +1,71 @@
+"""Times a training step of the models of `train resnet|vit|unet` in PyTorch, beside `train KIND --bench STEPS`.
+
+    python benches/peers/vision_step.py KIND SIZE [--batch 32] [--steps 20] [--threads 2] [--compile]
+
+The models are those of `tests/golden/vision.py`; a step is forward, loss, backward, clipping and AdamW, on the host in f32, as
+the command takes it. Prints the median of the steps after three that are not counted, and the quartiles.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "golden"))
+import vision
+
+SMALL = dict(channels=3, classes=6, image=32, small=True, bottleneck=False)
+VIT, UNET = dict(channels=3, classes=6, image=32, dropout=0.0), dict(channels=3, classes=7)
+SIZES = {
+    ("resnet", "nano"): SMALL | dict(blocks=[1] * 4, width=8),
+    ("resnet", "18-small"): SMALL | dict(blocks=[2] * 4, width=64),
+    ("vit", "nano"): VIT | dict(patch=8, layers=2, heads=2, width=64, inner=256),
+    ("vit", "micro"): VIT | dict(patch=4, layers=6, heads=4, width=128, inner=512),
+    ("unet", "nano"): UNET | dict(image=32, depth=2, width=8, groups=4),
+    ("unet", "micro"): UNET | dict(image=64, depth=3, width=16, groups=8),
+}
+MAKE = {"resnet": vision.ResNet, "vit": vision.ViT, "unet": vision.UNet}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=sorted(MAKE))
+    parser.add_argument("size")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--compile", action="store_true")
+    arguments = parser.parse_args()
+    if (arguments.kind, arguments.size) not in SIZES:
+        parser.error(f"there are {', '.join(' '.join(pair) for pair in SIZES)}")
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+    config = SIZES[arguments.kind, arguments.size]
+    model = MAKE[arguments.kind](**config)
+    forward = torch.compile(model) if arguments.compile else model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
+    images = torch.randn(arguments.batch, config["channels"], config["image"], config["image"])
+    shape = (arguments.batch,) + ((config["image"],) * 2 if arguments.kind == "unet" else ())
+    targets = torch.randint(config["classes"], shape)
+    times = []
+    for _ in range(arguments.steps + 3):
+        start = time.perf_counter()
+        optimizer.zero_grad()
+        loss = F.cross_entropy(forward(images), targets)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        times.append((time.perf_counter() - start) * 1e3)
+    own = times[3:]
+    quartiles = statistics.quantiles(own, n=4)
+    how = "torch.compile" if arguments.compile else "eager"
+    print(f"{arguments.kind} {arguments.size}, batch {arguments.batch}, {how} {torch.__version__}: {statistics.median(own):.2f} ms, "
+          f"half of {len(own)} steps {quartiles[0]:.2f} to {quartiles[2]:.2f}")
+
+
+if __name__ == "__main__":
+    main()
