@@ -19,6 +19,7 @@ pub mod gemm;
 pub mod indexing;
 mod integers;
 pub mod launch;
+pub mod linalg;
 pub mod machine;
 pub mod matmul;
 pub mod mesh;
