@@ -6,6 +6,7 @@ mod collectives;
 mod fusion;
 mod grouped;
 mod indexing;
+mod linalg;
 mod losses;
 mod making;
 mod moving;

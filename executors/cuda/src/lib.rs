@@ -7,6 +7,7 @@ mod combining;
 pub mod elementwise;
 pub mod fusion;
 mod indexing;
+mod linalg;
 mod making;
 mod many;
 mod moving;

@@ -14,6 +14,7 @@ fulgurite_ops_macros::operator_files! {
     contiguous,
     convert_element_type,
     cumsum,
+    factorizations,
     flip,
     full,
     gather,
@@ -23,8 +24,10 @@ fulgurite_ops_macros::operator_files! {
     iota,
     mantissa,
     matmul,
+    matrix_exp,
     pad,
     permute,
+    qr,
     quantiles,
     reduction,
     reshape,
@@ -35,12 +38,16 @@ fulgurite_ops_macros::operator_files! {
     searchsorted,
     select,
     slice,
+    solve,
     special,
+    spectral,
     topk,
+    triangular_solve,
     unary,
     uniform,
     windows,
 }
 
 pub mod checks;
+pub mod matrices;
 pub(crate) mod support;
