@@ -325,6 +325,40 @@ def kthvalue(input, k, dim=-1, keepdim=False):
     return values, indices
 
 
+def of_matrices(function):
+    """torch's linear algebra has matrices by capital letters, and the first has other names still."""
+    capitals = {"a": "A", "b": "B", "uplo": "UPLO"}
+
+    def call(**arguments):
+        first, *rest = arguments
+        return function(arguments[first], **{capitals.get(name, name): arguments[name] for name in rest})
+
+    return call
+
+
+def settled(vectors, dim):
+    """The signs that make the first element of at least 0.4142 of the largest magnitude positive. LAPACK's are open."""
+    size = vectors.detach().abs()
+    if not size.numel():
+        return torch.ones_like(size.sum(dim, keepdim=True))
+    first = (size >= 0.4142 * size.amax(dim, keepdim=True)).int().argmax(dim, keepdim=True)
+    return vectors.detach().gather(dim, first).sign()
+
+
+def eigh(a, uplo="L"):
+    values, vectors = torch.linalg.eigh(a, UPLO=uplo)
+    return values, vectors * settled(vectors, -2)
+
+
+def svd(a, full_matrices=True):
+    u, s, vh = torch.linalg.svd(a, full_matrices=full_matrices)
+    signs = settled(vh, -1)
+    k = s.shape[-1]
+    # Columns of U that belong to no row have signs of their own.
+    own = torch.cat([signs[..., :k, 0].unsqueeze(-2), settled(u[..., k:], -2)], -1)
+    return u * own, s, vh * signs
+
+
 def deviation(function):
     """`unbiased` and `correction` are two overloads, and `correction` has no None."""
 
@@ -442,6 +476,16 @@ FUNCTIONS = {
     **{name: unpacked(getattr(torch, name)) for name in ("meshgrid", "chain_matmul")},
     "einsum": lambda equation, operands: torch.einsum(equation, *operands),
     **{name: of_numbers(getattr(torch, name)) for name in ("linspace", "logspace")},
+    **{
+        f"linalg.{name}": of_matrices(getattr(torch.linalg, name))
+        for name in (
+            *("cholesky", "solve", "solve_triangular", "inv", "det", "slogdet", "qr", "eigvalsh", "svdvals", "lu_factor"),
+            *("lu", "matrix_exp", "pinv", "matrix_rank", "cond"),
+        )
+    },
+    "linalg.eigh": eigh,
+    "linalg.svd": svd,
+    **{name: of_matrices(getattr(torch, name)) for name in ("triangular_solve", "cholesky_solve", "cholesky_inverse")},
     **{f"linalg.{name}": first_positional(getattr(torch.linalg, name)) for name in ("norm", "matrix_norm")},
     **{name: without_none(getattr(torch, name)) for name in ("prod", "trapezoid", "trapz", "cumulative_trapezoid")},
     "vander": lambda x, n=None, increasing=False: torch.vander(x, n, increasing),

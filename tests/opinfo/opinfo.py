@@ -77,7 +77,11 @@ ORDER |= {"rand_like": ["input"], "randn_like": ["input"], "randn": ["size"], "T
 ORDER |= {"Tensor.log_normal_": ["input", "mean", "std"], "Tensor.cauchy_": ["input", "median", "sigma"]}
 
 # Names of arguments that differ from those of the operator's parameters.
-RENAMED = {"scatter": {"value": "src"}, "vander": {"N": "n"}}
+RENAMED = {
+    "scatter": {"value": "src"},
+    "vander": {"N": "n"},
+    **{f"linalg.{name}": {"UPLO": "uplo"} for name in ("eigh", "eigvalsh")},
+}
 
 # Arguments of PyTorch that no operator here has, and why a case goes without them. One that the operator has is not dropped.
 DROPPED = {

@@ -21,7 +21,7 @@ pub enum NormOrder {
     Number(f64),
     /// Of a matrix the square root of the sum of the squares of all elements.
     Frobenius,
-    /// Of a matrix the sum of the singular values, which is refused.
+    /// Of a matrix the sum of the singular values.
     Nuclear,
 }
 
@@ -106,8 +106,8 @@ pub mod vector_norm {
 }
 
 /// The norm of order `ord` of the matrices in the two dimensions `dim`: the largest sum of magnitudes of a column (1)
-/// or of a row (inf), the smallest (-1, -inf), or the square root of the sum of squares ("fro"). Orders that need
-/// singular values (2, -2, "nuc") are refused.
+/// or of a row (inf), the smallest (-1, -inf), the square root of the sum of squares ("fro"), the largest singular value
+/// (2), the smallest (-2), or the sum of all ("nuc"). Singular values are computed in f32 and f64 alone.
 #[operator(torch = "linalg.matrix_norm", autocast = full)]
 pub mod matrix_norm {
     fn matrix_norm(
@@ -126,7 +126,7 @@ pub mod matrix_norm {
             "dim is {dim:?}, expected two dimensions of a tensor of rank {}",
             a.rank()
         );
-        super::of_matrices(a, ord, &dim, Code::Order)?;
+        super::of_matrices(&super::in_type(a, dtype), ord, &dim, Code::Order)?;
         super::norm_type(a.dtype(), dtype, Code::NormType)
     }
 
@@ -146,18 +146,19 @@ pub mod matrix_norm {
         s.case(with(s.normal([3, 2, 4])).dim([2, 0]).keepdim(true).ord(NormOrder::Number(1.0)));
         s.case(with(s.normal([2, 2])).dtype(DType::F64));
         s.case(with(s.normal([0, 2])));
+        if matches!(s.dtype(), DType::F32 | DType::F64) {
+            for ord in [NormOrder::Number(2.0), NormOrder::Number(-2.0), NormOrder::Nuclear] {
+                s.case(with(s.normal([2, 3, 4])).ord(ord).dim([0, -1]));
+            }
+            s.case(with(s.normal([3, 2, 2])).ord(NormOrder::Nuclear).dim([2, 0]).keepdim(true));
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Dims, with(e.normal([2])), "dim is [-2, -1]");
         e.case(Dims, with(e.normal([2, 3])).dim([0]), "expected two dimensions");
-        for (ord, text) in [
-            (NormOrder::Number(2.0), "ord is 2"),
-            (NormOrder::Nuclear, "ord is nuc"),
-            (NormOrder::Number(3.0), "ord is 3"),
-        ] {
-            e.case(Order, with(e.normal([2, 3])).ord(ord), text);
-        }
+        e.case(Order, with(e.normal([2, 3])).ord(NormOrder::Number(3.0)), "ord is 3");
+        e.case(Order, with(e.of(DType::BF16, [2, 3])).ord(NormOrder::Nuclear), "a is bf16: singular values are");
         e.case(Order, with(e.normal([2, 0])).ord(NormOrder::Number(1.0)), "an empty dimension");
         e.case(NormType, with(e.normal([2, 2])).dtype(DType::I64), "dtype is i64");
     }
@@ -189,7 +190,8 @@ pub mod linalg_norm {
                 a.shape()
             );
             if given == 2 {
-                super::of_matrices(a, ord, &super::dims_of_matrices(dim.as_deref()), Code::Order)?;
+                let matrices = super::in_type(a, dtype);
+                super::of_matrices(&matrices, ord, &super::dims_of_matrices(dim.as_deref()), Code::Order)?;
             } else if let NormOrder::Number(ord) = ord {
                 super::norm_of_some(a, &dims, ord, Code::Order)?;
             }
@@ -222,6 +224,9 @@ pub mod linalg_norm {
         s.case(with(s.normal([3, 4])).ord(NormOrder::Number(1.0)));
         s.case(with(s.normal([3, 4])).ord(NormOrder::Number(1.0)).dim(vec![1]));
         s.case(with(s.normal([3, 4])).ord(NormOrder::Frobenius));
+        if matches!(s.dtype(), DType::F32 | DType::F64) {
+            s.case(with(s.normal([3, 2])).ord(NormOrder::Number(2.0)));
+        }
         s.case(with(s.normal([5])).ord(NormOrder::Number(3.0)).dtype(DType::F64));
     }
 
@@ -229,14 +234,14 @@ pub mod linalg_norm {
         e.case(Dims, with(e.normal([2, 3])).dim(vec![2]), "distinct dimensions of a tensor of rank 2");
         e.case(Dims, with(e.normal([2, 2, 2])).ord(NormOrder::Number(1.0)), "expected two dimensions");
         e.case(Dims, with(e.normal([2])).ord(NormOrder::Frobenius), "expected two dimensions");
-        e.case(Order, with(e.normal([2, 2])).ord(NormOrder::Number(2.0)), "ord is 2");
+        e.case(Order, with(e.normal([2, 2])).ord(NormOrder::Number(4.0)), "ord is 4");
         e.case(Order, with(e.normal([0])).ord(NormOrder::Number(-1.0)), "has no norm of order -1");
         e.case(NormType, with(e.normal([2])).dtype(DType::I32), "dtype is i32");
     }
 }
 
 /// The norm of order `p` of the elements along `dim` (all dimensions if absent), in `dtype` if it is given. "fro" is 2;
-/// "nuc" needs singular values and is refused.
+/// "nuc" is the sum of the singular values of the matrices in two dimensions, in f32 and f64 alone.
 #[operator(torch = "norm", autocast = full)]
 pub mod norm {
     fn norm(
@@ -249,17 +254,37 @@ pub mod norm {
 
     fn requires(Args { input, p, dim, dtype, .. }: Args<&TensorMeta>) -> Result<()> {
         let dims = checked_dims("dim", dim.as_deref(), input, Code::Dims)?;
-        require!(p != NormOrder::Nuclear, Order, "p is nuc, expected a number or fro: no singular values are computed");
+        if p == NormOrder::Nuclear {
+            let given = dim.as_ref().map_or(input.rank(), Vec::len);
+            require!(
+                given == 2,
+                Dims,
+                "dim is {dim:?} and input has {} dimensions, expected two for nuc",
+                input.rank()
+            );
+            super::of_matrices(
+                &super::in_type(input, dtype),
+                p,
+                &super::dims_of_matrices(dim.as_deref()),
+                Code::Order,
+            )?;
+        }
         super::norm_of_some(input, &dims, super::number_of(p), Code::EmptyReduction)?;
         super::norm_type(input.dtype(), dtype, Code::NormType)
     }
 
     fn decomposition(Args { input, p, dim, keepdim, dtype }: Args<Tensor>) -> Tensor {
+        if p == NormOrder::Nuclear {
+            return super::matrix_norm_over(input, p, &super::dims_of_matrices(dim.as_deref()), keepdim, dtype);
+        }
         let dims = reduced_dims(dim.as_deref(), input.rank()).unwrap_or_default();
         super::norm_over(input, super::number_of(p), &dims, keepdim, dtype)
     }
 
     fn reference(Args { input, p, dim, keepdim, .. }: Args<&ReferenceTensor>) -> ArrayD<f64> {
+        if p == NormOrder::Nuclear {
+            return super::matrix_norms(input, p, dim.as_deref().unwrap_or(&[0, 1]), keepdim);
+        }
         let order = if let NormOrder::Number(order) = p { order } else { 2.0 };
         reduce(input, dim.as_deref(), keepdim, |row| super::norm_of_row(row, order))
     }
@@ -269,11 +294,15 @@ pub mod norm {
         s.case(with(s.normal([2, 3, 4])).p(NormOrder::Number(1.0)).dim(vec![-1, 0]).keepdim(true));
         s.case(with(s.normal([2, 3])).p(NormOrder::Number(3.0)).dim(vec![1]).dtype(DType::F64));
         s.case(with(s.normal([])).p(NormOrder::Number(f64::INFINITY)));
+        if matches!(s.dtype(), DType::F32 | DType::F64) {
+            s.case(with(s.normal([2, 3])).p(NormOrder::Nuclear));
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Dims, with(e.normal([2, 3])).dim(vec![2]), "distinct dimensions of a tensor of rank 2");
-        e.case(Order, with(e.normal([2, 3])).p(NormOrder::Nuclear), "p is nuc");
+        e.case(Dims, with(e.normal([3])).p(NormOrder::Nuclear), "input has 1 dimensions, expected two for nuc");
+        e.case(Order, with(e.of(DType::F16, [2, 3])).p(NormOrder::Nuclear), "a is f16: singular values are");
         let none = with(e.normal([0])).p(NormOrder::Number(f64::INFINITY));
         e.case(EmptyReduction, none, "has no norm of order inf");
         e.case(NormType, with(e.normal([2])).dtype(DType::I64), "dtype is i64");
@@ -401,23 +430,31 @@ fn norm_type(own: DType, asked: Option<DType>, code: Precondition) -> Result<(),
 /// Fails with `code` if there is no such norm of the matrices in `dim`, or none that is computed here.
 fn of_matrices(a: &TensorMeta, order: NormOrder, dim: &[i64], code: Precondition) -> Result<(), Failure> {
     let text = order_text(order);
-    let known = match order {
-        NormOrder::Frobenius => true,
-        NormOrder::Nuclear => false,
-        NormOrder::Number(order) => order.abs() == 1.0 || order.is_infinite(),
-    };
-    if !known {
-        let message = "expected 1, -1, inf, -inf or fro: no singular values are computed here";
-        return Err(code.unmet(format_args!("ord is {text}, {message}")));
+    if matches!(order, NormOrder::Number(order) if !matches!(order.abs(), 1.0 | 2.0 | f64::INFINITY)) {
+        return Err(code.unmet(format_args!("ord is {text}, expected 1, -1, 2, -2, inf, -inf, fro or nuc")));
+    }
+    if of_singular_values(order) && a.dtype() != a.dtype().accumulator() {
+        let message = "singular values are computed in f32 and f64";
+        return Err(code.unmet(format_args!("ord is {text} and a is {}: {message}", a.dtype())));
     }
     let empty = dim.iter().any(|dim| a.shape()[position(*dim, a.rank())] == 0);
-    if empty && order != NormOrder::Frobenius {
+    if empty && !matches!(order, NormOrder::Frobenius | NormOrder::Nuclear) {
         return Err(code.unmet(format_args!("ord is {text} and a has shape {:?}: an empty dimension", a.shape())));
     }
     Ok(())
 }
 
-fn order_text(order: NormOrder) -> String {
+/// Whether a norm of matrices is one of their singular values.
+fn of_singular_values(order: NormOrder) -> bool {
+    matches!(order, NormOrder::Nuclear | NormOrder::Number(2.0 | -2.0))
+}
+
+/// `meta` in `dtype`, if it is given.
+fn in_type(meta: &TensorMeta, dtype: Option<DType>) -> TensorMeta {
+    meta.with_dtype(dtype.unwrap_or(meta.dtype()))
+}
+
+pub(crate) fn order_text(order: NormOrder) -> String {
     match order {
         NormOrder::Number(order) => order.to_string(),
         NormOrder::Frobenius => "fro".into(),
@@ -480,6 +517,17 @@ fn matrix_norm_over(a: Tensor, order: NormOrder, dim: &[i64], keepdim: bool, dty
     let [rows, columns] = [dim[0], dim[1]].map(|dim| position(dim, rank));
     let mut both = vec![rows, columns];
     both.sort_unstable();
+    if of_singular_values(order) {
+        let moved = super::movedim(cast(a, dtype.unwrap_or(a.dtype())), [dim[0], dim[1]], [-2, -1]);
+        let values = super::svdvals(moved);
+        let (last, count) = (values.rank() - 1, values.shape()[values.rank() - 1]);
+        let norm = match order {
+            NormOrder::Nuclear => prims::sum(values, [last]),
+            NormOrder::Number(order) => super::slice_at(values, last, if order > 0.0 { 0 } else { count - 1 }),
+            NormOrder::Frobenius => values,
+        };
+        return keep_dims(norm, &a.shape(), &both, keepdim);
+    }
     let NormOrder::Number(order) = order else { return norm_over(a, 2.0, &both, keepdim, dtype) };
     let dtype = dtype.unwrap_or(a.dtype());
     let wide = prims::abs(accumulating(cast(a, dtype)));
@@ -507,13 +555,20 @@ fn norm_of_row(row: &[f64], order: f64) -> f64 {
 }
 
 /// For references: the norms of the matrices in two dimensions.
-fn matrix_norms(a: &ArrayD<f64>, order: NormOrder, dim: &[i64], keepdim: bool) -> ArrayD<f64> {
+pub(crate) fn matrix_norms(a: &ArrayD<f64>, order: NormOrder, dim: &[i64], keepdim: bool) -> ArrayD<f64> {
     let rank = a.ndim();
     let [rows, columns] = [dim[0], dim[1]].map(|dim| dim.rem_euclid(rank as i64) as usize);
     let others: Vec<usize> = (0..rank).filter(|dim| *dim != rows && *dim != columns).collect();
     let moved = permuted(a, &[&others[..], &[rows, columns]].concat());
     let (m, n) = (a.shape()[rows], a.shape()[columns]);
+    let singular = |matrix: &[f64]| {
+        let matrix = ndarray::Array2::from_shape_fn((m, n), |(i, j)| matrix[i * n + j]);
+        prims::singular_vectors(&matrix).1.to_vec()
+    };
     let of_one = |matrix: &[f64]| match order {
+        NormOrder::Nuclear => singular(matrix).iter().sum(),
+        NormOrder::Number(2.0) => singular(matrix).first().copied().unwrap_or(f64::NAN),
+        NormOrder::Number(-2.0) => singular(matrix).last().copied().unwrap_or(f64::NAN),
         NormOrder::Number(order) => {
             let sum_of_column = |j: usize| (0..m).map(|i| matrix[i * n + j].abs()).sum::<f64>();
             let sum_of_row = |i: usize| (0..n).map(|j| matrix[i * n + j].abs()).sum::<f64>();

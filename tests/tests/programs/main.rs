@@ -20,6 +20,7 @@ mod early_reads;
 mod hand_written_traces;
 mod indexing;
 mod joins;
+mod linear_algebra;
 mod lists;
 mod memory_plan;
 mod mutated_plans;
