@@ -56,6 +56,7 @@ IN_DATABASE |= {f"{name}_with_indices": name for name in POOLS}
 
 # PyTorch's functions of one name that are several operators here: the one of all elements, and the one of two tensors.
 OVERLOADS = {"max": ("amax", "maximum"), "min": ("amin", "minimum")}
+OVERLOADS |= {name: (f"{name}_of_all", None) for name in ("median", "nanmedian")}
 
 # Results are random: shapes and dtypes are compared.
 RANDOM = {"nn.functional.dropout", "multinomial", "bernoulli", "normal", "nn.functional.gumbel_softmax", "empty", "empty_like"}
@@ -96,6 +97,8 @@ DROPPED = {
 
 def counterparts(fulgurite):
     """The operator for each PyTorch name: a composite rather than a prim."""
+    """The operator for each PyTorch name, a composite rather than a prim; and all operators by their own names."""
+    listed = json.loads(subprocess.run([fulgurite, "ops", "list", "--json"], check=True, capture_output=True).stdout)
     chosen = {}
     for row in cases.operators(fulgurite):
         name = row["torch"]
@@ -103,7 +106,7 @@ def counterparts(fulgurite):
             continue
         if name not in chosen or row["kind"] == "composite":
             chosen[name] = row
-    return chosen
+    return chosen, {row["name"]: row for row in listed}
 
 
 class Unrepresentable(Exception):
@@ -351,8 +354,8 @@ def inputs_of(database, torch_name):
 class Collected:
     """The cases of some operators, what PyTorch says of them, and what was left out."""
 
-    def __init__(self, chosen):
-        self.chosen, self.writer, self.expected = chosen, Writer(), {}
+    def __init__(self, chosen, own):
+        self.chosen, self.own, self.writer, self.expected = chosen, own, Writer(), {}
         self.skipped, self.dropped, self.without = (collections.Counter() for _ in range(3))
 
     def overload(self, torch_name, sample):
@@ -360,9 +363,9 @@ class Collected:
         if torch_name in OVERLOADS:
             of_all, of_two = OVERLOADS[torch_name]
             if sample.args and isinstance(sample.args[0], torch.Tensor) or "other" in sample.kwargs:
-                return self.chosen[of_two]
+                return self.own[of_two]
             if not sample.args and "dim" not in sample.kwargs:
-                return self.chosen[of_all]
+                return self.own[of_all]
         return self.chosen[torch_name]
 
     def take(self, name, torch_name, op, sample, dtype, seen):
@@ -383,6 +386,10 @@ class Collected:
             return
         seen.add(text)
         record, cotangents = {"op": torch_name}, []
+        if torch_name.endswith("_"):
+            # PyTorch writes its operand, and no leaf that requires a gradient.
+            written = op
+            op = lambda input, *args, **kwargs: written(input.clone(), *args, **kwargs)
         # PyTorch writes these operands; ours are as they were before.
         for changed in [n for n in ("running_mean", "running_var") if torch_name in CHANGES and n in arguments]:
             if isinstance(arguments[changed], torch.Tensor):
@@ -397,7 +404,8 @@ class Collected:
                 cotangents += [torch.zeros_like(channels if own is None else own) for own in running]
         except Exception as error:
             record["refused"] = f"{type(error).__name__}: {error}"[:200]
-        if "outputs" in record and dtype.is_floating_point and torch_name not in RANDOM:
+        floating = any(isinstance(v, torch.Tensor) and v.dtype.is_floating_point for v in flat_values(arguments.values()))
+        if "outputs" in record and floating and torch_name not in RANDOM:
             try:
                 exact = with_gradients(sample)
                 exact.input, exact.args = in_float64(sample.input), tuple(in_float64(a) for a in sample.args)
@@ -420,7 +428,7 @@ class Collected:
         record["arguments"] = {
             k: (f"{v.dtype}{list(v.shape)}" if isinstance(v, torch.Tensor) else repr(v)[:80]) for k, v in arguments.items()
         }
-        if torch_name in CHOOSES and not arguments.get("stable"):
+        if torch_name in CHOOSES and not arguments.get("stable") and not row["name"].endswith("_of_all"):
             dim = 0 if torch_name == "msort" else arguments.get("dim", -1)
             record["chosen_from"] = (arguments["input"].detach(), dim, CHOOSES[torch_name])
         grad = {"cotangents": [f"{name}/d{i}" for i in range(len(cotangents))]}
@@ -507,7 +515,7 @@ def main():
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    chosen = counterparts(options.fulgurite)
+    chosen, own = counterparts(options.fulgurite)
     only = {name for names in options.op for name in names.split(",")}
     found = {
         name: inputs_of(invocations.op_db, name) for name, row in sorted(chosen.items()) if not only or only & {name, row["name"]}
@@ -516,7 +524,7 @@ def main():
     agree, tested, differences = collections.Counter(), collections.Counter(), {}
     skipped, dropped, without = (collections.Counter() for _ in range(3))
     for first in range(0, len(names), AT_ONCE):
-        collected = Collected(chosen)
+        collected = Collected(chosen, own)
         for name in names[first : first + AT_ONCE]:
             collected.take_all(name, found[name], options.dtype or DTYPES)
         reports, tensors = collected.results(options.fulgurite, options.executors)
