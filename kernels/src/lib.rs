@@ -26,6 +26,7 @@ pub mod mesh;
 pub mod not_contiguous;
 pub mod order;
 mod parallel;
+pub mod paths;
 pub mod philox;
 mod product;
 pub mod ranks;

@@ -366,6 +366,8 @@ class Collected:
                 return self.own[of_two]
             if not sample.args and "dim" not in sample.kwargs:
                 return self.own[of_all]
+        if torch_name == "nn.functional.ctc_loss" and any(isinstance(given, (list, tuple)) for given in sample.args[1:3]):
+            return self.own["ctc_loss_of_lengths"]
         return self.chosen[torch_name]
 
     def take(self, name, torch_name, op, sample, dtype, seen):

@@ -99,7 +99,9 @@ fn alike(name: &str) -> String {
 ///
 /// - `split(tensor, split_size_or_sections, dim)` with a list is `split_with_sizes`, with a number `split`;
 /// - `arange(end)` begins at 0;
-/// - `var(input, unbiased)` has a boolean where `var(input, dim)` has dimensions.
+/// - `var(input, unbiased)` has a boolean where `var(input, dim)` has dimensions;
+/// - `median(input)` and `nanmedian(input)` are of all elements;
+/// - `ctc_loss` with lists of lengths is `ctc_loss_of_lengths`.
 pub fn without_overloads(body: &CaseBody) -> Cow<'_, CaseBody> {
     let name = body.operator.strip_prefix("torch.").unwrap_or(&body.operator);
     let argument = |name: &str| body.arguments.iter().find(|(given, _)| given == name).map(|(_, value)| value);
@@ -118,6 +120,11 @@ pub fn without_overloads(body: &CaseBody) -> Cow<'_, CaseBody> {
         "arange" if argument("end").is_none() && argument("start").is_some() => ("arange", &[("start", "end")]),
         "var" if matches!(argument("dim"), Some(Value::Number(Scalar::Bool(_)))) && argument("unbiased").is_none() => {
             ("var", &[("dim", "unbiased")])
+        }
+        "median" | "Tensor.median" if argument("dim").is_none() => ("median_of_all", &[]),
+        "nanmedian" | "Tensor.nanmedian" if argument("dim").is_none() => ("nanmedian_of_all", &[]),
+        "nn.functional.ctc_loss" | "ctc_loss" if matches!(argument("input_lengths"), Some(Value::List(_))) => {
+            ("ctc_loss_of_lengths", &[])
         }
         _ => return Cow::Borrowed(body),
     };

@@ -11,6 +11,7 @@ mod losses;
 mod making;
 mod moving;
 mod order;
+mod paths;
 mod products;
 mod reducing;
 pub mod reference;

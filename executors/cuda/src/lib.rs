@@ -12,6 +12,7 @@ mod making;
 mod many;
 mod moving;
 mod order;
+mod paths;
 mod placing;
 mod products;
 pub mod reducing;

@@ -9,6 +9,7 @@ use fulgurite_kernels::fused::{FusedKernel, FusedNode, FusedProgram, OutputLayou
 use fulgurite_kernels::indexing::{gather, index_add, index_select, scatter, scatter_add};
 use fulgurite_kernels::matmul::matmul;
 use fulgurite_kernels::order::{argmax, topk};
+use fulgurite_kernels::paths::log_path_sums;
 use fulgurite_kernels::reduce::{Reduction, reduce};
 use fulgurite_kernels::row::{self, log_softmax, softmax};
 use fulgurite_kernels::scalar::{ScalarOp, ScalarProgram};
@@ -154,6 +155,10 @@ fn reductions_and_what_goes_along_a_dimension() {
     });
     refused("linear_scan: second has shape [3, 3], expected [3, 4]", || {
         linear_scan(x.view(), floats(&[3, 3]).view(), 1, floats(&[3, 4]).target());
+    });
+    refused("log_path_sums: skips has shape [2, 3], expected [2, 4]", || {
+        let (rows, skips) = (floats(&[2, 3, 4]), Numbers::<u8>::new(&[2, 3]));
+        log_path_sums(rows.view(), skips.view(), floats(&[2, 3, 4]).target());
     });
     refused("searchsorted: sorted has shape [2, 4], values [3, 4]", || {
         searchsorted(floats(&[2, 4]).view(), x.view(), true, indices(&[3, 4]).target());

@@ -298,10 +298,11 @@ const MOST_POWERS: usize = 4096;
 /// The covariances of the variables in the rows of `input`, whose columns are observations: `Σ w (x - m)(y - m')`
 /// divided by the number of observations less `correction`. `fweights` says how often each was observed, `aweights` how
 /// much it weighs; `w` is their product, and the divisor is `Σ w - correction · Σ w·aweights / Σ w` then, at least 0.
+/// The result has the floating-point type that `input` and `aweights` meet in. Negative weights are not refused.
 #[operator(torch = "cov")]
 pub mod cov {
     fn cov(
-        input: Tensor<Floating>,
+        input: Tensor<Number>,
         #[default(1)] correction: i64,
         #[default(None)] fweights: Option<Tensor<Integer>>,
         #[default(None)] aweights: Option<Tensor<Floating>>,
@@ -319,7 +320,7 @@ pub mod cov {
     }
 
     fn decomposition(Args { input, correction, fweights, aweights }: Args<Tensor>) -> Tensor {
-        let dtype = input.dtype();
+        let dtype = floating(result_type(&[input, aweights.unwrap_or(input)].map(Operand::Tensor)));
         let wide = dtype.accumulator();
         let shape = input.shape();
         let matrix: [usize; 2] = match *shape {
@@ -362,6 +363,7 @@ pub mod cov {
     }
 
     fn reference(Args { input, correction, fweights, aweights }: Args<&ReferenceTensor>) -> ArrayD<f64> {
+        let input = input.floats();
         let columns = input.shape().last().copied().unwrap_or(1);
         let rows = if input.shape().len() == 2 { input.shape()[0] } else { 1 };
         let x = values(input);
@@ -386,7 +388,8 @@ pub mod cov {
     fn samples(s: &mut Samples) {
         s.case(with(s.normal([3, 5])));
         s.case(with(s.normal([2, 4])).correction(0).fweights(s.integers(1, 4, [4])));
-        s.case(with(s.normal([2, 4])).aweights(s.uniform(0.5, 2.0, [4])).fweights(s.integers(1, 4, [4])));
+        let weights = s.uniform(0.5, 2.0, [4]).cast(DType::F32);
+        s.case(with(s.normal([2, 4])).aweights(weights).fweights(s.integers(1, 4, [4])));
         s.case(with(s.normal([5])));
     }
 
@@ -398,9 +401,10 @@ pub mod cov {
 }
 
 /// The correlation coefficients of the variables in the rows of `input`, whose columns are observations, from -1 to 1.
+/// Integers become f32.
 #[operator(torch = "corrcoef")]
 pub mod corrcoef {
-    fn corrcoef(input: Tensor<Floating>) -> Tensor;
+    fn corrcoef(input: Tensor<Number>) -> Tensor;
 
     fn requires(input: &TensorMeta) -> Result<()> {
         require!(input.rank() <= 2, Rank, "input has shape {:?}, expected two dimensions at most", input.shape());
@@ -408,7 +412,7 @@ pub mod corrcoef {
     }
 
     fn decomposition(input: Tensor) -> Tensor {
-        let dtype = input.dtype();
+        let dtype = floating(input.dtype());
         let covariances = super::cov(cast(input, dtype.accumulator()));
         if covariances.rank() == 0 {
             return cast(prims::div(covariances, covariances), dtype);

@@ -105,9 +105,9 @@ operators! {
     #[operator(torch = $torch)]
     pub mod $name {
         fn $name(
-            input: Tensor<Number>,
-            tensor1: Tensor<Number>,
-            tensor2: Tensor<Number>,
+            input: Tensor,
+            tensor1: Tensor,
+            tensor2: Tensor,
             #[default(1i64)] value: Scalar,
         ) -> Tensor;
 
@@ -115,6 +115,7 @@ operators! {
             let all = [input, tensor1, tensor2].map(Operand::Tensor);
             require!(common_shape(&all).is_some(), Broadcast, "shapes {} do not broadcast", describe_shapes(&all));
             let dtype = result_type(&all);
+            require!(dtype != DType::Bool, Booleans, "all tensors hold booleans, expected a number among them");
             let (integers, of_integers): (bool, bool) = ($integers, !dtype.is_floating());
             let fraction = matches!(value, Scalar::Float(_));
             require!(
@@ -144,9 +145,10 @@ operators! {
         }
 
         fn samples(s: &mut Samples) {
-            // Integers have products alone.
+            // Integers have products alone, booleans nothing among themselves.
             let integers: bool = $integers;
-            let dtype = if integers || s.dtype().is_floating() { s.dtype() } else { DType::F32 };
+            let is_own = s.dtype().is_floating() || (integers && s.dtype() != DType::Bool);
+            let dtype = if is_own { s.dtype() } else { DType::F32 };
             let factor = |shape: &[usize]| s.of(dtype, shape);
             let divisor = |shape: &[usize]| s.uniform(1.0, 3.0, shape).cast(dtype);
             let mut cases = vec![
@@ -166,6 +168,8 @@ operators! {
         fn errors(e: &mut ErrorSamples) {
             let apart = with(e.normal([2, 3]), e.normal([4]), e.normal([1]));
             e.case(Broadcast, apart, "shapes [2, 3] and [4] and [1] do not broadcast");
+            let truth = || e.of(DType::Bool, [2]);
+            e.case(Booleans, with(truth(), truth(), truth()), "expected a number among them");
             let integers = with(e.of(DType::I64, [2]), e.of(DType::I64, [2]), e.of(DType::I64, [2]));
             e.case(Integers, integers.value(0.5), "all tensors hold integers, and ");
         }

@@ -152,6 +152,7 @@ pub mod matrix_norm {
             }
             s.case(with(s.normal([3, 2, 2])).ord(NormOrder::Nuclear).dim([2, 0]).keepdim(true));
         }
+        s.case(with(s.normal([0, 2])).ord(NormOrder::Number(1.0)));
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -437,8 +438,14 @@ fn of_matrices(a: &TensorMeta, order: NormOrder, dim: &[i64], code: Precondition
         let message = "singular values are computed in f32 and f64";
         return Err(code.unmet(format_args!("ord is {text} and a is {}: {message}", a.dtype())));
     }
-    let empty = dim.iter().any(|dim| a.shape()[position(*dim, a.rank())] == 0);
-    if empty && !matches!(order, NormOrder::Frobenius | NormOrder::Nuclear) {
+    // The largest or smallest is taken of sums or singular values, of which there may be none.
+    let chosen: &[i64] = match order {
+        NormOrder::Number(order) if order.abs() == 1.0 => &dim[1..],
+        NormOrder::Number(order) if order.is_infinite() => &dim[..1],
+        NormOrder::Number(_) => dim,
+        NormOrder::Frobenius | NormOrder::Nuclear => &[],
+    };
+    if chosen.iter().any(|dim| a.shape()[position(*dim, a.rank())] == 0) {
         return Err(code.unmet(format_args!("ord is {text} and a has shape {:?}: an empty dimension", a.shape())));
     }
     Ok(())

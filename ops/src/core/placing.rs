@@ -8,16 +8,33 @@ use fulgurite_runtime::{DType, Tensor, TensorMeta};
 
 use super::arrays::spread;
 use super::promotion::{broadcast, broadcast_shapes, cast, fills, number, operand_number, position};
-use super::{at_least_1d, cumsum, flatten, in_range, piece, read_as};
+use super::{ScatterReduction, at_least_1d, cumsum, flatten, in_range, piece, read_as, reduced};
 use crate::prims;
 use crate::prims::checks::same_dtype;
 
+fulgurite_runtime::attribute_enum! {
+    /// What [`mod@scatter`] does with an element and what is put there.
+    pub enum ScatterUpdate {
+        /// Their sum; of booleans whether one of them holds.
+        Add = "add",
+        /// Their product.
+        Multiply = "multiply",
+    }
+}
+
 /// `input` with elements replaced where `index` says: `out[index[i][j]][j] = src[i][j]` for `dim = 0`, likewise for
 /// other dimensions. `src` may be a number. Of several for one place the last in row-major order is kept, and it alone
-/// has a gradient. A position out of range is an error when the program runs.
+/// has a gradient. With `reduce` they are added to what is there, or multiplied: see [`mod@super::scatter_reduce`]. A
+/// position out of range is an error when the program runs.
 #[operator(torch = "scatter", autocast = widest)]
 pub mod scatter {
-    fn scatter(input: Tensor, dim: i64, index: Tensor<Integer>, src: Operand) -> Tensor;
+    fn scatter(
+        input: Tensor,
+        dim: i64,
+        index: Tensor<Integer>,
+        src: Operand,
+        #[default(None)] reduce: Option<ScatterUpdate>,
+    ) -> Tensor;
 
     fn requires(input: &TensorMeta, dim: i64, index: &TensorMeta, src: Operand<&TensorMeta>) -> Result<()> {
         let dim = normalize_dim(dim, input.rank())?;
@@ -46,7 +63,13 @@ pub mod scatter {
         Ok(())
     }
 
-    fn decomposition(input: Tensor, dim: i64, index: Tensor, src: Operand<Tensor>) -> Tensor {
+    fn decomposition(
+        input: Tensor,
+        dim: i64,
+        index: Tensor,
+        src: Operand<Tensor>,
+        reduce: Option<ScatterUpdate>,
+    ) -> Tensor {
         let (shape, dim) = (input.shape(), position(dim, input.rank()));
         if index.meta().is_empty() {
             return input;
@@ -63,10 +86,21 @@ pub mod scatter {
                 broadcast(prims::full([], number(value, input.dtype()), input.dtype(), input.device()), &extents)
             }
         };
-        read_as(prims::scatter(own, dim, index, src), &shape)
+        let out = match reduce {
+            None => prims::scatter(own, dim, index, src),
+            Some(ScatterUpdate::Add) => reduced(own, dim, index, src, (ScatterReduction::Sum, true)),
+            Some(ScatterUpdate::Multiply) => reduced(own, dim, index, src, (ScatterReduction::Prod, true)),
+        };
+        read_as(out, &shape)
     }
 
-    fn reference(input: &ReferenceTensor, dim: i64, index: &ArrayD<i64>, src: ArrayD<f64>) -> Result<ArrayD<f64>> {
+    fn reference(
+        input: &ReferenceTensor,
+        dim: i64,
+        index: &ArrayD<i64>,
+        src: ArrayD<f64>,
+        reduce: Option<ScatterUpdate>,
+    ) -> Result<ArrayD<f64>> {
         let dim = position(dim, input.shape().len());
         in_range(index, input.shape().get(dim).copied().unwrap_or(1))?;
         let rank = input.shape().len();
@@ -81,7 +115,12 @@ pub mod scatter {
             if rank > 0 {
                 to[dim] = *target as usize;
             }
-            out[to.as_slice()] = value;
+            let place = &mut out[to.as_slice()];
+            *place = match reduce {
+                None => value,
+                Some(ScatterUpdate::Add) => *place + value,
+                Some(ScatterUpdate::Multiply) => *place * value,
+            };
         }
         Ok(out)
     }
@@ -97,6 +136,9 @@ pub mod scatter {
         s.case(with(s.normal([4, 4]), 1, s.values([1, 3], [0.0, 3.0, 1.0]).cast(DType::I64), s.normal([4, 4])));
         s.case(with(s.normal([]), 0, s.integers(0, 1, [1]), s.normal([2])));
         s.case(with(s.normal([3]), 0, s.integers(0, 3, [0]), s.normal([3])));
+        for reduce in [ScatterUpdate::Add, ScatterUpdate::Multiply] {
+            s.case(with(s.normal([4, 3]), 0, s.integers(0, 4, [2, 3]), s.normal([2, 3])).reduce(reduce));
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {

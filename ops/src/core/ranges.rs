@@ -20,9 +20,15 @@ pub mod linspace {
         #[default("cpu")] device: String,
     ) -> Tensor;
 
-    fn requires(start: Operand<&TensorMeta>, end: Operand<&TensorMeta>, device: &str) -> Result<()> {
+    fn requires(
+        start: Operand<&TensorMeta>,
+        end: Operand<&TensorMeta>,
+        dtype: Option<DType>,
+        device: &str,
+    ) -> Result<()> {
         require!(device.parse::<Device>().is_ok(), UnknownDevice, "'{device}' is not a device, expected 'cpu', ...");
         require!(super::are_numbers([start, end]), Rank, "{}", super::bounds_text([start, end]));
+        require!(dtype != Some(DType::Bool), Booleans, "dtype is bool, expected a type of numbers");
         Ok(())
     }
 
@@ -37,7 +43,7 @@ pub mod linspace {
 
     fn samples(s: &mut Samples) {
         s.case(with(0.0, 1.0, 5));
-        s.case(with(-2i64, 7.0, 4).dtype(s.dtype()));
+        s.case(with(-2i64, 7.0, 4).dtype(if s.dtype() == DType::Bool { DType::U8 } else { s.dtype() }));
         s.case(with(3.0, 3.5, 1));
         s.case(with(10i64, 1i64, 0));
         s.case(with(1i64, 10i64, 6).dtype(DType::I64));
@@ -49,6 +55,7 @@ pub mod linspace {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(UnknownDevice, with(0.0, 1.0, 2).device("?"), "'?' is not a device");
+        e.case(Booleans, with(0.0, 1.0, 2).dtype(DType::Bool), "dtype is bool");
         e.case(Rank, with(0.0, e.normal([2]), 2), "expected numbers or tensors without dimensions");
     }
 }
@@ -66,9 +73,15 @@ pub mod logspace {
         #[default("cpu")] device: String,
     ) -> Tensor;
 
-    fn requires(start: Operand<&TensorMeta>, end: Operand<&TensorMeta>, device: &str) -> Result<()> {
+    fn requires(
+        start: Operand<&TensorMeta>,
+        end: Operand<&TensorMeta>,
+        dtype: Option<DType>,
+        device: &str,
+    ) -> Result<()> {
         require!(device.parse::<Device>().is_ok(), UnknownDevice, "'{device}' is not a device, expected 'cpu', ...");
         require!(super::are_numbers([start, end]), Rank, "{}", super::bounds_text([start, end]));
+        require!(dtype != Some(DType::Bool), Booleans, "dtype is bool, expected a type of numbers");
         Ok(())
     }
 
@@ -98,6 +111,7 @@ pub mod logspace {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(UnknownDevice, with(0.0, 1.0, 2).device("?"), "'?' is not a device");
+        e.case(Booleans, with(0.0, 1.0, 2).dtype(DType::Bool), "dtype is bool");
         e.case(Rank, with(e.normal([2]), 1.0, 2), "expected numbers or tensors without dimensions");
     }
 }

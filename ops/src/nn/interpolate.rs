@@ -3,6 +3,7 @@ use fulgurite_runtime::rules::ArrayD;
 use fulgurite_runtime::{DType, Tensor};
 
 use super::placement::{as_floats, for_each};
+use crate::core::matmul;
 use crate::core::promotion::{accumulating, cast};
 use crate::nn::{adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d};
 use crate::prims;
@@ -149,31 +150,64 @@ fn weighted(
 }
 
 /// Weights of the two neighbours.
-fn linear_weights(t: Tensor) -> Vec<(i64, Tensor)> {
+pub(crate) fn linear_weights(t: Tensor) -> Vec<(i64, Tensor)> {
     vec![(0, prims::sub(1.0, t)), (1, t)]
 }
 
 /// Weights of the four neighbours, from the one before: `((a + 2) x - (a + 3)) x² + 1` up to a distance of one, `((a x
 /// - 5 a) x + 8 a) x - 4 a` up to two.
-fn cubic_weights(t: Tensor) -> Vec<(i64, Tensor)> {
-    const A: f64 = -0.75;
-    let near = |x: Tensor| {
-        let inner = prims::sub(prims::mul(x, A + 2.0), A + 3.0);
-        prims::add(prims::mul(prims::mul(inner, x), x), 1.0)
-    };
-    let far = |x: Tensor| {
-        let inner = prims::add(prims::mul(prims::sub(prims::mul(x, A), 5.0 * A), x), 8.0 * A);
-        prims::sub(prims::mul(inner, x), 4.0 * A)
-    };
+pub(crate) fn cubic_weights(t: Tensor) -> Vec<(i64, Tensor)> {
+    let (near, far) = (|x: Tensor| cubic_near(x, SHARP), |x: Tensor| cubic_far(x, SHARP));
     let rest = prims::sub(1.0, t);
     vec![(-1, far(prims::add(t, 1.0))), (0, near(t)), (1, near(rest)), (2, far(prims::add(rest, 1.0)))]
+}
+
+/// The slope at a distance of one of the cubic convolution of neighbours, and of that of smoothed elements.
+pub(crate) const SHARP: f64 = -0.75;
+const SMOOTH: f64 = -0.5;
+
+/// The kernel of cubic convolution at distances up to one, with the slope `a` there.
+#[track_caller]
+fn cubic_near(x: Tensor, a: f64) -> Tensor {
+    let inner = prims::sub(prims::mul(x, a + 2.0), a + 3.0);
+    prims::add(prims::mul(prims::mul(inner, x), x), 1.0)
+}
+
+/// The kernel of cubic convolution at distances from one to two, with the slope `a` at one.
+#[track_caller]
+fn cubic_far(x: Tensor, a: f64) -> Tensor {
+    let inner = prims::add(prims::mul(prims::sub(prims::mul(x, a), 5.0 * a), x), 8.0 * a);
+    prims::sub(prims::mul(inner, x), 4.0 * a)
+}
+
+/// One of the last two dimensions with sums of all elements by a kernel that is as wide as an element of the result,
+/// and at least as an element of the operand: a product with the weights, which have the sum one.
+#[track_caller]
+fn smoothed(values: Tensor, is_last: bool, resized: Resized, aligned: bool, mode: InterpolationMode) -> Tensor {
+    let (dtype, shape) = (values.dtype(), [resized.to, resized.from]);
+    let scale = resized.scale(aligned, dtype);
+    let centers = |extent: usize| prims::iota(extent, 0.5, 1.0, dtype, values.device());
+    let own = prims::broadcast_in_dim(prims::mul(centers(resized.to), scale), shape, [0]);
+    let elements = prims::broadcast_in_dim(centers(resized.from), shape, [1]);
+    let distance = prims::div(prims::abs(prims::sub(elements, own)), scale.max(1.0));
+    let weights = match mode {
+        InterpolationMode::Bicubic => {
+            let far = prims::select(prims::lt(distance, 2.0), cubic_far(distance, SMOOTH), 0.0);
+            prims::select(prims::lt(distance, 1.0), cubic_near(distance, SMOOTH), far)
+        }
+        _ => prims::maximum(prims::sub(1.0, distance), 0.0),
+    };
+    let weights = prims::div(weights, prims::broadcast_in_dim(prims::sum(weights, [1]), shape, [0]));
+    if is_last { matmul(values, prims::permute(weights, [1, 0])) } else { matmul(weights, values) }
 }
 
 /// `input` [N, C, L], [N, C, H, W] or [N, C, D, H, W] with other extents behind the channels: `size`, or
 /// `⌊extent · scale_factor⌋`. Elements between those of `input` are computed by `mode`. With `align_corners` the first
 /// and the last elements stay in their places, else the borders of the outermost elements do. A scale factor says how
-/// far elements are apart too, unless it is recomputed from the extents. bf16 and f16 are computed in f32.
-#[operator(torch = "nn.functional.interpolate", dtypes(u8, bf16, f16, f32, f64))]
+/// far elements are apart too, unless it is recomputed from the extents. With `antialias` the modes bilinear and
+/// bicubic have kernels as wide as the elements of the result, where these are fewer, and of the latter with a = -0.5;
+/// PyTorch has integers of 8 bits then, too. bf16 and f16 are computed in f32.
+#[operator(torch = "nn.functional.interpolate", autocast = keep, dtypes(u8, bf16, f16, f32, f64))]
 pub mod interpolate {
     fn interpolate(
         input: Tensor<Number>,
@@ -182,10 +216,11 @@ pub mod interpolate {
         #[default(InterpolationMode::Nearest)] mode: InterpolationMode,
         #[default(None)] align_corners: Option<bool>,
         #[default(None)] recompute_scale_factor: Option<bool>,
+        #[default(false)] antialias: bool,
     ) -> Tensor;
 
     fn requires(
-        Args { input, size, scale_factor, mode, align_corners, recompute_scale_factor }: Args<&TensorMeta>,
+        Args { input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias }: Args<&TensorMeta>,
     ) -> Result<()> {
         let shape = input.shape();
         require!(
@@ -207,6 +242,12 @@ pub mod interpolate {
             "align_corners is {align_corners:?}, expected none for mode {}",
             mode.to_attribute()
         );
+        require!(
+            !antialias || matches!(mode, InterpolationMode::Bilinear | InterpolationMode::Bicubic),
+            Antialias,
+            "antialias is true, mode {}, expected bilinear or bicubic",
+            mode.to_attribute()
+        );
         let recomputed = recompute_scale_factor == Some(true);
         require!(!recomputed || size.is_none(), Recomputed, "recompute_scale_factor is true, size is {size:?}");
         require!(
@@ -226,7 +267,7 @@ pub mod interpolate {
     }
 
     fn decomposition(
-        Args { input, size, scale_factor, mode, align_corners, recompute_scale_factor }: Args<Tensor>,
+        Args { input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias }: Args<Tensor>,
     ) -> Tensor {
         let (recomputed, aligned) = (recompute_scale_factor == Some(true), align_corners == Some(true));
         let all = Resized::all(&input.shape(), size.as_deref(), scale_factor.as_deref(), recomputed);
@@ -238,6 +279,13 @@ pub mod interpolate {
                 2 => adaptive_avg_pool2d(input, sizes),
                 _ => adaptive_avg_pool3d(input, sizes),
             };
+        }
+        if antialias {
+            let each = all.into_iter().enumerate();
+            let of_dim = |values: Tensor, (i, resized): (usize, Resized)| {
+                super::smoothed(values, i == 1, resized, aligned, mode)
+            };
+            return cast(each.fold(accumulating(input), of_dim), input.dtype());
         }
         let dtype = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
         let start = if mode.aligns() { accumulating(input) } else { input };
@@ -257,7 +305,9 @@ pub mod interpolate {
     }
 
     fn reference(
-        Args { input, size, scale_factor, mode, align_corners, recompute_scale_factor }: Args<&ReferenceTensor>,
+        Args { input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias }: Args<
+            &ReferenceTensor,
+        >,
     ) -> ArrayD<f64> {
         let values = as_floats(input);
         let extents = values.shape()[2..].to_vec();
@@ -277,6 +327,9 @@ pub mod interpolate {
         };
         (0..extents.len()).fold(values, |values, i| {
             let (to, between) = of(i);
+            if antialias {
+                return super::smoothed_by_hand(&values, 2 + i, to, between, mode);
+            }
             super::resampled(&values, 2 + i, to, |at, element| {
                 let last = extents[i] as f64 - 1.0;
                 let center = if align_corners == Some(true) { at * between } else { (at + 0.5) * between - 0.5 };
@@ -291,7 +344,7 @@ pub mod interpolate {
                     }
                     InterpolationMode::Bicubic => {
                         let places = (-1..=2).map(|k| center.floor() + f64::from(k));
-                        places.map(|place| is(place) * super::keys((center - place).abs())).sum()
+                        places.map(|place| is(place) * super::keys((center - place).abs(), super::SHARP)).sum()
                     }
                     _ => (1.0 - (center.clamp(0.0, last) - element).abs()).max(0.0),
                 }
@@ -314,6 +367,9 @@ pub mod interpolate {
             s.case(with(s.normal([1, 1, 3, 4])).scale_factor([2.0]).mode(Bicubic).align_corners(true));
             s.case(with(s.normal([1, 1, 2, 3, 4])).size([3, 2, 6]).mode(Trilinear));
             s.case(with(s.normal([1, 2, 4, 5])).size([2, 3]).mode(Area));
+            s.case(with(s.normal([1, 2, 5, 4])).size([2, 7]).mode(Bilinear).antialias(true));
+            s.case(with(s.normal([1, 1, 5, 7])).size([1, 3]).mode(Bicubic).align_corners(true).antialias(true));
+            s.case(with(s.normal([1, 1, 5, 3])).scale_factor([0.5, 1.7]).mode(Bicubic).antialias(true));
         }
         s.case(with(s.normal([0, 2, 4])).size([2]));
     }
@@ -326,6 +382,8 @@ pub mod interpolate {
         e.case(SizeOrScale, plain(), "size is None, scale_factor None");
         e.case(SizeOrScale, plain().size([3]).scale_factor([2.0]), "expected one of them");
         e.case(AlignCorners, plain().size([3]).align_corners(true), "align_corners is Some(true)");
+        e.case(Antialias, plain().size([3]).antialias(true), "antialias is true, mode nearest");
+        e.case(Antialias, plain().size([3]).mode(Linear).antialias(true), "expected bilinear or bicubic");
         e.case(Recomputed, plain().size([3]).recompute_scale_factor(true), "recompute_scale_factor is true");
         e.case(Floating, with(e.of(DType::U8, [1, 2, 4])).size([3]).mode(Linear), "input is u8");
         e.case(Extents, plain().size([3, 3]), "expected a number for each dimension");
@@ -337,12 +395,22 @@ pub mod interpolate {
 }
 
 /// For references: the kernel of cubic convolution at a distance.
-fn keys(x: f64) -> f64 {
+pub(crate) fn keys(x: f64, a: f64) -> f64 {
     match x {
-        x if x <= 1.0 => 1.25 * x.powi(3) - 2.25 * x.powi(2) + 1.0,
-        x if x < 2.0 => -0.75 * (x.powi(3) - 5.0 * x.powi(2) + 8.0 * x - 4.0),
+        x if x <= 1.0 => (a + 2.0) * x.powi(3) - (a + 3.0) * x.powi(2) + 1.0,
+        x if x < 2.0 => a * (x.powi(3) - 5.0 * x.powi(2) + 8.0 * x - 4.0),
         _ => 0.0,
     }
+}
+
+/// For references: dimension `dim` with `to` means of all its elements, weighted by a kernel around the centers.
+fn smoothed_by_hand(values: &ArrayD<f64>, dim: usize, to: usize, between: f64, mode: InterpolationMode) -> ArrayD<f64> {
+    let kernel = |at: f64, element: f64| {
+        let distance = ((at + 0.5) * between - element - 0.5).abs() / between.max(1.0);
+        if mode == InterpolationMode::Bicubic { keys(distance, SMOOTH) } else { (1.0 - distance).max(0.0) }
+    };
+    let total = |at: f64| (0..values.shape()[dim]).map(|element| kernel(at, element as f64)).sum::<f64>();
+    resampled(values, dim, to, |at, element| kernel(at, element) / total(at))
 }
 
 /// For references: dimension `dim` with `to` sums of all its elements, each with the weight of both positions.

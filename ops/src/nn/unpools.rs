@@ -101,6 +101,19 @@ operators! {
             read_as(all, &[&own.shape()[..leading], &extents[..]].concat())
         }
 
+        /// Every element has the cotangent at its position, as in PyTorch, also where another one is kept: windows that
+        /// overlap have one largest element in common.
+        fn grad(args: Args<Tensor>) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+            let (own, indices) = (args.input.meta(), args.indices);
+            (args.call(), move |d_out: Tensor| {
+                let leading = own.rank() - $rank;
+                let line = |shape: &[usize]| [&shape[..leading], &[shape[leading..].iter().product()]].concat();
+                let all = read_as(d_out, &line(&d_out.shape()));
+                let found = prims::gather(all, leading, read_as(indices, &line(own.shape())));
+                Grads { input: read_as(found, own.shape()) }
+            })
+        }
+
         fn reference(
             Args { input, indices, kernel_size, stride, padding, output_size }: Args<&ReferenceTensor>,
         ) -> Result<ArrayD<f64>> {
@@ -137,6 +150,9 @@ operators! {
             let one = places(s, &[1], &[1.0, 3.0, 4.0]);
             s.case(with(s.normal(shape(&[1])), one, [3]).stride([2]).padding([1]));
             s.case(with(s.normal(shape(&[1, 2])), two, [2]).output_size(last($rank, [2, 3, 7])));
+            let twice = places(s, &[1], &[2.0, 0.0, 2.0]);
+            let twice = with(s.normal(shape(&[1])), twice, [2]);
+            s.case(twice).forward_only("one element is kept, both have a gradient").gradients([&[3.0, 1.0, 3.0]]);
         }
 
         fn errors(e: &mut ErrorSamples) {
@@ -164,8 +180,9 @@ operators! {
     table($name, $torch, $rank) {
         /// The elements of `input` [N, C, L] (or [C, L]) at the positions `indices` of a longer result, whose other
         /// elements are 0: the inverse of [`mod@super::max_pool1d_with_indices`]. Of several for one position the last
-        /// is kept. The result has as many elements as `output_size`, or as windows of `kernel_size`, `stride` apart,
-        /// of `padding` reach over. A position out of range is an error when the program runs.
+        /// is kept, and each has the gradient there. The result has as many elements as `output_size`, or as windows of
+        /// `kernel_size`, `stride` apart, of `padding` reach over. A position out of range is an error when the program
+        /// runs.
         max_unpool1d, "nn.functional.max_unpool1d", 1;
         /// As [`mod@max_unpool1d`], of two dimensions: [N, C, H, W] (or [C, H, W]).
         max_unpool2d, "nn.functional.max_unpool2d", 2;

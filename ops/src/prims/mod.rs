@@ -22,6 +22,7 @@ fulgurite_ops_macros::operator_files! {
     index_select,
     integers,
     iota,
+    log_path_sums,
     mantissa,
     matmul,
     matrix_exp,
