@@ -393,8 +393,8 @@ mod tests {
             for (got, exact) in out.iter().zip(&exact) {
                 let Total::Floating(exact) = *exact else { unreachable!() };
                 // A product may be larger than the numbers of f32.
-                let near = *got == exact as f32
-                    || (f64::from(*got) - exact).abs() < 1e-6 * (count as f64).max(exact.abs());
+                let near =
+                    *got == exact as f32 || (f64::from(*got) - exact).abs() < 1e-6 * (count as f64).max(exact.abs());
                 assert!(near, "{reduction:?} of {shape:?} over {dims:?}: {got} for {exact}");
             }
         }

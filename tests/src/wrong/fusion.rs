@@ -17,7 +17,8 @@ pub mod unrounded {
     use fulgurite_runtime::operator::OperatorDef;
     use fulgurite_runtime::trace::Block;
 
-    const LIMITS: Limits = Limits { executor: "unrounded", members: "unrounded", symbols: 48, column_sums: None };
+    const LIMITS: Limits =
+        Limits { executor: "unrounded", members: "unrounded", symbols: 48, scattered_rows: false, column_sums: None };
 
     fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
         grouping::fuse(block, LIMITS, fuel)
