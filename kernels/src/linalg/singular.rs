@@ -9,6 +9,9 @@ use crate::view::{TensorMut, TensorRef};
 
 /// Rounds over all pairs of columns before the search is given up; ten are usual.
 const ROUNDS: usize = 60;
+/// The square of a line that is nothing, where the largest element of the matrix is about one: each rotation leaves less
+/// of a line that depends on others, and what underflows would never be orthogonal.
+const NOTHING: f64 = 1e-200;
 
 /// `U`, the singular values `S`, descending, and `Vᵀ` of each matrix `A` of `m` rows and `n` columns, with `A = U · S ·
 /// Vᵀ` and orthonormal columns of `U` and rows of `Vᵀ`. The shapes of the results choose the form: `[..., m, k]`,
@@ -112,7 +115,10 @@ fn orthogonalize(lines: &mut [f64], turns: &mut [f64], count: usize, length: usi
             for second in first + 1..count {
                 let (a, b) = two_rows(lines, length, first, second);
                 let (alpha, beta, gamma) = (dot(a, a), dot(b, b), dot(a, b));
-                if gamma == 0.0 || gamma.abs() <= 4.0 * f64::EPSILON * (alpha * beta).sqrt() {
+                if gamma == 0.0
+                    || alpha.min(beta) < NOTHING
+                    || gamma.abs() <= 4.0 * f64::EPSILON * (alpha * beta).sqrt()
+                {
                     continue;
                 }
                 orthogonal = false;

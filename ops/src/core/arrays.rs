@@ -160,7 +160,7 @@ pub fn erf(x: f64) -> f64 {
 pub fn erfc(x: f64) -> f64 {
     if x == f64::INFINITY {
         0.0
-    } else if x < 2.0 || x.is_nan() {
+    } else if x < 1.0 || x.is_nan() {
         1.0 - erf(x)
     } else {
         let fraction = (1..200).rev().fold(x, |rest, n| x + f64::from(n) / 2.0 / rest);

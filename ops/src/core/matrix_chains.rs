@@ -167,8 +167,8 @@ fn product_between(factors: &[Tensor], cut: &[Vec<usize>], first: usize, last: u
     mm(product_between(factors, cut, first, middle), product_between(factors, cut, middle + 1, last))
 }
 
-/// A square matrix, or each of many, to the power of `n`, by repeated squares. A negative power is that of the inverse,
-/// in f32 and f64; a singular matrix is then an error when the program runs.
+/// A square matrix, or each of many, to the power of `n`, by repeated squares. (A negative power is that of the
+/// inverse, which a solver computes.)
 #[operator(torch = "matrix_power", autocast = low)]
 pub mod matrix_power {
     fn matrix_power(input: Tensor<Number>, n: i64) -> Tensor;
@@ -176,18 +176,12 @@ pub mod matrix_power {
     fn requires(input: &TensorMeta, n: i64) -> Result<()> {
         let square = matches!(input.shape(), [.., rows, columns] if rows == columns);
         require!(square, Square, "input has shape {:?}, expected square matrices", input.shape());
-        require!(
-            n >= 0 || matches!(input.dtype(), DType::F32 | DType::F64),
-            Exponent,
-            "n is {n} and input is {}, expected f32 or f64 for powers of the inverse",
-            input.dtype()
-        );
+        require!(n >= 0, Exponent, "n is {n}, expected a power that is not negative: no inverse is computed here");
         Ok(())
     }
 
     fn decomposition(input: Tensor, n: i64) -> Tensor {
-        let input = if n < 0 { crate::core::inv(input) } else { input };
-        let (mut rest, mut square, mut out) = (n.unsigned_abs(), input, None);
+        let (mut rest, mut square, mut out) = (n, input, None);
         while rest > 0 {
             if rest % 2 == 1 {
                 out = Some(out.map_or(square, |out| matmul(out, square)));
@@ -200,11 +194,10 @@ pub mod matrix_power {
         out.unwrap_or_else(|| super::unit_matrices(input))
     }
 
-    fn reference(input: &ArrayD<f64>, n: i64) -> Result<ArrayD<f64>> {
+    fn reference(input: &ArrayD<f64>, n: i64) -> ArrayD<f64> {
         let rank = input.ndim();
         let unit = ArrayD::from_shape_fn(IxDyn(input.shape()), |at| f64::from(u8::from(at[rank - 1] == at[rank - 2])));
-        let factor = if n < 0 { crate::core::inverses(input)? } else { input.clone() };
-        Ok((0..n.unsigned_abs()).fold(unit, |power, _| product(&power, &factor)))
+        (0..n).fold(unit, |power, _| product(&power, input))
     }
 
     fn samples(s: &mut Samples) {
@@ -222,18 +215,12 @@ pub mod matrix_power {
         s.case(case).forward_only("the unit matrix");
         let case = with(small(s, &[0, 0]), 5);
         s.case(case);
-        if matches!(s.dtype(), DType::F32 | DType::F64) {
-            s.case(with(s.values([2, 2], [1.0, 0.5, -0.25, 2.0]), -2));
-            s.case(with(s.values([2, 1, 1], [2.0, -4.0]), -1));
-        }
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Square, with(e.normal([2, 3]), 2), "expected square matrices");
         e.case(Square, with(e.normal([3]), 2), "expected square matrices");
-        e.case(Exponent, with(e.of(DType::I64, [2, 2]), -1), "n is -1 and input is i64");
-        let singular = e.values([2, 2], [1.0, 2.0, 2.0, 4.0]);
-        e.when_run("Singular", with(singular, -1), "matrix 0 of the batch is singular: its pivot 2 is zero");
+        e.case(Exponent, with(e.normal([2, 2]), -1), "n is -1");
     }
 }
 

@@ -244,7 +244,7 @@ pub mod grid_sample {
                 };
                 all.iter().flat_map(|one| taps.iter().map(move |tap| longer(one, tap))).collect()
             });
-            all.iter().map(|(place, weight)| weight * input[place.as_slice()]).sum()
+            all.iter().fold(0.0, |sum, (place, weight)| sum + weight * input[place.as_slice()])
         })
     }
 

@@ -319,7 +319,8 @@ pub mod interpolate {
                 (None, factor) => (from * factor.unwrap_or(1.0)).floor() as usize,
             };
             let between = match factor {
-                _ if align_corners == Some(true) => (from - 1.0) / (to as f64 - 1.0).max(1.0),
+                _ if align_corners == Some(true) && to == 1 => 0.0,
+                _ if align_corners == Some(true) => (from - 1.0) / (to as f64 - 1.0),
                 Some(factor) if recompute_scale_factor != Some(true) => 1.0 / factor,
                 _ => from / to as f64,
             };
@@ -382,7 +383,7 @@ pub mod interpolate {
         e.case(SizeOrScale, plain(), "size is None, scale_factor None");
         e.case(SizeOrScale, plain().size([3]).scale_factor([2.0]), "expected one of them");
         e.case(AlignCorners, plain().size([3]).align_corners(true), "align_corners is Some(true)");
-        e.case(Antialias, plain().size([3]).antialias(true), "antialias is true, mode nearest");
+        e.case(Antialias, plain().size([3]).antialias(true), r#"antialias is true, mode "nearest""#);
         e.case(Antialias, plain().size([3]).mode(Linear).antialias(true), "expected bilinear or bicubic");
         e.case(Recomputed, plain().size([3]).recompute_scale_factor(true), "recompute_scale_factor is true");
         e.case(Floating, with(e.of(DType::U8, [1, 2, 4])).size([3]).mode(Linear), "input is u8");

@@ -10,7 +10,10 @@ use crate::prims;
 ///
 /// The gradient is a block of the exponential of `[[Aᵀ, D], [0, Aᵀ]]`, where `D` is the cotangent: Mathias, "A chain
 /// rule for matrix functions and applications", 1996.
-#[operator(prim, dtypes(f32, f64))]
+#[operator(
+    prim, dtypes(f32, f64),
+    tolerance(consistency, checker, factor = 4.0, dtype = f64, reason = "the reference squares a matrix several times")
+)]
 pub mod matrix_exp {
     fn matrix_exp(input: Tensor<Floating>) -> Tensor;
 

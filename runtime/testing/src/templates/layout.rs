@@ -43,14 +43,14 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
             if arrays.iter().all(Array::is_contiguous) && arrangement != Arrangement::Offset {
                 continue;
             }
-            run(context, subject, arrays)
+            run(context, subject, arrays, arrangement)
                 .map_err(|problem| problem.within(format!("with {arrangement:?} arrays").to_lowercase()))?;
         }
     }
     PASSED
 }
 
-fn run(context: &Context, subject: &Subject, arrays: Vec<Array>) -> Check {
+fn run(context: &Context, subject: &Subject, arrays: Vec<Array>, arrangement: Arrangement) -> Check {
     let list = context.list()?;
     let mut trace = subject.trace()?.clone();
     for (input, array) in trace.inputs.iter_mut().zip(&arrays) {
@@ -58,7 +58,11 @@ fn run(context: &Context, subject: &Subject, arrays: Vec<Array>) -> Check {
     }
     let dense = arrays.iter().map(Array::to_contiguous).collect::<Result<Vec<Array>, _>>()?;
     let forward = subject.forward(&list);
-    let contiguous = forward.as_ref().as_ref().map_err(Problem::clone)?.program.run(dense.clone())?;
+    let contiguous = match forward.as_ref().as_ref().map_err(Problem::clone)?.program.run(dense.clone()) {
+        // Elements that are repeated may be what the operator refuses when it runs, a singular matrix.
+        Err(_) if arrangement == Arrangement::Expanded => return Ok(()),
+        contiguous => contiguous?,
+    };
     let program = list.compile(&trace)?;
     for (i, (output, expected)) in program.run(arrays)?.iter().zip(&contiguous).enumerate() {
         if same_bits(output, expected).is_ok() {
