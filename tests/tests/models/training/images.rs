@@ -58,11 +58,10 @@ fn a_resnet_resumes_to_the_bit_with_its_statistics() {
     let moved = checkpoint.tensors["bn1.running_mean"].bytes().iter().any(|byte| *byte != 0);
     assert!(moved, "statistics follow the batches");
     // A checkpoint is a file of weights under torchvision's names.
-    let from = TrainOptions {
-        init: Some(resumed.checkpoint),
-        ..of_images(ImageKind::Resnet, tempfile::tempdir().unwrap().path(), 1)
-    };
-    run(&from);
+    let another = tempfile::tempdir().unwrap();
+    let init = Some(resumed.checkpoint);
+    let from = run(&TrainOptions { init, warmup: 0, ..of_images(ImageKind::Resnet, another.path(), 1) });
+    assert!(from.losses[0] < expected.losses[0], "{from:?}");
     // And no model of text.
     let error = fulgurite_models::weight_files::load(&expected.checkpoint, None).unwrap_err().to_string();
     assert!(error.contains("holds weights of a resnet model, which reads images"), "{error}");
@@ -93,7 +92,7 @@ fn what_means_nothing_for_images_is_refused_by_name() {
     refused(resnet, &|o| o.accumulate = 2, "each batch of a resnet moves its running statistics");
     refused(resnet, &|o| o.dropout = 0.1, "a resnet has no dropout");
     refused(resnet, &|o| o.size = Some("51".into()), "a resnet has nano, 18-small, 18, 50; did you mean 50?");
-    refused(resnet, &|o| o.batch = 5000, "4096 images are too few for one batch of 5000");
+    refused(resnet, &|o| o.batch = 5000, "has 512 images, expected those of a batch of 5000");
     refused(resnet, &|o| o.data = vec!["/no/such/folder".into()], "/no/such/folder/data_batch_1.bin");
     let written = folder.path().join("cifar");
     std::fs::create_dir(&written).unwrap();
