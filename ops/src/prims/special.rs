@@ -581,7 +581,7 @@ pub(crate) mod error_reference {
 
     /// `e^(x²) erfc x`.
     pub(crate) fn erfcx(x: f64) -> f64 {
-        if x < 2.0 || x.is_nan() {
+        if x < 1.0 || x.is_nan() {
             return (x * x).exp() * (1.0 - erf(x));
         }
         let fraction = (1..200).rev().fold(x, |rest, n| x + f64::from(n) / 2.0 / rest);

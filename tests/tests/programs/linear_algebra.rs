@@ -17,7 +17,7 @@ fn numbers(count: usize) -> Vec<f64> {
 fn compare(name: &str, shift: f64, function: fn(Tensor) -> Vec<Tensor>) {
     let (batch, n) = (2, 3);
     let loss = move |x: Tensor| {
-        let unit = eye(n as i64);
+        let unit = eye(n);
         let symmetric = matmul(x, swapaxes(x, -1, -2)) - to(unit, DType::F64) * shift;
         let weighted = function(symmetric).into_iter().enumerate().map(|(i, result)| {
             let count = result.shape().iter().product::<usize>() as i64;
