@@ -29,21 +29,3 @@ fn is_scattered(shape: &[usize], strides: &[isize]) -> bool {
     let nearest = others.iter().flatten().min();
     row.is_some_and(|row| nearest.is_some_and(|nearest| *nearest < row))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::is_scattered;
-
-    #[test]
-    fn rows_are_scattered_where_another_dimension_is_nearer() {
-        assert!(!is_scattered(&[5, 3], &[3, 1]));
-        assert!(is_scattered(&[5, 3], &[1, 5]));
-        // Repeated rows: the same element of each row is the same place.
-        assert!(is_scattered(&[4, 3], &[0, 1]));
-        assert!(!is_scattered(&[4, 3], &[3, 0]));
-        // Every other element, and dimensions of one element.
-        assert!(!is_scattered(&[4, 3], &[6, 2]));
-        assert!(!is_scattered(&[1, 3], &[1, 5]));
-        assert!(!is_scattered(&[], &[]));
-    }
-}

@@ -22,7 +22,7 @@ pub enum CifarError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// A length that no whole images have.

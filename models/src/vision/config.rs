@@ -304,7 +304,7 @@ impl Model for ImageConfig {
         self.no_text()
     }
 
-    /// It has none.
+    /// No heads: no token follows another.
     fn cached_heads(&self) -> [usize; 2] {
         [0, 0]
     }

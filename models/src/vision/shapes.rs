@@ -34,7 +34,7 @@ pub fn shapes(shape: [usize; 3], labels: Labels) -> (ImageSet, ImageSet) {
     let size = shape.iter().product::<usize>().max(1);
     let count = (MOST_BYTES / size).clamp(LEAST, 4096);
     let of = |first: usize, count: usize| {
-        let (mut pixels, mut targets) = (Vec::with_capacity(count * size), Vec::new());
+        let (mut pixels, mut targets) = (Vec::new(), Vec::new());
         (first..first + count).for_each(|index| draw(index as u64, shape, labels, &mut pixels, &mut targets));
         let classes = KINDS.len() + usize::from(labels == Labels::Pixels);
         ImageSet::new("drawn shapes", shape, classes, labels, (pixels, targets))

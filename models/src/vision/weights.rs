@@ -30,7 +30,7 @@ pub enum ImageWeightsError {
         path: PathBuf,
         /// The tensor.
         name: String,
-        /// What is there.
+        /// The shape in the file.
         found: String,
         /// The model's shape.
         expected: Vec<usize>,

@@ -106,8 +106,8 @@ pub mod vector_norm {
 }
 
 /// The norm of order `ord` of the matrices in the two dimensions `dim`: the largest sum of magnitudes of a column (1)
-/// or of a row (inf), the smallest (-1, -inf), the square root of the sum of squares ("fro"), the largest singular value
-/// (2), the smallest (-2), or the sum of all ("nuc"). Singular values are computed in f32 and f64 alone.
+/// or of a row (inf), the smallest (-1, -inf), the square root of the sum of squares ("fro"), the largest singular
+/// value (2), the smallest (-2), or the sum of all ("nuc"). Singular values are computed in f32 and f64 alone.
 #[operator(torch = "linalg.matrix_norm", autocast = full)]
 pub mod matrix_norm {
     fn matrix_norm(

@@ -301,8 +301,8 @@ pub mod instance_norm {
             }
         }
         s.case(with(s.normal([2, 4, 3])).weight(s.normal([4])));
-        // The test of layouts makes all elements of a row equal: their mean is off by a rounding, which is divided by the
-        // root of eps.
+        // The test of layouts makes all elements of a row equal: their mean is off by a rounding, which is divided by
+        // the root of eps.
         s.case(with(s.normal([9, 7, 33])).bias(s.normal([7])).eps(0.1));
     }
 

@@ -132,8 +132,8 @@ fn each_step(rows: Tensor, count: usize) -> Tensor {
 /// `log_probs` [T, N, C]: of all sequences of `input_lengths` classes that become `target_lengths` classes of the
 /// target where repetitions and then blanks are dropped. Infinite where there are none. The cotangent of `log_probs` is
 /// that of PyTorch: the probability of a class less that of its being on a path, which follows if the probabilities of
-/// a step have the sum 1, and which a `log_softmax` before it takes for the slope. It is NaN where the loss is infinite,
-/// unless the cotangent of that loss is 0. Lengths out of range are errors when the program runs.
+/// a step have the sum 1, and which a `log_softmax` before it takes for the slope. It is NaN where the loss is
+/// infinite, unless the cotangent of that loss is 0. Lengths out of range are errors when the program runs.
 #[operator(
     autocast = full,
     skip(gradient, decomposition, dtype = f64, reason = "as in PyTorch it is the slope among probabilities of sum 1")

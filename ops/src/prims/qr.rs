@@ -10,8 +10,8 @@ use crate::prims;
 use crate::prims::matmul;
 
 /// `Q` with orthonormal columns and the upper triangle `R` with `Q · R = A`, for each matrix `A` of `m` rows and `n`
-/// columns of `input`: `Q` has `min(m, n)` columns. By Householder's reflections, with LAPACK's signs: an element of the
-/// diagonal of `R` has the other sign than what the reflections before it left there, unless all below it is zero.
+/// columns of `input`: `Q` has `min(m, n)` columns. By Householder's reflections, with LAPACK's signs: an element of
+/// the diagonal of `R` has the other sign than what the reflections before it left there, unless all below it is zero.
 ///
 /// The gradient is that of Roberts and Roberts, "QR and LQ decomposition matrix backpropagation algorithms for square,
 /// wide, and deep matrices", 2020; it needs the first `min(m, n)` columns to be independent.

@@ -5,8 +5,8 @@ use super::matrices::{are_square, extents, lower, matrices, stacked, transposed,
 use super::support::another;
 use crate::prims;
 
-/// The solution `X` of `A · X = B` for each triangle `A` of `a` and matrix `B` of `b`. Of `a` only the part on and above
-/// the diagonal (`upper`) or on and below it is read; with `unit_diagonal` the diagonal counts as ones. A zero on it
+/// The solution `X` of `A · X = B` for each triangle `A` of `a` and matrix `B` of `b`. Of `a` only the part on and
+/// above the diagonal (`upper`) or on and below it is read; with `unit_diagonal` the diagonal counts as ones. A zero on it
 /// gives infinities and NaN, as in PyTorch. `b` has the leading extents of `a`, and as many rows.
 #[operator(prim, dtypes(f32, f64))]
 pub mod triangular_solve {
