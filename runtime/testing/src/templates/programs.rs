@@ -61,7 +61,7 @@ type Part = (&'static OperatorDef, Vec<Sample>);
 fn parts() -> &'static [Part] {
     static PARTS: OnceLock<Vec<Part>> = OnceLock::new();
     PARTS.get_or_init(|| {
-        let fits = |def: &&OperatorDef| {
+        let fits = |def: &&'static OperatorDef| {
             def.effects.mergeable()
                 && GradientRules::of(def).no_grad.is_none()
                 && !matches!(def.kind, OperatorKind::Symbol(_))
