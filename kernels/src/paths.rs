@@ -13,8 +13,8 @@ use crate::view::{TensorMut, TensorRef, contiguous_strides};
 /// they pass, whose logarithms are `emissions[n, t, s]`. A path begins in state 0 or 1; from each step to the next it
 /// stays in its state, goes to the next one, or to the one after it if `skips[n, s]` of that one is not zero.
 ///
-/// `emissions` and `target` [N, T, S] hold f32 or f64, `skips` [N, S] booleans or bytes. A row is summed in f64. Panics if
-/// anything else is the case, or if an operand shares memory with `target`.
+/// `emissions` and `target` [N, T, S] hold f32 or f64, `skips` [N, S] booleans or bytes. A row is summed in f64.
+/// Panics if anything else is the case, or if an operand shares memory with `target`.
 pub fn log_path_sums(emissions: TensorRef<'_>, skips: TensorRef<'_>, target: TensorMut<'_>) {
     let shape = emissions.shape();
     extents::rank("log_path_sums", "emissions", shape, 3);

@@ -28,8 +28,8 @@ const COEFFICIENTS: [f64; 14] = [
 /// The largest norm for which the quotient is exact to the last place.
 const NORM: f64 = 5.371_920_351_148_152;
 
-/// `eᴬ` of each matrix `A`; NaN where an element of `A` is not finite. Panics if matrices are not square or `target` has
-/// another shape.
+/// `eᴬ` of each matrix `A`; NaN where an element of `A` is not finite. Panics if matrices are not square or `target`
+/// has another shape.
 pub fn matrix_exp(input: TensorRef<'_>, target: TensorMut<'_>) {
     let (count, n) = squares("matrix_exp", "input", input.shape());
     extents::shape("matrix_exp", "target", target.shape(), input.shape());

@@ -9,8 +9,8 @@ use crate::view::{TensorMut, TensorRef};
 
 /// Rounds over all pairs of columns before the search is given up; ten are usual.
 const ROUNDS: usize = 60;
-/// The square of a line that is nothing, where the largest element of the matrix is about one: each rotation leaves less
-/// of a line that depends on others, and what underflows would never be orthogonal.
+/// The square of a line that is nothing, where the largest element of the matrix is about one: each rotation leaves
+/// less of a line that depends on others, and what underflows would never be orthogonal.
 const NOTHING: f64 = 1e-200;
 
 /// `U`, the singular values `S`, descending, and `Vᵀ` of each matrix `A` of `m` rows and `n` columns, with `A = U · S ·

@@ -50,7 +50,8 @@ impl List {
         self.buffers.push(parameter(format!("{name}.running_var"), &[channels], Initial::Ones));
     }
 
-    /// A weight of this shape with the deviation 1 / √(3 n) of PyTorch's uniform values, `inputs` = n, and a bias of zeros.
+    /// A weight of this shape with the deviation 1 / √(3 n) of PyTorch's uniform values, `inputs` = n, and a bias of
+    /// zeros.
     pub(super) fn biased(&mut self, name: &str, shape: &[usize], inputs: usize, outputs: usize) {
         let initial = Initial::Normal((3.0 * inputs as f64).sqrt().recip());
         let is_linear = shape.len() == 2;

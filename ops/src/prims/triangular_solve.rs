@@ -6,8 +6,8 @@ use super::support::another;
 use crate::prims;
 
 /// The solution `X` of `A · X = B` for each triangle `A` of `a` and matrix `B` of `b`. Of `a` only the part on and
-/// above the diagonal (`upper`) or on and below it is read; with `unit_diagonal` the diagonal counts as ones. A zero on it
-/// gives infinities and NaN, as in PyTorch. `b` has the leading extents of `a`, and as many rows.
+/// above the diagonal (`upper`) or on and below it is read; with `unit_diagonal` the diagonal counts as ones. A zero
+/// on it gives infinities and NaN, as in PyTorch. `b` has the leading extents of `a`, and as many rows.
 #[operator(prim, dtypes(f32, f64))]
 pub mod triangular_solve {
     fn triangular_solve(a: Tensor<Floating>, b: Tensor<Floating>, upper: bool, unit_diagonal: bool) -> Tensor;

@@ -1,5 +1,5 @@
-//! Gradients of functions of symmetric matrices, which differences of single elements do not have; the executor of linear
-//! algebra on a device; and what singular matrices get.
+//! Gradients of functions of symmetric matrices, which differences of single elements do not have; the executor of
+//! linear algebra on a device; and what singular matrices get.
 
 use fulgurite_executors as _;
 use fulgurite_ops::prelude::*;
