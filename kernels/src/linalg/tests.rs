@@ -217,6 +217,14 @@ fn singular_values_and_vectors() {
             }
         }
     }
+    // Lines that are the same up to a factor, to the bit: after the first rotations they are zeros and what underflows.
+    for [m, n] in [[10, 12], [12, 10]] {
+        let a: Vec<f64> = numbers(m, 7).iter().flat_map(|x| vec![f64::from(*x as f32); n]).collect();
+        let (mut u, mut s, mut vh) = (Out::<f64>::new(&[m, 10]), Out::<f64>::new(&[10]), Out::<f64>::new(&[10, n]));
+        svd(Given::new(&a, &[m, n]).view(), u.view(), s.view(), vh.view()).unwrap();
+        near(&[s.0[0]], &[a.iter().map(|x| x * x).sum::<f64>().sqrt()]);
+        near(&product(&transposed(&u.0, [m, 10]), &u.0, [10, m, 10]), &unit(10));
+    }
     let a = [1.0, f64::INFINITY];
     let (mut u, mut s, mut vh) = (Out::<f64>::new(&[1, 1]), Out::<f64>::new(&[1]), Out::<f64>::new(&[1, 2]));
     let found = svd(Given::new(&a, &[1, 2]).view(), u.view(), s.view(), vh.view());

@@ -594,8 +594,7 @@ operators! {
         /// As [`mod@conv_transpose1d`], of two dimensions: `input` [N, C, H, W] (or [C, H, W]), `weight` [C, out /
         /// groups, KH, KW].
         conv_transpose2d, "nn.functional.conv_transpose2d", 2;
-        /// As [`mod@conv_transpose1d`], of three dimensions: `input` [N, C, D, H, W] (or [C, D, H, W]), `weight` [C,
-        /// out / groups, KD, KH, KW].
+        /// As [`mod@conv_transpose1d`], of three dimensions: D, H and W in place of L, and KD, KH and KW of K.
         conv_transpose3d, "nn.functional.conv_transpose3d", 3;
     }
 }

@@ -4,7 +4,7 @@ use fulgurite_runtime::rules::{ArrayD, Failure, IxDyn, Precondition};
 use fulgurite_runtime::{Tensor, TensorMeta};
 use ndarray::Array2;
 
-use super::checks::Named;
+use super::checks::{Named, same_dtype};
 use crate::prims;
 
 /// Fails with `code` unless the argument has at least two dimensions.
@@ -21,6 +21,23 @@ pub fn are_square((name, given): Named<'_>, code: Precondition) -> Result<(), Fa
         return Ok(());
     }
     Err(code.unmet(format_args!("{name} has shape {:?}, expected square matrices", given.shape())))
+}
+
+/// The meta of `X` in `A · X = B`, that of `b`. Fails with these codes unless `a` has square matrices, `b` as many
+/// matrices of as many rows, and both one dtype.
+pub fn solution(
+    a: &TensorMeta,
+    b: &TensorMeta,
+    [square, rows, dtype]: [Precondition; 3],
+) -> Result<TensorMeta, Failure> {
+    are_square(("a", a), square)?;
+    let ((batch, n, _), (other, own, _)) = (extents(a.shape()), extents(b.shape()));
+    if b.rank() < 2 || own != n || batch != other {
+        let shapes = format_args!("a has shape {:?}, b {:?}", a.shape(), b.shape());
+        return Err(rows.unmet(format_args!("{shapes}, expected equal leading extents and {n} rows")));
+    }
+    same_dtype(("a", a), ("b", b), dtype)?;
+    Ok(b.clone())
 }
 
 /// The leading extents, the rows and the columns of matrices; of fewer dimensions ones.

@@ -1,7 +1,6 @@
 use fulgurite_ops_macros::operator;
 
-use super::checks::same_dtype;
-use super::matrices::{are_square, extents, lower, matrices, stacked, transposed, upper, work};
+use super::matrices::{extents, lower, matrices, solution, stacked, transposed, upper, work};
 use super::support::another;
 use crate::prims;
 
@@ -13,17 +12,7 @@ pub mod triangular_solve {
     fn triangular_solve(a: Tensor<Floating>, b: Tensor<Floating>, upper: bool, unit_diagonal: bool) -> Tensor;
 
     fn meta(a: &TensorMeta, b: &TensorMeta) -> Result<TensorMeta> {
-        are_square(("a", a), Code::Square)?;
-        let ((batch, n, _), (other, rows, _)) = (extents(a.shape()), extents(b.shape()));
-        require!(
-            b.rank() >= 2 && rows == n && batch == other,
-            Rows,
-            "a has shape {:?}, b {:?}, expected equal leading extents and {n} rows",
-            a.shape(),
-            b.shape()
-        );
-        same_dtype(("a", a), ("b", b), Code::SameDType)?;
-        Ok(b.clone())
+        solution(a, b, [Code::Square, Code::Rows, Code::SameDType])
     }
 
     fn flops(b: &TensorMeta) -> u64 {

@@ -33,6 +33,7 @@ mod recompute;
 mod registration;
 mod rounded_division;
 mod run_time_errors;
+mod scattered_rows;
 mod softmax;
 mod streams;
 mod strided_results;
