@@ -14,7 +14,7 @@ use fulgurite_runtime::kernels::view::{TensorMut, TensorRef};
 use fulgurite_runtime::rules::{DeviceTensor, Plan};
 
 /// Linear algebra of small matrices, computed on the host for an NVIDIA GPU.
-#[executor(device = "cuda", priority = 40, strided)]
+#[executor(device = "cuda", priority = 25, strided)]
 pub mod linalg {}
 
 #[implementation(of = fulgurite_ops::prims::cholesky, by = linalg, strided)]

@@ -157,7 +157,11 @@ pub mod matrix_rank {
 /// The condition number of each matrix: the norm of order `p` times that of the inverse. Of order 2, which is meant if
 /// `p` is absent, it is the quotient of the largest and the smallest singular value, of -2 its reciprocal; for other
 /// orders the matrices are square, and a singular one is an error when the program runs, where PyTorch has infinity.
-#[operator(torch = "linalg.cond", dtypes(f32, f64))]
+#[operator(
+    torch = "linalg.cond",
+    dtypes(f32, f64),
+    skip(layout, sample = 4, reason = "repeated elements are a singular matrix, whose inverse is made of roundings")
+)]
 pub mod cond {
     fn cond(a: Tensor<Floating>, #[default(None)] p: Option<NormOrder>) -> Tensor;
 

@@ -200,7 +200,10 @@ pub mod batch_norm {
 /// The running statistics after the batch are results, as those of [`mod@batch_norm`]: they move by `momentum` towards
 /// the mean over the items of their means and unbiased variances. Without running statistics these results are these
 /// means.
-#[operator(torch = "nn.functional.instance_norm")]
+#[operator(
+    torch = "nn.functional.instance_norm",
+    skip(layout, sample = 6, reason = "repeated elements have a variance of roundings alone, which is a result")
+)]
 pub mod instance_norm {
     #[results(out, next_mean, next_var)]
     fn instance_norm(
@@ -301,9 +304,7 @@ pub mod instance_norm {
             }
         }
         s.case(with(s.normal([2, 4, 3])).weight(s.normal([4])));
-        // The test of layouts makes all elements of a row equal: their mean is off by a rounding, which is divided by
-        // the root of eps.
-        s.case(with(s.normal([9, 7, 33])).bias(s.normal([7])).eps(0.1));
+        s.case(with(s.normal([9, 7, 33])).bias(s.normal([7])));
     }
 
     fn errors(e: &mut ErrorSamples) {

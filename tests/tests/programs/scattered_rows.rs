@@ -1,5 +1,5 @@
-//! Sums of rows whose elements are scattered over memory: on the host a region adds them as the single kernel does, column
-//! by column, whatever else it computes of the rows.
+//! Sums of rows whose elements are scattered over memory: on the host a region adds them as the single kernel does,
+//! column by column, whatever else it computes of the rows.
 
 use fulgurite_executors as _;
 use fulgurite_ops::prelude::*;

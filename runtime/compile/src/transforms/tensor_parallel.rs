@@ -36,7 +36,9 @@ use crate::argument::{Arg, map_arguments};
 use crate::error::{Error, Result};
 use crate::mesh::{Axis, Mesh};
 use crate::meta::TensorMeta;
-use crate::operator::{Role, RuleSet};
+use crate::operator::{OperatorDef, Role, RuleSet};
+use crate::testing::directives::{Directive, DirectiveKind, Template};
+use crate::testing::rules::TestRules;
 use crate::trace::paths::{input_place, output_place};
 use crate::trace::verify::axis_of as axis_of_line;
 use crate::trace::{Block, BoundSymbol, Callee, Results, Trace, ValueId};
@@ -287,6 +289,9 @@ impl Writer<'_> {
         if own_gradient && self.with_parts(&mut line)? && self.kept(&line, body, substitution)? {
             return Ok(());
         }
+        if own_gradient && has_other_gradient(line.def) {
+            return self.with_wholes(source, symbol, substitution);
+        }
         self.open(&line, body, substitution)
     }
 
@@ -504,6 +509,14 @@ impl Writer<'_> {
         finished.results[0] = shared;
         Ok((finished, share))
     }
+}
+
+/// Whether the gradient of an operator is declared to be another one than that of its lines: its tests say that
+/// differences are not compared with it.
+fn has_other_gradient(def: &'static OperatorDef) -> bool {
+    let of_all = |skip: &&Directive| skip.executor.is_none() && skip.sample.is_none();
+    let skips = TestRules::of(def).directives.iter().filter(|directive| directive.kind == DirectiveKind::Skip);
+    skips.filter(of_all).any(|skip| skip.templates.contains(&Template::Gradient))
 }
 
 fn nested(inside: &str) -> Error {

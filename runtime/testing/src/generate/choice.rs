@@ -9,7 +9,8 @@ use crate::executor::{ExecutorDef, default_executors, executors, find_implementa
 use crate::kernel::KernelRules;
 use crate::meta::{Device, Target, TensorMeta};
 use crate::operator::{OperatorDef, OperatorKind, RuleSet};
-use crate::subject::{accepted_samples, sample_metas};
+use crate::subject::{accepted_samples, sample_metas, trace_call};
+use crate::trace::{Block, Callee};
 use crate::tracer::rules::TracingRules;
 use fulgurite_ir::registry::find_operator;
 
@@ -79,21 +80,32 @@ pub(super) fn runners(device: Option<&str>) -> Vec<Runner> {
 pub(super) fn tested_with(def: &'static OperatorDef, runner: &Runner, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
     let opened = TracingRules::of(def).decomposition.is_some()
         && runner.first.priority.is_some()
-        && runs_parts(runner.first, def)
+        && runs_parts(runner.first, def, metas)
         && !matches!(def.kind, OperatorKind::Symbol(_));
     opened || runner.all.iter().any(|executor| may_claim(def, executor, metas))
 }
 
-/// Whether the executor runs parts of such a decomposition. One that takes collectives alone runs those of the few
-/// composites that hold any. These are not tested with the others, behind which the list need not have it.
-fn runs_parts(executor: &ExecutorDef, def: &OperatorDef) -> bool {
+/// Whether the executor runs parts of such a decomposition. One with implementations alone runs those of composites
+/// that hold what it implements; the others would be tests of the executor behind it. Composites with collectives are
+/// tested with executors of collectives alone: the list need not have one behind the others.
+fn runs_parts(executor: &ExecutorDef, def: &'static OperatorDef, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
     let own = implementations().into_iter().filter(|implementation| implementation.by == executor.name);
     let operators: Vec<_> = own.filter_map(|implementation| find_operator(implementation.of).ok()).collect();
     if def.effects.collective {
         return operators.iter().any(|def| def.effects.collective);
     }
-    let others = executor.claims.is_some() || executor.prepare_region.is_some();
-    others || operators.is_empty() || operators.iter().any(|def| !def.effects.collective)
+    if executor.claims.is_some() || executor.prepare_region.is_some() || operators.is_empty() {
+        return true;
+    }
+    metas.iter().any(|arguments| trace_call(def, arguments).is_ok_and(|trace| holds(&trace.block, &operators)))
+}
+
+/// Whether a line of the block, or of a body in it, is a call of one of these operators.
+fn holds(block: &Block, operators: &[&'static OperatorDef]) -> bool {
+    block.symbols.iter().any(|symbol| {
+        let called = matches!(symbol.callee, Callee::Operator(def) if operators.iter().any(|own| own.name == def.name));
+        called || symbol.body.as_ref().is_some_and(|body| holds(body, operators))
+    })
 }
 
 /// Kinds of devices that executors run on and this machine lacks, each with the reason.

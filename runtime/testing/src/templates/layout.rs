@@ -60,7 +60,13 @@ fn run(context: &Context, subject: &Subject, arrays: Vec<Array>, arrangement: Ar
     }
     let dense = arrays.iter().map(Array::to_contiguous).collect::<Result<Vec<Array>, _>>()?;
     let forward = subject.forward(&list);
-    let contiguous = match forward.as_ref().as_ref().map_err(Problem::clone)?.program.run(dense.clone()) {
+    let ran = forward.as_ref().as_ref().map_err(Problem::clone)?.program.run(dense.clone());
+    // A device tells of data that it refuses when results are read.
+    let read = ran.and_then(|outputs| {
+        outputs.iter().try_for_each(|output| output.to_host().map(drop))?;
+        Ok(outputs)
+    });
+    let contiguous = match read {
         // Elements that are repeated may be what the operator says it refuses when it runs, a singular matrix.
         Err(error) if arrangement == Arrangement::Expanded && refuses(subject.def, error.code()) => return Ok(()),
         contiguous => contiguous?,
