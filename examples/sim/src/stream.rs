@@ -48,12 +48,19 @@ struct Queue {
     /// Whether a task is being done.
     busy: bool,
     closed: bool,
+    /// Whether the thread waits for a task.
+    sleeps: bool,
+    /// How many wait until nothing is enqueued.
+    drainers: usize,
 }
 
 /// What a stream's thread and its users share.
 pub struct Shared {
     queue: Mutex<Queue>,
-    changed: Condvar,
+    /// Waking is a call of the system, whoever waits: the thread and those who drain wait for changes of their own, and
+    /// are told only if they do.
+    enqueued: Condvar,
+    drained: Condvar,
     heap: Heap,
     /// The first error of any stream of the device: nothing runs on it any more.
     lost: Arc<Mutex<Option<SimError>>>,
@@ -71,17 +78,22 @@ fn done(work: Work, heap: &Heap) -> Result<(), SimError> {
 
 impl Shared {
     fn push(&self, task: Task) -> Result<(), DeviceError> {
-        lock(&self.queue).tasks.push_back(task);
-        self.changed.notify_all();
+        let mut queue = lock(&self.queue);
+        queue.tasks.push_back(task);
+        if queue.sleeps {
+            self.enqueued.notify_one();
+        }
         Ok(())
     }
 
     /// Waits until nothing is enqueued.
     pub fn drain(&self) {
         let mut queue = lock(&self.queue);
+        queue.drainers += 1;
         while queue.busy || !queue.tasks.is_empty() {
-            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self.drained.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
+        queue.drainers -= 1;
     }
 
     fn work(&self, mut seed: u64) {
@@ -91,7 +103,9 @@ impl Shared {
                 if queue.closed {
                     return;
                 }
-                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue.sleeps = true;
+                queue = self.enqueued.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue.sleeps = false;
                 continue;
             };
             queue.busy = true;
@@ -116,7 +130,9 @@ impl Shared {
             }
             queue = lock(&self.queue);
             queue.busy = false;
-            self.changed.notify_all();
+            if queue.drainers > 0 && queue.tasks.is_empty() {
+                self.drained.notify_all();
+            }
         }
     }
 }
@@ -133,7 +149,8 @@ impl SimStream {
     pub fn new(heap: &Heap, lost: &Arc<Mutex<Option<SimError>>>, seed: u64) -> Result<SimStream, SimError> {
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
-            changed: Condvar::new(),
+            enqueued: Condvar::new(),
+            drained: Condvar::new(),
             heap: heap.clone(),
             lost: lost.clone(),
         });
@@ -173,7 +190,7 @@ impl Drop for SimStream {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         lock(&self.shared.queue).closed = true;
-        self.shared.changed.notify_all();
+        self.shared.enqueued.notify_all();
         // A panic of the thread has been printed by it.
         let _ = thread.join();
     }
