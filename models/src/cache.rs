@@ -82,6 +82,11 @@ impl Cached {
         self.positions
     }
 
+    /// S, the positions that the cache has room for.
+    pub fn max_seq_length(&self) -> usize {
+        self.cache.borrow().keys.first().map_or(0, |keys| keys.size(2))
+    }
+
     /// Writes keys and values [B, G, T, D] of block `layer`, and attends with queries [B, H, T, D] to all positions up
     /// to their own: [B, H, T, D]. Queries and keys are rotated before by the `table`, cosines and sines [B, 1, T, n],
     /// if there is one.

@@ -10,24 +10,31 @@ use serde_json::{Value, json};
 
 use super::{Format, load, save};
 use crate::config_fields::HARMLESS;
-use crate::decoder::{DecoderConfig, MlpClass, hugging_face_config, litgpt};
+use crate::decoder::{DecoderConfig, MlpClass, families, litgpt};
 use crate::gpt2_config_file::HARMLESS_OF_GPT2;
 use crate::hugging_face::Names;
 use crate::initialize::initial_values;
 use crate::{Dropout, GptConfig, HostTensor, Model, ModelConfig, Parameters, Tokenizer, Weights};
 
-/// Tokens of a vocabulary of 31 or more, 8 positions.
-fn tokens() -> Array {
-    Array::new([2, 8], &(0..16).map(|i| i * 7 % 31).collect::<Vec<i64>>()).unwrap()
+/// Tokens of a vocabulary of 31 or more.
+fn tokens(length: usize) -> Array {
+    Array::new([2, length], &(0..2 * length as i64).map(|i| i * 7 % 31).collect::<Vec<i64>>()).unwrap()
 }
 
+/// Those of 8 positions, and where rotations depend on the length, of 4 as well.
 fn logits(weights: &Weights<ModelConfig>) -> Vec<f32> {
     let config = weights.config().clone();
+    let is_scaled = matches!(&config, ModelConfig::Decoder(decoder) if decoder.rope_scaling.is_some());
     let compute = jit(move |(params, tokens): (Parameters<Tensor>, Tensor)| {
         config.head(&params, config.hidden(&params, tokens, &Dropout::none()))
     });
-    let logits: Array = compute.call((weights.params().unwrap(), tokens())).unwrap();
-    logits.to_vec().unwrap()
+    let params = weights.params().unwrap();
+    let lengths = if is_scaled { &[8, 4][..] } else { &[8] };
+    let of = |length: &usize| -> Vec<f32> {
+        let logits: Array = compute.call((params.clone(), tokens(*length))).unwrap();
+        logits.to_vec().unwrap()
+    };
+    lengths.iter().flat_map(of).collect()
 }
 
 /// Other values in place of one.
@@ -130,6 +137,25 @@ fn copied(from: &Path) -> (tempfile::TempDir, Value) {
     (folder, file)
 }
 
+/// The folder of a model of `decoder_files`, with random weights, and its `config.json`.
+fn made(name: &str) -> (tempfile::TempDir, Value) {
+    let path = golden("").with_file_name("decoder_files").join(format!("{name}.json"));
+    let case: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let mut random = crate::random::Stream::new(7, 0xC0F2);
+    let mut tensors = BTreeMap::new();
+    for (name, known) in case["tensors"].as_object().unwrap() {
+        let shape: Vec<usize> = serde_json::from_value(known["shape"].clone()).unwrap();
+        let gain = if shape.len() == 1 && name.ends_with(".weight") { 1.0 } else { 0.0 };
+        let mut value = |_| random.below(1000) as f32 / 1400.0 - 0.35 + gain;
+        let values: Vec<f32> = (0..shape.iter().product()).map(&mut value).collect();
+        tensors.insert(name.clone(), HostTensor::from_f32(&shape, &values).unwrap());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = std::fs::File::create(folder.path().join("model.safetensors")).unwrap();
+    crate::tensor_file::TensorFile::write(&BTreeMap::new(), &tensors, &mut file).unwrap();
+    (folder, case["config"].clone())
+}
+
 /// Random weights that are large enough for every number to show in the logits.
 fn weights(config: ModelConfig) -> Weights<ModelConfig> {
     let made = |parameter: &crate::config::Parameter| {
@@ -141,7 +167,7 @@ fn weights(config: ModelConfig) -> Weights<ModelConfig> {
 }
 
 /// Keys of `transformers` that one type or another has.
-const MORE: [&str; 37] = [
+const MORE: [&str; 66] = [
     "surprise",
     "attention_bias",
     "mlp_bias",
@@ -179,22 +205,96 @@ const MORE: [&str; 37] = [
     "scale_attn_by_inverse_layer_idx",
     "layer_norm_epsilon",
     "activation_function",
+    "clip_qkv",
+    "use_bias",
+    "bias",
+    "enable_bias",
+    "use_qkv_bias",
+    "qk_layernorm",
+    "alibi",
+    "multi_query",
+    "new_decoder_architecture",
+    "parallel_attn",
+    "num_kv_heads",
+    "num_ln_in_parallel_attn",
+    "ffn_hidden_size",
+    "ffn_dim",
+    "word_embed_proj_dim",
+    "do_layer_norm_before",
+    "_remove_final_layer_norm",
+    "layer_norm_elementwise_affine",
+    "num_experts",
+    "moe_intermediate_size",
+    "norm_topk_prob",
+    "decoder_sparse_step",
+    "mlp_only_layers",
+    "no_rope_layer_interval",
+    "original_max_position_embeddings",
+    "rope_local_base_freq",
+    "sliding_window_pattern",
+    "norm_epsilon",
+    "activation",
 ];
+
+/// The keys of a type's `config.json` in a folder with a model of it.
+fn each_key_of_type(name: &str, (folder, file): &(tempfile::TempDir, Value)) -> Count {
+    let of_type = |(_, own, ..): &&(_, &str, _, _)| *own == file["model_type"];
+    let (kind, ..) = families::KINDS.iter().find(of_type).unwrap();
+    let path = folder.path().join("config.json");
+    let write = |file: &Value| std::fs::write(&path, file.to_string()).unwrap();
+    let list = families::harmless(*kind, file);
+    let harmless = |key: &str| key != "model_type" && list.iter().any(|(own, _)| *own == key);
+    // All of its layers have experts, which have a width of their own.
+    let unused: &[&str] = if name == "qwen3_moe_window" { &["intermediate_size"] } else { &[] };
+    each_key((name, file), &MORE, (&harmless, unused), &write, folder.path())
+}
 
 #[test]
 fn each_key_of_transformers_decoders_moves_the_logits_or_is_refused() {
-    for (kind, name, ..) in hugging_face_config::KINDS {
+    for name in ["llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "gpt_neox"] {
         let (folder, mut file) = copied(&golden(name));
         if name == "gpt_neox" {
             // Half of a head of 4 is one rotation, which is the same with every base.
             file["rope_parameters"]["partial_rotary_factor"] = json!(1.0);
         }
-        let path = folder.path().join("config.json");
-        let write = |file: &Value| std::fs::write(&path, file.to_string()).unwrap();
-        let list = hugging_face_config::harmless(kind);
-        let harmless = |key: &str| key != "model_type" && list.iter().any(|(own, _)| *own == key);
-        let count = each_key((name, &file), &MORE, (&harmless, &[]), &write, folder.path());
+        let count = each_key_of_type(name, &(folder, file));
         assert!(count.moved >= 4 && count.refused > 60 && count.harmless > 10, "{name}: {count:?}");
+    }
+}
+
+#[test]
+fn each_key_of_newer_decoders_moves_the_logits_or_is_refused() {
+    for (_, name, ..) in families::KINDS.into_iter().skip(8) {
+        let count = each_key_of_type(name, &made(name));
+        assert!(count.moved >= 2 && count.refused > 60 && count.harmless > 10, "{name}: {count:?}");
+    }
+}
+
+/// The keys of what a type has beside its usual form.
+#[test]
+fn each_key_of_other_forms_moves_the_logits_or_is_refused() {
+    let with = |name: &str, changes: &[(&str, Value)]| {
+        let (folder, mut file) = made(name);
+        changes.iter().for_each(|(pointer, value)| *file.pointer_mut(pointer).unwrap() = value.clone());
+        (folder, file)
+    };
+    let longrope = ["/original_max_position_embeddings", "/rope_parameters/original_max_position_embeddings"];
+    let longrope = longrope.map(|key| (key, json!(6)));
+    for (name, made) in [
+        ("llama_yarn", made("llama_yarn")),
+        // Sequences of 8 positions are longer than these contexts.
+        ("llama_dynamic", with("llama_dynamic", &[("/max_position_embeddings", json!(4))])),
+        ("phi3_longrope", with("phi3_longrope", &longrope)),
+        ("qwen2_window", made("qwen2_window")),
+        ("qwen3_moe_window", made("qwen3_moe_window")),
+        ("phi_qk", made("phi_qk")),
+        ("stablelm_qk", made("stablelm_qk")),
+        ("falcon_grouped", made("falcon_grouped")),
+        ("falcon_serial", made("falcon_serial")),
+        ("opt_after", made("opt_after")),
+    ] {
+        let count = each_key_of_type(name, &made);
+        assert!(count.moved >= 2 && count.refused > 60 && count.harmless > 10, "{name}: {count:?}");
     }
 }
 
@@ -247,6 +347,18 @@ fn each_key_of_litgpt_moves_the_logits_or_is_refused() {
         small("Llama-2-7b", &["n_query_groups=2", "head_size=4"]),
         small("Gemma-2-2b", &["n_query_groups=2", "head_size=4", "sliding_window_size=3"]),
         small("Mixtral-8x7B-v0.1", &["n_query_groups=2", "head_size=4", "n_expert=4"]),
+        small(
+            "Gemma-3-1b-it",
+            &[
+                "n_query_groups=2",
+                "head_size=4",
+                "sliding_window_size=3",
+                "sliding_window_indices=[1,0]",
+                "rope_indices=[1,0]",
+            ],
+        ),
+        small("OLMo-1B-hf", &["n_query_groups=2", "head_size=4"]),
+        small("OLMo-2-1124-7B", &["n_query_groups=2", "head_size=4"]),
     ] {
         let name = config.name.clone();
         // All layers of the first have a bias, and the others have no GELU, or Gemma's.
@@ -273,8 +385,9 @@ fn each_key_of_litgpt_moves_the_logits_or_is_refused() {
             let lines = file.as_object().unwrap().iter().map(|(key, value)| format!("{key}: {value}\n"));
             std::fs::write(&path, lines.collect::<String>()).unwrap();
         };
-        // A name of Gemma's moves the norms, and others do not.
-        let harmless = |key: &str| litgpt::OTHERS.iter().any(|(own, _)| *own == key);
+        // A name of Gemma's moves the norms, one of OLMo's takes their weights away, and others do not.
+        let has_weights = !name.contains("OLMo-1B");
+        let harmless = |key: &str| litgpt::OTHERS.iter().any(|(own, _)| *own == key) && (has_weights || key != "name");
         let more = ["surprise", "hf_config", "padding_multiple"];
         let count = each_key((&name, &file), &more, (&harmless, unused), &write, folder.path());
         assert!(count.moved >= 8 && count.refused > 60, "{name}: {count:?}");
@@ -286,7 +399,13 @@ fn keys_are_listed_once_and_with_a_reason() {
     let mut seen = std::collections::BTreeSet::new();
     let of_others = litgpt::OTHERS.iter().map(|(key, reason)| (format!("litgpt {key}"), reason));
     let of_json = HARMLESS.iter().chain(&HARMLESS_OF_GPT2).map(|(key, reason)| ((*key).to_owned(), reason));
-    for (key, reason) in of_json.chain(of_others) {
+    let of_types = families::KINDS.into_iter().flat_map(|(kind, name, ..)| {
+        let list = families::harmless(kind, &json!({}));
+        list.into_iter().skip(HARMLESS.len()).map(move |(key, reason)| (format!("{name} {key}"), reason))
+    });
+    let of_types: Vec<(String, &str)> = of_types.collect();
+    let of_types = of_types.iter().map(|(key, reason)| (key.clone(), reason));
+    for (key, reason) in of_json.chain(of_others).chain(of_types) {
         assert!(reason.split(' ').count() >= 3, "{key}: {reason}");
         assert!(seen.insert(key.clone()), "{key} is there twice");
     }

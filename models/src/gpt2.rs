@@ -215,7 +215,7 @@ impl Gpt2<Tensor> {
 
     /// The layer that makes logits of hidden states: the embedding.
     fn output_layer(&self) -> Head {
-        Head { weight: self.wte.weight, bias: None, softcap: None }
+        Head { weight: self.wte.weight, bias: None, divisor: None, softcap: None }
     }
 
     /// Mean cross entropy of predicting `targets` i64[B, T] from `tokens` i64[B, T]; targets of -100 do not count.

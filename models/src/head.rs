@@ -55,7 +55,9 @@ pub struct Head {
     pub weight: Tensor,
     /// `[V]`.
     pub bias: Option<Tensor>,
-    /// Logits are `cap · tanh(x / cap)` of the layer's results.
+    /// The layer's results are divided by it.
+    pub divisor: Option<f64>,
+    /// Logits are `cap · tanh(x / cap)` of these results.
     pub softcap: Option<f64>,
 }
 
@@ -65,6 +67,7 @@ impl Head {
     pub fn logits(self, hidden: Tensor) -> Tensor {
         scope("lm_head", || {
             let logits = linear::with(hidden, self.weight).bias(self.bias).call();
+            let logits = self.divisor.map_or(logits, |divisor| logits / divisor);
             self.softcap.map_or(logits, |cap| tanh(logits / cap) * cap)
         })
     }
@@ -79,10 +82,12 @@ impl Head {
         let count = (targets.size(0) * targets.size(1)) as i64;
         scope("loss", || {
             let (hidden, targets) = (reshape(hidden, [count, hidden.size(-1) as i64]), reshape(targets, [count]));
+            // The layer of divided numbers gives the divided results.
+            let divided = |x: Tensor| self.divisor.map_or(x, |divisor| x / divisor);
             // With autocast the layer is computed in 16 bits. A gradient that is added up in 16 bits would be rounded
             // once a chunk, and that of whole logits is rounded once.
-            fused_linear_cross_entropy::with(hidden, self.weight, targets)
-                .bias(self.bias)
+            fused_linear_cross_entropy::with(divided(hidden), self.weight, targets)
+                .bias(self.bias.map(divided))
                 .softcap(self.softcap)
                 .accum_dtype(self.weight.dtype().accumulator())
                 .call()

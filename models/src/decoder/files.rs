@@ -85,6 +85,9 @@ pub enum DecoderFilesError {
     /// A configuration that `transformers` has no type for.
     #[error("no type of transformers' models computes what the configuration of '{0}' says")]
     NoType(String),
+    /// A configuration that LitGPT does not compute.
+    #[error("LitGPT computes no decoder whose {0}")]
+    NotOfLitGpt(String),
     /// A faulty safetensors file.
     #[error(transparent)]
     Tensors(#[from] TensorFileError),

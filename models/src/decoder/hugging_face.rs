@@ -1,21 +1,24 @@
 //! Decoders as Hugging Face's `transformers` stores them: `config.json` and safetensors, one file or several with an
 //! index.
 //!
-//! Queries, keys and values are three tensors there, which are one below the other in ours; GPT-NeoX has one tensor in
-//! which those of a head are together.
+//! Queries, keys and values are three tensors there, which are one below the other in ours; GPT-NeoX and Falcon have one
+//! tensor in which those of a group of heads are together. Phi 3 has both inputs of SwiGLU in one tensor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use fulgurite_kernels::DType;
 use fulgurite_kernels::buffer::OutOfMemory;
 use fulgurite_kernels::durable;
-use fulgurite_kernels::scratch::{try_copy, try_room};
+use fulgurite_kernels::scratch::{try_copy, try_room, try_zeroed};
 use serde_json::Value;
 
 use super::config::DecoderConfig;
+use super::families::{Kind, fault_of_type, kind_of};
 use super::files::{DecoderFilesError, folder_of, json_of, write_beside, write_failed, write_text};
-use super::hugging_face_config::{Kind, fault_of_type, from_json, kind_of, to_json};
+use super::hugging_face_config::from_json;
+use super::hugging_face_names::{Piece, groups_of_heads, pieces};
+use super::hugging_face_written::to_json;
 use crate::host_tensor::HostTensor;
 use crate::model::Model;
 use crate::tensor_file::TensorFile;
@@ -33,7 +36,8 @@ fn configuration(folder: &Path) -> Result<(Kind, DecoderConfig), DecoderFilesErr
 
 /// Whether tensors have the names of a decoder's.
 pub(crate) fn is_one(tensors: &BTreeMap<String, HostTensor>) -> bool {
-    tensors.keys().any(|name| name.starts_with("model.") || name.starts_with("gpt_neox."))
+    let starts = ["model.", "gpt_neox.", "transformer.word_embeddings."];
+    tensors.keys().any(|name| starts.iter().any(|start| name.starts_with(start)))
 }
 
 /// The error for tensors that are not a decoder's, where the `config.json` of their folder names another model than a
@@ -54,26 +58,39 @@ pub(crate) fn from_tensors(
     let buffers = [".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias"];
     tensors.retain(|name, _| !buffers.iter().any(|buffer| name.ends_with(buffer)));
     let mut weights = BTreeMap::new();
+    // Tensors of which parameters are parts, which stay until all of them are read.
+    let mut shared = BTreeSet::new();
     for parameter in config.parameters() {
         let mut parts = Vec::new();
-        for (name, rows) in theirs(kind, &config, &parameter.name, parameter.shape[0]) {
-            let tensor = tensors.remove(&name).ok_or_else(|| DecoderFilesError::Missing(name.clone()))?;
-            let expected = [&[rows], &parameter.shape[1..]].concat();
+        for piece in pieces(kind, &config, &parameter.name, parameter.shape[0]) {
+            let missing = || DecoderFilesError::Missing(piece.name.clone());
+            let lacking = |source| DecoderFilesError::Memory { name: piece.name.clone(), source };
+            let tensor = tensors.get(&piece.name).ok_or_else(missing)?;
+            let expected = [&[piece.of], &parameter.shape[1..]].concat();
             if tensor.shape() != expected {
-                return Err(DecoderFilesError::Shape { name, found: tensor.shape().to_vec(), expected });
+                let (name, found) = (piece.name, tensor.shape().to_vec());
+                return Err(DecoderFilesError::Shape { name, found, expected });
             }
             let found = tensor.dtype();
             if !matches!(found, DType::F32 | DType::BF16 | DType::F16) {
-                return Err(DecoderFilesError::DType { name, found });
+                return Err(DecoderFilesError::DType { name: piece.name, found });
             }
-            parts.push(tensor);
+            parts.push(match piece.is_whole() {
+                true => tensors.remove(&piece.name).ok_or_else(missing)?,
+                false => {
+                    let rows = rows_of(tensor, &piece).map_err(lacking)?.ok_or_else(missing)?;
+                    shared.insert(piece.name);
+                    rows
+                }
+            });
         }
-        let exchanged = interleaved(kind, &parameter.name).then_some([config.n_head, 3]);
+        let groups = groups_of_heads(kind, &config, &parameter.name);
         let lacking = |source| DecoderFilesError::Memory { name: parameter.name.clone(), source };
-        let tensor = joined(parts, &parameter.shape, exchanged).map_err(lacking)?;
+        let tensor = joined(parts, &parameter.shape, groups).map_err(lacking)?;
         let tensor = tensor.ok_or_else(|| DecoderFilesError::Missing(parameter.name.clone()))?;
         weights.insert(parameter.name, tensor);
     }
+    tensors.retain(|name, _| !shared.contains(name));
     for head in ["lm_head.weight", "embed_out.weight"].into_iter().filter(|_| config.tie_embeddings) {
         let Some(tensor) = tensors.remove(head) else { continue };
         let lacking = |source| DecoderFilesError::Memory { name: head.to_owned(), source };
@@ -154,19 +171,37 @@ fn their_tensors(
     let (kind, file) = to_json(config).ok_or_else(|| DecoderFilesError::NoType(config.name.clone()))?;
     let beside = folder_of(path).join(CONFIG);
     let mut tensors = BTreeMap::new();
+    // Tensors of which parameters are parts, as they are put together.
+    let mut shared: BTreeMap<String, (Vec<usize>, Vec<u8>)> = BTreeMap::new();
     for (own, tensor) in weights.tensors() {
         let lacking = |source| DecoderFilesError::Memory { name: own.clone(), source };
-        let exchanged = interleaved(kind, own).then(|| blocks_exchanged(tensor.bytes(), [3, config.n_head]));
-        let exchanged = exchanged.transpose().map_err(lacking)?;
-        let bytes = exchanged.as_deref().unwrap_or(tensor.bytes());
+        let groups = groups_of_heads(kind, config, own);
+        let together = groups.map(|groups| regrouped(tensor.bytes(), groups, Order::Groups)).transpose();
+        let together = together.map_err(lacking)?;
+        let bytes = together.as_deref().unwrap_or(tensor.bytes());
         let row = bytes.len() / tensor.shape()[0];
         let mut start = 0;
-        for (name, rows) in theirs(kind, config, own, tensor.shape()[0]) {
-            let (end, shape) = (start + rows * row, [&[rows], &tensor.shape()[1..]].concat());
-            let part = HostTensor::new(DType::F32, &shape, try_copy(&bytes[start..end]).map_err(lacking)?);
-            tensors.insert(name.clone(), part.map_err(|_| DecoderFilesError::Missing(name))?);
+        for piece in pieces(kind, config, own, tensor.shape()[0]) {
+            let (end, shape) = (start + piece.rows * row, [&[piece.of], &tensor.shape()[1..]].concat());
+            if piece.is_whole() {
+                let part = HostTensor::new(DType::F32, &shape, try_copy(&bytes[start..end]).map_err(lacking)?);
+                tensors.insert(piece.name.clone(), part.map_err(|_| DecoderFilesError::Missing(piece.name))?);
+            } else {
+                if !shared.contains_key(&piece.name) {
+                    let room = try_zeroed(piece.of * row).map_err(lacking)?;
+                    shared.insert(piece.name.clone(), (shape, room));
+                }
+                if let Some((_, whole)) = shared.get_mut(&piece.name) {
+                    let place = piece.start * row..(piece.start + piece.rows) * row;
+                    whole[place].copy_from_slice(&bytes[start..end]);
+                }
+            }
             start = end;
         }
+    }
+    for (name, (shape, bytes)) in shared {
+        let whole = HostTensor::new(DType::F32, &shape, bytes);
+        tensors.insert(name.clone(), whole.map_err(|_| DecoderFilesError::Missing(name))?);
     }
     // It may have fields more that change nothing, such as ids of tokens.
     let same = |old: &str| {
@@ -182,19 +217,22 @@ fn write_tensors(tensors: &BTreeMap<String, HostTensor>, path: &Path) -> Result<
     durable::replace(path, |writer| TensorFile::write(&metadata, tensors, writer)).map_err(write_failed)
 }
 
-/// Whether the rows of a parameter are head by head in the files.
-fn interleaved(kind: Kind, name: &str) -> bool {
-    kind == Kind::NeoX && name.contains(".attn.qkv.")
+/// Some rows of a tensor.
+fn rows_of(tensor: &HostTensor, piece: &Piece) -> Result<Option<HostTensor>, OutOfMemory> {
+    let row = tensor.bytes().len() / piece.of;
+    let bytes = try_copy(&tensor.bytes()[piece.start * row..(piece.start + piece.rows) * row])?;
+    let shape = [&[piece.rows], &tensor.shape()[1..]].concat();
+    Ok(HostTensor::new(tensor.dtype(), &shape, bytes).ok())
 }
 
-/// Tensors one below the other, and then with blocks exchanged, if that is asked for. One tensor alone stays where it
-/// is; several of different types become f32.
+/// Tensors one below the other, and then with the parts of groups apart, if they are together. One tensor alone stays
+/// where it is; several of different types become f32.
 fn joined(
     mut parts: Vec<HostTensor>,
     shape: &[usize],
-    exchanged: Option<[usize; 2]>,
+    groups: Option<(usize, [usize; 3])>,
 ) -> Result<Option<HostTensor>, OutOfMemory> {
-    if parts.len() == 1 && exchanged.is_none() {
+    if parts.len() == 1 && groups.is_none() {
         return Ok(parts.pop());
     }
     let Some(first) = parts.first().map(HostTensor::dtype) else { return Ok(None) };
@@ -209,63 +247,39 @@ fn joined(
             },
         }
     }
-    if let Some(counts) = exchanged {
-        bytes = blocks_exchanged(&bytes, counts)?;
+    if let Some(groups) = groups {
+        bytes = regrouped(&bytes, groups, Order::Parts)?;
     }
     Ok(HostTensor::new(dtype, shape, bytes).ok())
 }
 
-/// Bytes as `outer` times `inner` equal blocks, those of the same inner number brought together.
-fn blocks_exchanged(bytes: &[u8], [outer, inner]: [usize; 2]) -> Result<Vec<u8>, OutOfMemory> {
-    let block = bytes.len() / (outer * inner);
-    let places = (0..inner).flat_map(|i| (0..outer).map(move |o| o * inner + i));
-    let mut exchanged = try_room(bytes.len())?;
-    places.for_each(|place| exchanged.extend_from_slice(&bytes[place * block..(place + 1) * block]));
-    Ok(exchanged)
+/// What is together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// Queries, keys and values of a group.
+    Groups,
+    /// The queries of all groups, then the keys, then the values.
+    Parts,
 }
 
-/// The tensors of the files that a parameter consists of, one below the other, and how many of its `rows` each has.
-fn theirs(kind: Kind, config: &DecoderConfig, name: &str, rows: usize) -> Vec<(String, usize)> {
-    let neox = kind == Kind::NeoX;
-    let either = |of_neox: &'static str, of_others: &'static str| if neox { of_neox } else { of_others };
-    let (part, end) = name.rsplit_once('.').unwrap_or((name, "weight"));
-    let whole = |path: String| vec![(format!("{path}.{end}"), rows)];
-    let Some((layer, part)) = part.strip_prefix("h.").and_then(|rest| rest.split_once('.')) else {
-        return whole(match part {
-            "wte" => either("gpt_neox.embed_in", "model.embed_tokens").to_owned(),
-            "ln_f" => either("gpt_neox.final_layer_norm", "model.norm").to_owned(),
-            _ => either("embed_out", "lm_head").to_owned(),
-        });
-    };
-    let block = format!("{}.layers.{layer}", either("gpt_neox", "model"));
-    if part == "attn.qkv" && !neox {
-        let width = config.head_width();
-        let heads = [("q", config.n_head), ("k", config.groups()), ("v", config.groups())];
-        return heads.map(|(one, heads)| (format!("{block}.self_attn.{one}_proj.{end}"), heads * width)).to_vec();
-    }
-    if let Some((expert, part)) = part.strip_prefix("mlp.experts.").and_then(|rest| rest.split_once('.')) {
-        let number = match part {
-            "fc_1" => 1,
-            "proj" => 2,
-            _ => 3,
+/// The bytes of heads in this order, of the other one: so many groups, each with so many heads of queries, keys and
+/// values.
+fn regrouped(bytes: &[u8], (groups, heads): (usize, [usize; 3]), order: Order) -> Result<Vec<u8>, OutOfMemory> {
+    let of_group: usize = heads.iter().sum();
+    let head = bytes.len() / (groups * of_group);
+    let mut runs = Vec::new();
+    for (part, count) in heads.into_iter().enumerate() {
+        let before: usize = heads[..part].iter().sum();
+        let run = |group: usize| {
+            let (by_parts, by_groups) = (groups * before + group * count, group * of_group + before);
+            (by_parts * head, by_groups * head, count * head)
         };
-        return whole(format!("{block}.block_sparse_moe.experts.{expert}.w{number}"));
+        runs.extend((0..groups).map(run));
     }
-    let renamed = match part {
-        "norm_1" => "input_layernorm",
-        "norm_2" if kind == Kind::Gemma2 => "pre_feedforward_layernorm",
-        "norm_2" | "post_attention_norm" => "post_attention_layernorm",
-        "post_mlp_norm" => "post_feedforward_layernorm",
-        "attn.qkv" => "attention.query_key_value",
-        "attn.norm_q" => "self_attn.q_norm",
-        "attn.norm_k" => "self_attn.k_norm",
-        "attn.proj" => either("attention.dense", "self_attn.o_proj"),
-        "mlp.gate" => "block_sparse_moe.gate",
-        "mlp.fc" => "mlp.dense_h_to_4h",
-        "mlp.fc_1" => "mlp.gate_proj",
-        "mlp.fc_2" => "mlp.up_proj",
-        "mlp.proj" => either("mlp.dense_4h_to_h", "mlp.down_proj"),
-        other => other,
-    };
-    whole(format!("{block}.{renamed}"))
+    let mut moved = try_zeroed(bytes.len())?;
+    for (by_parts, by_groups, length) in runs {
+        let (to, from) = if order == Order::Parts { (by_parts, by_groups) } else { (by_groups, by_parts) };
+        moved[to..to + length].copy_from_slice(&bytes[from..from + length]);
+    }
+    Ok(moved)
 }

@@ -13,7 +13,7 @@ use fulgurite_kernels::durable;
 use fulgurite_kernels::scratch::try_room;
 use serde_json::Value;
 
-use super::config::{DecoderConfig, NormClass};
+use super::config::{DecoderConfig, NormClass, NormQkType, OWN};
 use super::files::{DecoderFilesError, folder_of, write_beside, write_failed};
 use crate::foreign_file;
 use crate::host_tensor::HostTensor;
@@ -29,19 +29,15 @@ const HEAD: &str = "lm_head.weight";
 
 /// Keys of LitGPT's that are read by themselves, or change no result, each with the reason.
 pub(crate) const OTHERS: [(&str, &str); 4] = [
-    ("name", "tells Gemma's norms"),
+    ("name", "tells Gemma's and OLMo's norms"),
     ("hf_config", "where the model was published"),
     ("vocab_size", "tells the rows of the embedding, where padded_vocab_size does not"),
     ("padding_multiple", "tells the rows of the embedding, where padded_vocab_size does not"),
 ];
 
 /// Keys of what is not computed here, and the values that say that a model has none of it.
-pub(crate) const ABSENT: [(&str, &[&str]); 15] = [
-    ("norm_qk_type", &["default"]),
+pub(crate) const ABSENT: [(&str, &[&str]); 9] = [
     ("rope_interleave", &["false"]),
-    ("rope_indices", &["null"]),
-    ("rope_local_base_freq", &["null"]),
-    ("moe_intermediate_size", &["null"]),
     ("n_shared_expert", &["null"]),
     ("n_expert_groups", &["null"]),
     ("n_topk_groups", &["null"]),
@@ -49,10 +45,22 @@ pub(crate) const ABSENT: [(&str, &[&str]); 15] = [
     ("first_k_dense_replace", &["null"]),
     ("routed_scaling_factor", &["null", "1", "1.0"]),
     ("norm_topk_prob", &["false"]),
-    ("norm_1", &["true"]),
-    ("norm_2", &["true"]),
     ("latent_attention", &["null"]),
 ];
+
+/// Fields that LitGPT has in the name of a model and in its tensors.
+const DERIVED: [&str; 3] = ["norm_add_unit_offset", "norm_affine", "tie_embeddings"];
+
+/// What of a configuration LitGPT does not compute: a field with its value.
+fn beyond(config: &DecoderConfig) -> Result<Option<String>, serde_json::Error> {
+    let fields = serde_json::to_value(config)?;
+    let usual = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+    let own = OWN.iter().find(|(name, text)| fields[*name] != usual(text));
+    let own = own.map(|(name, _)| format!("{name} is {}", fields[*name]));
+    let heads = (config.norm_qk_type == NormQkType::PerHead).then(|| "norm_qk_type is per_head".to_owned());
+    let norms = !config.norm_affine && config.norm_class_name != NormClass::LayerNorm;
+    Ok(own.or(heads).or(norms.then(|| "norm_affine is false for RMSNorm".to_owned())))
+}
 
 /// Whether tensors have LitGPT's names.
 pub(crate) fn is_one(tensors: &BTreeMap<String, HostTensor>) -> bool {
@@ -77,6 +85,8 @@ pub(crate) fn configuration(text: &str) -> Result<DecoderConfig, Fault> {
             }
         } else if key == "padded_vocab_size" && text == "null" {
             // It follows from two other keys.
+        } else if OWN.iter().any(|(own, _)| own == key) || DERIVED.contains(&key.as_str()) {
+            return Err((*line, format!("LitGPT has no field '{key}'")));
         } else if !OTHERS.iter().any(|(other, _)| other == key) {
             config.set(&format!("{key}={text}")).map_err(|error| (*line, error.to_string()))?;
             rows = rows.or((key == "padded_vocab_size").then_some(config.padded_vocab_size));
@@ -92,6 +102,7 @@ pub(crate) fn configuration(text: &str) -> Result<DecoderConfig, Fault> {
     }
     // LitGPT tells these by the name too.
     config.norm_add_unit_offset = config.norm_class_name == NormClass::RMSNorm && config.name.contains("Gemma");
+    config.norm_affine = config.norm_class_name != NormClass::LayerNorm || !config.name.contains("OLMo");
     config.validate().map_err(|error| (1, error.to_string()))?;
     Ok(config)
 }
@@ -170,11 +181,17 @@ pub(crate) fn configuration_text(config: &DecoderConfig) -> Result<String, serde
         (false, true) => config.name.replace("Gemma", "gemma"),
         _ => config.name.clone(),
     };
+    // And whether layer norms have weights.
+    let name = match (config.norm_affine, name.contains("OLMo")) {
+        (false, false) => format!("OLMo-{name}"),
+        (true, true) if config.norm_class_name == NormClass::LayerNorm => name.replace("OLMo", "olmo"),
+        _ => name,
+    };
     fields["name"] = name.into();
     fields["vocab_size"] = config.padded_vocab_size.into();
     fields["intermediate_size"] = config.inner_width().into();
-    let own = ["norm_add_unit_offset", "tie_embeddings"];
-    let lines = fields.as_object().into_iter().flatten().filter(|(key, _)| !own.contains(&key.as_str()));
+    let own = |key: &str| DERIVED.contains(&key) || OWN.iter().any(|(own, _)| *own == key);
+    let lines = fields.as_object().into_iter().flatten().filter(|(key, _)| !own(key));
     Ok(lines.map(|(key, value)| format!("{key}: {}\n", yaml_of(value))).collect())
 }
 
@@ -206,6 +223,9 @@ pub(crate) fn save(weights: &Weights<DecoderConfig>, path: &Path) -> Result<(), 
     let config = weights.config();
     let beside = folder_of(path).join(CONFIG);
     let wrong = |message: String| DecoderFilesError::File { path: beside.clone(), message };
+    if let Some(said) = beyond(config).map_err(|error| wrong(error.to_string()))? {
+        return Err(DecoderFilesError::NotOfLitGpt(said));
+    }
     let text = configuration_text(config).map_err(|error| wrong(error.to_string()))?;
     let own = configuration(&text).map_err(|(line, message)| wrong(format!("line {line}: {message}")))?;
     write_beside(&beside, &text, |old| configuration(old).is_ok_and(|old| old == own))?;

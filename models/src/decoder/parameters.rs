@@ -1,7 +1,7 @@
 //! The parameters of a decoder, in the order in which it meets them. Their names are LitGPT's without its prefix
 //! `transformer.`.
 
-use super::config::{DecoderConfig, MlpClass, NormClass};
+use super::config::{DecoderConfig, MlpClass, NormClass, NormQkType};
 use crate::config::{Initial, Parameter};
 
 /// A list of parameters that is being made.
@@ -16,6 +16,9 @@ impl List<'_> {
     }
 
     fn norm(&mut self, path: &str, width: usize) {
+        if !self.config.norm_affine {
+            return;
+        }
         let gain = if self.config.norm_add_unit_offset { Initial::Zeros } else { Initial::Ones };
         self.push(format!("{path}.weight"), &[width], gain, false);
         if self.config.norm_class_name == NormClass::LayerNorm {
@@ -33,8 +36,9 @@ impl List<'_> {
         }
     }
 
-    fn mlp(&mut self, path: &str) {
-        let (width, inner, bias) = (self.config.n_embd, self.config.inner_width(), self.config.bias);
+    /// A feed-forward part, or an expert, of this inner width.
+    fn mlp(&mut self, path: &str, inner: usize) {
+        let (width, bias) = (self.config.n_embd, self.config.bias || self.config.mlp_bias);
         let inputs: &[&str] = match self.config.mlp_class_name {
             MlpClass::GptNeox => &["fc"],
             MlpClass::Llama | MlpClass::Gemma | MlpClass::Mixture => &["fc_1", "fc_2"],
@@ -43,29 +47,42 @@ impl List<'_> {
         self.linear(&format!("{path}.proj"), [width, inner], bias);
     }
 
-    fn block(&mut self, path: &str) {
-        let config = self.config;
+    /// The norms of queries and keys, of heads that are so wide.
+    fn norms_of_heads(&mut self, path: &str, head: usize) {
+        for (name, heads) in [("norm_q", self.config.n_head), ("norm_k", self.config.groups())] {
+            let path = format!("{path}.{name}");
+            match self.config.norm_qk_type {
+                NormQkType::Default => self.norm(&path, head),
+                NormQkType::Olmo2 => self.norm(&path, heads * head),
+                NormQkType::PerHead => self.push(format!("{path}.weight"), &[heads * head], Initial::Ones, false),
+            }
+        }
+    }
+
+    fn block(&mut self, layer: usize) {
+        let (config, path) = (self.config, format!("h.{layer}"));
         let (width, head) = (config.n_embd, config.head_width());
         let (queries, shared) = (config.n_head * head, config.groups() * head);
-        self.norm(&format!("{path}.norm_1"), width);
+        if config.norm_1 {
+            self.norm(&format!("{path}.norm_1"), width);
+        }
         self.linear(&format!("{path}.attn.qkv"), [queries + 2 * shared, width], config.bias || config.attn_bias);
         if config.norm_qk {
-            self.norm(&format!("{path}.attn.norm_q"), head);
-            self.norm(&format!("{path}.attn.norm_k"), head);
+            self.norms_of_heads(&format!("{path}.attn"), head);
         }
-        self.linear(&format!("{path}.attn.proj"), [width, queries], config.bias);
+        self.linear(&format!("{path}.attn.proj"), [width, queries], config.bias || config.attn_proj_bias);
         if config.post_attention_norm {
             self.norm(&format!("{path}.post_attention_norm"), width);
         }
-        if !config.shared_attention_norm {
+        if config.norm_2 && !config.shared_attention_norm {
             self.norm(&format!("{path}.norm_2"), width);
         }
-        match config.mlp_class_name {
-            MlpClass::Mixture => {
-                self.linear(&format!("{path}.mlp.gate"), [config.n_expert, width], false);
-                (0..config.n_expert).for_each(|expert| self.mlp(&format!("{path}.mlp.experts.{expert}")));
-            }
-            _ => self.mlp(&format!("{path}.mlp")),
+        if config.has_experts(layer) {
+            self.linear(&format!("{path}.mlp.gate"), [config.n_expert, width], false);
+            (0..config.n_expert)
+                .for_each(|expert| self.mlp(&format!("{path}.mlp.experts.{expert}"), config.expert_width()));
+        } else {
+            self.mlp(&format!("{path}.mlp"), config.inner_width());
         }
         if config.post_mlp_norm {
             self.norm(&format!("{path}.post_mlp_norm"), width);
@@ -77,10 +94,21 @@ impl List<'_> {
 /// 0.02 / √(2 L), gains at 1 (or at 0, where 1 is added to them), biases at 0.
 pub(super) fn parameters(config: &DecoderConfig) -> Vec<Parameter> {
     let mut list = List { config, made: Vec::new() };
-    let embedding = [config.padded_vocab_size, config.n_embd];
+    let embedding = [config.padded_vocab_size, config.embedding_width()];
     list.push("wte.weight".to_owned(), &embedding, Initial::Normal(0.02), false);
-    (0..config.n_layer).for_each(|layer| list.block(&format!("h.{layer}")));
-    list.norm("ln_f", config.n_embd);
+    if let Some(width) = config.embedding_width {
+        list.linear("wte_proj", [config.n_embd, width], false);
+    }
+    if let Some(rows) = config.learned_positions {
+        list.push("wpe.weight".to_owned(), &[rows + config.block_size, config.n_embd], Initial::Normal(0.02), false);
+    }
+    (0..config.n_layer).for_each(|layer| list.block(layer));
+    if config.final_norm {
+        list.norm("ln_f", config.n_embd);
+    }
+    if let Some(width) = config.embedding_width {
+        list.linear("head_proj", [width, config.n_embd], false);
+    }
     if !config.tie_embeddings {
         list.linear("lm_head", embedding, config.lm_head_bias);
     }

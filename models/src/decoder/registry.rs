@@ -1,13 +1,15 @@
 //! Decoders by name. The values are LitGPT's; whether the output projection is the embedding is as in the published
 //! checkpoints.
 
-use super::config::{DecoderConfig, DecoderError, GeluApproximate, MlpClass, NormClass, RopeAdjustments};
+use super::config::{DecoderConfig, DecoderError, GeluApproximate, MlpClass, NormClass, NormQkType};
+use super::rope_scaling::RopeAdjustments;
+use crate::activation::Activation;
 
 /// The names of small sizes for CPUs and quick looks, with the vocabulary of the tokenizer.
 pub const SMALL_SIZES: [&str; 3] = ["nano", "micro", "mini"];
 
 /// The names of published models.
-pub const NAMES: [&str; 25] = [
+pub const NAMES: [&str; 37] = [
     "Llama-2-7b",
     "Llama-2-13b",
     "Llama-3-8B",
@@ -33,6 +35,18 @@ pub const NAMES: [&str; 25] = [
     "pythia-410m",
     "pythia-1b",
     "pythia-1.4b",
+    "Gemma-3-1b-it",
+    "Qwen3-30B-A3B",
+    "phi-2",
+    "Phi-3-mini-4k-instruct",
+    "OLMo-1B-hf",
+    "OLMo-2-1124-7B",
+    "SmolLM3-3B",
+    "granite-3.1-2b-base",
+    "starcoder2-3b",
+    "stablelm-3b-4e1t",
+    "falcon-7b",
+    "opt-125m",
 ];
 
 /// Other names in use.
@@ -61,16 +75,31 @@ fn neox([n_layer, n_head, n_embd]: Sizes) -> DecoderConfig {
         norm_class_name: NormClass::LayerNorm,
         norm_eps: 1e-5,
         norm_add_unit_offset: false,
+        norm_affine: true,
         norm_qk: false,
+        norm_qk_type: NormQkType::Default,
+        norm_1: true,
+        norm_2: true,
+        norm_after_sum: false,
+        final_norm: true,
         post_attention_norm: false,
         post_mlp_norm: false,
         parallel_residual: true,
         shared_attention_norm: false,
         bias: true,
         attn_bias: false,
+        attn_proj_bias: false,
+        mlp_bias: false,
         lm_head_bias: false,
         tie_embeddings: false,
         scale_embeddings: false,
+        embedding_multiplier: None,
+        embedding_width: None,
+        learned_positions: None,
+        residual_multiplier: None,
+        logits_divisor: None,
+        attention_clip: None,
+        attention_multiplier: None,
         attention_scores_scalar: None,
         attention_logit_softcapping: None,
         final_logit_softcapping: None,
@@ -80,11 +109,19 @@ fn neox([n_layer, n_head, n_embd]: Sizes) -> DecoderConfig {
         rotary_percentage: 0.25,
         rope_condense_ratio: 1.0,
         rope_adjustments: None,
+        rope_scaling: None,
+        rope_local_base_freq: None,
+        rope_indices: None,
+        rotated_indices: None,
         mlp_class_name: MlpClass::GptNeox,
         gelu_approximate: GeluApproximate::None,
+        mlp_activation: None,
         intermediate_size: None,
         n_expert: 0,
         n_expert_per_token: 0,
+        moe_intermediate_size: None,
+        expert_indices: None,
+        expert_shares_of_all: false,
     }
 }
 
@@ -163,6 +200,165 @@ fn gemma(sizes: Sizes, groups: usize, intermediate_size: usize) -> DecoderConfig
     }
 }
 
+/// A Gemma 3: norms of queries and keys, and of what each part adds; windows, with rotations of their own, in all but
+/// every sixth block.
+fn gemma3(sizes: Sizes, groups: usize, intermediate_size: usize, window: usize) -> DecoderConfig {
+    let local: Vec<u8> = (1..=sizes[0]).map(|number| u8::from(number % 6 != 0)).collect();
+    DecoderConfig {
+        block_size: 131_072,
+        padded_vocab_size: 262_144,
+        norm_eps: 1e-6,
+        norm_qk: true,
+        post_attention_norm: true,
+        post_mlp_norm: true,
+        attention_scores_scalar: Some(256),
+        sliding_window_size: Some(window),
+        sliding_window_indices: Some(local.clone()),
+        rope_base: 1e6,
+        rope_local_base_freq: Some(10_000.0),
+        rope_indices: Some(local),
+        ..gemma(sizes, groups, intermediate_size)
+    }
+}
+
+/// A Phi: Pythia's blocks with one norm for both parts.
+fn phi(sizes: Sizes, rotary_percentage: f64) -> DecoderConfig {
+    DecoderConfig {
+        padded_vocab_size: 51_200,
+        shared_attention_norm: true,
+        lm_head_bias: true,
+        rotary_percentage,
+        gelu_approximate: GeluApproximate::Tanh,
+        ..neox(sizes)
+    }
+}
+
+/// A mixture with Qwen 3's attention.
+fn qwen3_moe(sizes: Sizes, groups: usize, experts: [usize; 3]) -> DecoderConfig {
+    let [n_expert, n_expert_per_token, width] = experts;
+    DecoderConfig {
+        n_query_groups: Some(groups),
+        mlp_class_name: MlpClass::Mixture,
+        moe_intermediate_size: Some(width),
+        n_expert,
+        n_expert_per_token,
+        ..qwen3(sizes, 3 * sizes[2])
+    }
+}
+
+/// An OLMo: a Llama whose layer norms have no weights.
+fn olmo(sizes: Sizes, intermediate_size: usize) -> DecoderConfig {
+    DecoderConfig {
+        block_size: 2048,
+        padded_vocab_size: 50_304,
+        norm_class_name: NormClass::LayerNorm,
+        norm_affine: false,
+        ..llama(sizes, intermediate_size)
+    }
+}
+
+/// An OLMo 2: norms of what each part adds in place of what it reads, and of all queries and all keys.
+fn olmo2(sizes: Sizes, intermediate_size: usize) -> DecoderConfig {
+    DecoderConfig {
+        padded_vocab_size: 100_352,
+        norm_eps: 1e-6,
+        norm_qk: true,
+        norm_qk_type: NormQkType::Olmo2,
+        norm_1: false,
+        norm_2: false,
+        post_attention_norm: true,
+        post_mlp_norm: true,
+        rope_base: 500_000.0,
+        ..llama(sizes, intermediate_size)
+    }
+}
+
+/// A SmolLM 3: a Llama that rotates nothing in every fourth block.
+fn smollm3(sizes: Sizes, groups: usize, intermediate_size: usize) -> DecoderConfig {
+    DecoderConfig {
+        block_size: 65_536,
+        padded_vocab_size: 128_256,
+        n_query_groups: Some(groups),
+        norm_eps: 1e-6,
+        tie_embeddings: true,
+        rope_base: 5e6,
+        rotated_indices: Some((1..=sizes[0]).map(|number| u8::from(number % 4 != 0)).collect()),
+        ..llama(sizes, intermediate_size)
+    }
+}
+
+/// A Granite: a Llama with four factors.
+fn granite(sizes: Sizes, groups: usize, intermediate_size: usize) -> DecoderConfig {
+    DecoderConfig {
+        block_size: 131_072,
+        padded_vocab_size: 49_152,
+        n_query_groups: Some(groups),
+        tie_embeddings: true,
+        embedding_multiplier: Some(12.0),
+        residual_multiplier: Some(0.22),
+        logits_divisor: Some(8.0),
+        attention_multiplier: Some(0.015_625),
+        rope_base: 5e6,
+        ..llama(sizes, intermediate_size)
+    }
+}
+
+/// A StarCoder 2: layer norms, biases and GELU in Llama's order.
+fn starcoder2(sizes: Sizes, groups: usize, intermediate_size: usize) -> DecoderConfig {
+    DecoderConfig {
+        block_size: 16_384,
+        padded_vocab_size: 49_152,
+        n_query_groups: Some(groups),
+        tie_embeddings: true,
+        sliding_window_size: Some(4096),
+        rope_base: 999_999.442_035_881_3,
+        gelu_approximate: GeluApproximate::Tanh,
+        parallel_residual: false,
+        rotary_percentage: 1.0,
+        intermediate_size: Some(intermediate_size),
+        ..neox(sizes)
+    }
+}
+
+/// A StableLM: layer norms, SwiGLU, a quarter of each head rotated.
+fn stablelm(sizes: Sizes, intermediate_size: usize) -> DecoderConfig {
+    DecoderConfig {
+        block_size: 4096,
+        padded_vocab_size: 50_304,
+        parallel_residual: false,
+        bias: false,
+        mlp_class_name: MlpClass::Llama,
+        intermediate_size: Some(intermediate_size),
+        ..neox(sizes)
+    }
+}
+
+/// A Falcon: one head of keys and values, one norm for both parts, no biases.
+fn falcon(sizes: Sizes) -> DecoderConfig {
+    DecoderConfig {
+        padded_vocab_size: 65_024,
+        n_query_groups: Some(1),
+        shared_attention_norm: true,
+        bias: false,
+        tie_embeddings: true,
+        rotary_percentage: 1.0,
+        ..neox(sizes)
+    }
+}
+
+/// An OPT: learned positions, ReLU. Two rows come before that of position 0.
+fn opt(sizes: Sizes) -> DecoderConfig {
+    DecoderConfig {
+        padded_vocab_size: 50_272,
+        parallel_residual: false,
+        tie_embeddings: true,
+        learned_positions: Some(2),
+        rotary_percentage: 0.0,
+        mlp_activation: Some(Activation::Relu),
+        ..neox(sizes)
+    }
+}
+
 /// A size for training from nothing.
 fn small(sizes: Sizes, intermediate_size: usize, block_size: usize, vocabulary: usize) -> DecoderConfig {
     DecoderConfig {
@@ -238,6 +434,23 @@ impl DecoderConfig {
             "pythia-410m" => neox([24, 16, 1024]),
             "pythia-1b" => neox([16, 8, 2048]),
             "pythia-1.4b" => neox([24, 16, 2048]),
+            "Gemma-3-1b-it" => gemma3([26, 4, 1152], 1, 6912, 512),
+            "Qwen3-30B-A3B" => qwen3_moe([48, 32, 2048], 4, [128, 8, 768]),
+            "phi-2" => phi([32, 32, 2560], 0.4),
+            // The file of transformers has a window that is shorter by one.
+            "Phi-3-mini-4k-instruct" => DecoderConfig {
+                padded_vocab_size: 32_064,
+                sliding_window_size: Some(2048),
+                ..llama([32, 32, 3072], 8192)
+            },
+            "OLMo-1B-hf" => tied(olmo([16, 16, 2048], 8192)),
+            "OLMo-2-1124-7B" => olmo2([32, 32, 4096], 11_008),
+            "SmolLM3-3B" => smollm3([36, 16, 2048], 4, 11_008),
+            "granite-3.1-2b-base" => granite([40, 32, 2048], 8, 8192),
+            "starcoder2-3b" => starcoder2([30, 24, 3072], 2, 12_288),
+            "stablelm-3b-4e1t" => stablelm([32, 32, 2560], 6912),
+            "falcon-7b" => falcon([32, 71, 4544]),
+            "opt-125m" => opt([12, 12, 768]),
             _ => return Err(unknown()),
         };
         let config = DecoderConfig { name: known.to_owned(), ..config };
@@ -254,7 +467,7 @@ mod tests {
     /// As published with the checkpoints, an output projection that is the embedding counted once.
     #[test]
     fn models_have_the_published_parameter_counts() {
-        let counts: [usize; 25] = [
+        let counts: [usize; 37] = [
             6_738_415_616,
             13_015_864_320,
             8_030_261_248,
@@ -280,6 +493,18 @@ mod tests {
             405_334_016,
             1_011_781_632,
             1_414_647_808,
+            999_885_952,
+            30_532_122_624,
+            2_779_683_840,
+            3_821_079_552,
+            1_176_764_416,
+            7_298_617_344,
+            3_075_098_624,
+            2_533_525_504,
+            3_030_371_328,
+            2_795_443_200,
+            6_921_720_704,
+            125_239_296,
         ];
         for (name, count) in NAMES.into_iter().zip(counts) {
             assert_eq!(DecoderConfig::named(name, 256).unwrap().parameter_count(), count, "{name}");

@@ -316,7 +316,7 @@ impl Model for ImageConfig {
 
     #[track_caller]
     fn output_layer(&self, _params: &Parameters<Tensor>) -> Head {
-        Head { weight: self.no_text(), bias: None, softcap: None }
+        Head { weight: self.no_text(), bias: None, divisor: None, softcap: None }
     }
 
     #[track_caller]

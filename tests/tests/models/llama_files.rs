@@ -119,11 +119,18 @@ fn faulty_files_are_refused_with_what_is_wrong() {
             complaint("qwen3", config, replaced("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true")),
             "tensor \"lm_head.weight\" differs from the embedding",
         ),
-        (complaint("llama", config, replaced("\"llama3\"", "\"yarn\"")), "rope_type is 'yarn', which is not supported"),
+        (
+            complaint("llama", config, replaced("\"llama3\"", "\"yarn\"")),
+            "high_freq_factor is 4.0, and a rotation has no such field here",
+        ),
+        (
+            complaint("llama", config, replaced("\"llama3\"", "\"proportional\"")),
+            "rope_type is 'proportional', which is not supported, expected default, linear, llama3, yarn, dynamic or",
+        ),
         (complaint("llama", config, |_| "{".into()), "config.json': EOF while parsing"),
         (
             complaint("llama", config, replaced("\"attention_bias\": false", "\"attention_bias\": true")),
-            "attention_bias is true, which is not supported, expected false",
+            "tensor \"model.layers.0.self_attn.q_proj.bias\" is missing",
         ),
         (complaint("llama", index, |_| "{}".into()), "index.json': has no object weight_map"),
         (
@@ -274,7 +281,7 @@ fn faulty_files_of_litgpt_are_refused_with_what_is_wrong() {
         ("intermediate_size: 24", "intermediate_size: 32", "has shape [24, 16], expected [32, 16]"),
         ("n_query_groups: 2", "n_query_groups: 3", "n_query_groups is 3, expected a divisor of n_head, 4"),
         ("n_layer: 2", "n_layers: 2", "model_config.yaml': line 21: a llama has no field 'n_layers', did you mean"),
-        ("norm_1: true", "norm_1: false", "norm_1 is false, which is not supported, expected true"),
+        ("norm_1: true", "norm_1: false", "tensor \"transformer.h.0.norm_1.weight\" belongs to no parameter"),
         ("n_head: 4", "n_head: four", "n_head: invalid type: string"),
         ("n_head: 4", "n_head: [", "model_config.yaml': line "),
     ] {

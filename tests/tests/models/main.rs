@@ -4,6 +4,7 @@
 mod device;
 
 mod bf16_true;
+mod decoder_files;
 mod decoding;
 mod gpt2_autocast;
 mod gpt2_epilogues;
