@@ -153,6 +153,44 @@ fn llama_trains_as_on_one_rank() {
     as_one_rank(&config, &["tensor=2", "tensor=4"], &Setting::default(), CLOSE);
 }
 
+/// What other families have: norms of all queries, which each rank has a part of, and of each head; factors, biases,
+/// learned positions, an embedding of its own width.
+#[test]
+fn other_families_train_as_on_one_rank() {
+    let sizes = ["n_head=8", "n_query_groups=4", "n_embd=64"];
+    for fields in [
+        &["norm_qk=true", "norm_qk_type=olmo2", "norm_1=false", "norm_2=false", "post_attention_norm=true"][..],
+        &[
+            "norm_class_name=LayerNorm",
+            "norm_qk=true",
+            "norm_qk_type=per_head",
+            "parallel_residual=true",
+            "shared_attention_norm=true",
+            "attn_bias=true",
+            "attn_proj_bias=true",
+            "attention_clip=0.5",
+            "residual_multiplier=0.5",
+            "logits_divisor=2",
+            "attention_multiplier=0.3",
+        ],
+        &[
+            "norm_class_name=LayerNorm",
+            "mlp_class_name=GptNeoxMLP",
+            "mlp_activation=relu",
+            "bias=true",
+            "norm_after_sum=true",
+            "final_norm=false",
+            "rotary_percentage=0",
+            "learned_positions=2",
+            "embedding_width=32",
+            "tie_embeddings=true",
+        ],
+    ] {
+        let config = llama(&[&sizes, fields].concat());
+        as_one_rank(&config, &["tensor=2"], &Setting::default(), CLOSE);
+    }
+}
+
 #[test]
 fn sequences_are_divided_between_layers() {
     let setting = Setting { sequence: true, ..Setting::default() };
