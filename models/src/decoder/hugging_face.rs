@@ -1,8 +1,8 @@
 //! Decoders as Hugging Face's `transformers` stores them: `config.json` and safetensors, one file or several with an
 //! index.
 //!
-//! Queries, keys and values are three tensors there, which are one below the other in ours; GPT-NeoX and Falcon have one
-//! tensor in which those of a group of heads are together. Phi 3 has both inputs of SwiGLU in one tensor.
+//! Queries, keys and values are three tensors there, which are one below the other in ours; GPT-NeoX and Falcon have
+//! one tensor in which those of a group of heads are together. Phi 3 has both inputs of SwiGLU in one tensor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -253,7 +253,7 @@ fn joined(
     Ok(HostTensor::new(dtype, shape, bytes).ok())
 }
 
-/// What is together.
+/// Which rows of heads are beside each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     /// Queries, keys and values of a group.
