@@ -1,0 +1,27 @@
+"""The exceptions of the package."""
+
+from __future__ import annotations
+
+
+class Error(RuntimeError):
+    """What the compiler, an operator or a running program refuses.
+
+    Attributes
+    ----------
+    code : str
+        A short name of the kind of error; for a failing precondition of an operator its name (``WeightShape``).
+    operator : str or None
+        The operator that refused, where it was one.
+    argument : str or None
+        The argument that the message names first, where there is one.
+    """
+
+    def __init__(self, message: str, *, code: str = "", operator: str | None = None, argument: str | None = None):
+        super().__init__(message)
+        self.code = code
+        self.operator = operator
+        self.argument = argument
+
+
+class ArgumentError(Error, TypeError):
+    """An argument of another type than the signature says, a missing one, or one too many."""

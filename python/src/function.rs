@@ -1,0 +1,374 @@
+//! Python functions that are traced and compiled.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fulgurite::compile::{Options, Place, UserTransform};
+use fulgurite::jit::{Compiled, CompiledVjp, Jit, Pullback as RustPullback, Vjp};
+use fulgurite::trace::Trace;
+use fulgurite::{Array, Device, Error, Failure, Tensor, jit, tracer};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+
+use crate::array::{PyArray, device_of, or_raise};
+use crate::error::without_lock;
+use crate::tensor::{PyTensor, tracing};
+use crate::trace::PyTrace;
+use crate::tree::{Flat, Structure};
+
+type Traced = Box<dyn Fn(Flat<Tensor>) -> Flat<Tensor> + Send + Sync>;
+
+thread_local! {
+    /// What Python raised while a function of this thread was traced or transformed: it is raised again when the
+    /// compilation has ended.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// The result with what Python raised meanwhile in place of the error that stands for it.
+fn or_reraise<T>(result: PyResult<T>) -> PyResult<T> {
+    match (result, RAISED.take()) {
+        (Err(_), Some(raised)) => Err(raised),
+        (result, _) => result,
+    }
+}
+
+/// The structure of a call's arguments: paths of the leaves, a key that tells structures of one function apart, and
+/// what the traced function is given besides.
+#[pyclass(frozen, module = "fulgurite")]
+pub(crate) struct Form(Arc<Structure>);
+
+#[pymethods]
+impl Form {
+    #[new]
+    fn new(paths: Vec<String>, key: String, object: Py<PyAny>) -> Form {
+        Form(Arc::new(Structure { paths, key, object }))
+    }
+}
+
+impl Form {
+    fn of(&self, leaves: &Bound<'_, PyList>) -> PyResult<Flat<Array>> {
+        let arrays: PyResult<Vec<Array>> =
+            leaves.iter().map(|leaf| Ok(leaf.cast::<PyArray>()?.get().0.clone())).collect();
+        let arrays = arrays?;
+        if arrays.len() != self.0.paths.len() {
+            let message = format!("{} arrays for {} paths", arrays.len(), self.0.paths.len());
+            return Err(PyValueError::new_err(message));
+        }
+        Ok(Flat { leaves: arrays, structure: self.0.clone() })
+    }
+}
+
+/// What a Python callback returns: tensors, their paths, and the structure of the rest.
+fn returned(py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Flat<Tensor>> {
+    let (tensors, paths, object): (Vec<Bound<'_, PyAny>>, Vec<String>, Py<PyAny>) = value.extract()?;
+    let tensors: PyResult<Vec<Tensor>> = tensors.iter().map(|leaf| Ok(leaf.cast::<PyTensor>()?.get().0)).collect();
+    let _ = py;
+    Ok(Flat { leaves: tensors?, structure: Arc::new(Structure { paths, key: String::new(), object }) })
+}
+
+fn handles<'py>(py: Python<'py>, tensors: &[Tensor]) -> PyResult<Bound<'py, PyList>> {
+    let handles: PyResult<Vec<_>> = tensors.iter().map(|tensor| Bound::new(py, PyTensor(*tensor))).collect();
+    PyList::new(py, handles?)
+}
+
+/// Keeps what Python raised, and ends the trace with an error.
+fn keep_raised(py: Python<'_>, error: PyErr) {
+    let text = error.value(py).to_string();
+    RAISED.replace(Some(error));
+    tracer::fail("Python", Failure::new("PythonException", text));
+}
+
+/// The traced function that calls `callback(object, tensors)`.
+fn traced(callback: Py<PyAny>) -> Traced {
+    Box::new(move |arguments: Flat<Tensor>| {
+        Python::attach(|py| {
+            let called = || {
+                let given = (arguments.structure.object.bind(py), handles(py, &arguments.leaves)?);
+                returned(py, &callback.bind(py).call1(given)?)
+            };
+            tracing(called).unwrap_or_else(|error| {
+                keep_raised(py, error);
+                let structure = Structure { paths: Vec::new(), key: String::new(), object: py.None() };
+                Flat { leaves: Vec::new(), structure: Arc::new(structure) }
+            })
+        })
+    })
+}
+
+/// A transform of Python's: a function from `Trace` to `Trace`.
+fn transform(name: String, function: Py<PyAny>, place: &str) -> PyResult<UserTransform> {
+    let place = match place {
+        "start" => Place::Start,
+        "before_autodiff" => Place::BeforeAutodiff,
+        "after_autodiff" => Place::AfterAutodiff,
+        "before_claim" => Place::BeforeClaim,
+        other => {
+            let places = "'start', 'before_autodiff', 'after_autodiff' or 'before_claim'";
+            return Err(PyValueError::new_err(format!("a transform is at '{other}', expected {places}")));
+        }
+    };
+    let argument = name.clone();
+    let apply = move |trace: &Trace| {
+        Python::attach(|py| {
+            let stage = fulgurite::compile::Stage {
+                name: argument.clone(),
+                trace: trace.clone(),
+                gradients: Vec::new(),
+                choices: Vec::new(),
+            };
+            let called = || {
+                let result = function.bind(py).call1((Bound::new(py, PyTrace(stage))?,))?;
+                Ok(result.cast::<PyTrace>()?.get().0.trace.clone())
+            };
+            called().map_err(|error: PyErr| {
+                let message = error.value(py).to_string();
+                RAISED.replace(Some(error));
+                Error::Argument { argument: format!("transform {argument}"), message }
+            })
+        })
+    };
+    Ok(UserTransform::new(name, apply).at(place))
+}
+
+/// Options of compilation, as Python gives them.
+fn options(
+    py: Python<'_>,
+    executors: Option<Vec<String>>,
+    device: Option<&Bound<'_, PyAny>>,
+    autocast: Option<&Bound<'_, PyAny>>,
+    transforms: Vec<(String, Py<PyAny>, String)>,
+) -> PyResult<Options> {
+    let device: Option<Device> = device.map(device_of).transpose()?;
+    let mut options = Options { device, ..Options::default() };
+    if let Some(names) = executors {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        options = or_raise(py, options.with_executors(&names))?;
+    }
+    if let Some(autocast) = autocast {
+        options.autocast = crate::types::dtype_of(autocast)?;
+    }
+    for (name, function, place) in transforms {
+        options.transforms.push(transform(name, function, &place)?);
+    }
+    Ok(options)
+}
+
+/// The results of a call for Python: arrays, and the structure of the rest.
+fn to_python(py: Python<'_>, results: Flat<Array>) -> PyResult<(Bound<'_, PyList>, Py<PyAny>)> {
+    let object = results.structure.object.clone_ref(py);
+    let arrays: PyResult<Vec<_>> = results.leaves.into_iter().map(|array| Bound::new(py, PyArray(array))).collect();
+    Ok((PyList::new(py, arrays?)?, object))
+}
+
+fn stages(py: Python<'_>, stages: &[fulgurite::compile::Stage]) -> PyResult<Vec<Py<PyTrace>>> {
+    stages.iter().map(|stage| Py::new(py, PyTrace(stage.clone()))).collect()
+}
+
+/// A Python function that is traced and compiled when it is first called, and again when its arguments change form.
+#[pyclass(frozen, module = "fulgurite")]
+pub(crate) struct Function {
+    jit: Jit<Flat<Array>, Flat<Tensor>, Traced>,
+    last: Mutex<Option<Arc<Compiled<Flat<Tensor>>>>>,
+}
+
+#[pymethods]
+impl Function {
+    /// `callback(object, tensors)` returns tensors, their paths, and an object for their structure. What is below a
+    /// path of `donate` is updated in place where a result of that path has its form.
+    #[new]
+    #[pyo3(signature = (callback, name, *, executors=None, device=None, autocast=None, transforms=Vec::new(),
+                        donate=Vec::new()))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        callback: Py<PyAny>,
+        name: &str,
+        executors: Option<Vec<String>>,
+        device: Option<&Bound<'_, PyAny>>,
+        autocast: Option<&Bound<'_, PyAny>>,
+        transforms: Vec<(String, Py<PyAny>, String)>,
+        donate: Vec<String>,
+    ) -> PyResult<Function> {
+        let options = options(py, executors, device, autocast, transforms)?;
+        let jit = jit(traced(callback)).named(name).options(options);
+        let jit = donate.iter().fold(jit, |jit, path| jit.donate(path));
+        Ok(Function { jit, last: Mutex::default() })
+    }
+
+    /// Calls the function with the arrays of a form: the arrays of the results, and the object of their structure.
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        form: &Form,
+        leaves: &Bound<'py, PyList>,
+    ) -> PyResult<(Bound<'py, PyList>, Py<PyAny>)> {
+        let arguments = form.of(leaves)?;
+        let results = or_reraise(without_lock(py, || {
+            let compiled = self.jit.compile(&arguments)?;
+            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(compiled);
+            self.jit.call(arguments)
+        }))?;
+        to_python(py, results)
+    }
+
+    /// Number of compilations.
+    #[getter]
+    fn compiles(&self) -> usize {
+        self.jit.compiles()
+    }
+
+    /// The program of the last call after each stage.
+    fn stages(&self, py: Python<'_>) -> PyResult<Vec<Py<PyTrace>>> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        stages(py, last.as_deref().map_or(&[], Compiled::stages))
+    }
+
+    /// Which executor took which line of the program of the last call, and why others did not.
+    fn explain(&self) -> PyResult<String> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        last.map(|compiled| compiled.explain()).ok_or_else(not_called)
+    }
+}
+
+fn not_called() -> PyErr {
+    PyRuntimeError::new_err("the function was not called yet: nothing is compiled")
+}
+
+type LastVjp = Arc<CompiledVjp<Flat<Tensor>>>;
+
+/// A Python function whose forward and backward pass are two programs.
+#[pyclass(frozen, module = "fulgurite")]
+pub(crate) struct VjpFunction {
+    vjp: Vjp<Flat<Array>, Flat<Tensor>, Traced>,
+    last: Mutex<Option<LastVjp>>,
+}
+
+#[pymethods]
+impl VjpFunction {
+    /// As `Function`, with gradients of the arguments below the paths `wrt`; of all that are floating-point if there is
+    /// none.
+    #[new]
+    #[pyo3(signature = (callback, name, wrt, *, executors=None, device=None, autocast=None, transforms=Vec::new()))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        callback: Py<PyAny>,
+        name: &str,
+        wrt: Vec<String>,
+        executors: Option<Vec<String>>,
+        device: Option<&Bound<'_, PyAny>>,
+        autocast: Option<&Bound<'_, PyAny>>,
+        transforms: Vec<(String, Py<PyAny>, String)>,
+    ) -> PyResult<VjpFunction> {
+        let options = options(py, executors, device, autocast, transforms)?;
+        let vjp = jit(traced(callback)).named(name).options(options).vjp();
+        let vjp = wrt.iter().fold(vjp, |vjp, path| vjp.with_respect_to(path));
+        Ok(VjpFunction { vjp, last: Mutex::default() })
+    }
+
+    /// Runs the forward program: arrays, the object of their structure, and the pullback, which has the saved values.
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        form: &Form,
+        leaves: &Bound<'py, PyList>,
+    ) -> PyResult<(Bound<'py, PyList>, Py<PyAny>, Pullback)> {
+        let arguments = form.of(leaves)?;
+        let (results, pullback) = or_reraise(without_lock(py, || {
+            let compiled = self.vjp.compile(&arguments)?;
+            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(compiled);
+            self.vjp.call(arguments)
+        }))?;
+        let paths = results.structure.paths.clone();
+        let (arrays, object) = to_python(py, results)?;
+        Ok((arrays, object, Pullback { pullback, paths }))
+    }
+
+    /// Number of compilations.
+    #[getter]
+    fn compiles(&self) -> usize {
+        self.vjp.compiles()
+    }
+
+    /// The joint, the forward or the backward program of the last call after each stage.
+    fn stages(&self, py: Python<'_>, which: &str) -> PyResult<Vec<Py<PyTrace>>> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(compiled) = last else { return Ok(Vec::new()) };
+        let programs = compiled.programs();
+        match which {
+            "joint" => stages(py, &programs.joint),
+            "forward" => stages(py, &programs.forward),
+            "backward" => stages(py, &programs.backward),
+            other => Err(PyValueError::new_err(format!("'{other}' is none of 'joint', 'forward' and 'backward'"))),
+        }
+    }
+
+    /// Which executor supplied which gradient and took which line, and why others did not.
+    fn explain(&self) -> PyResult<String> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        last.map(|compiled| compiled.explain()).ok_or_else(not_called)
+    }
+}
+
+/// Takes cotangents of the results to gradients of the arguments, as often as it is asked to.
+#[pyclass(frozen, module = "fulgurite")]
+pub(crate) struct Pullback {
+    pullback: RustPullback<Flat<Tensor>>,
+    paths: Vec<String>,
+}
+
+#[pymethods]
+impl Pullback {
+    /// Gradients by the paths of the arguments, for cotangents of the results in order; `None` is zero.
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        cotangents: Vec<Option<PyRef<'py, PyArray>>>,
+    ) -> PyResult<Vec<(String, PyArray)>> {
+        let each = self.paths.iter().zip(&cotangents);
+        let given: Vec<(String, Array)> =
+            each.filter_map(|(path, array)| Some((path.clone(), array.as_ref()?.0.clone()))).collect();
+        let gradients = without_lock(py, || self.pullback.call(given))?;
+        Ok(gradients.iter().map(|(path, array)| (path.to_owned(), PyArray(array.clone()))).collect())
+    }
+
+    /// Names and arrays that the forward program saved.
+    fn saved(&self) -> Vec<(String, PyArray)> {
+        self.pullback.saved().map(|(name, array)| (name.to_string(), PyArray(array.clone()))).collect()
+    }
+}
+
+/// In a traced function: `callback(tensors)` returns a scalar and auxiliary tensors. Returns the scalar, these, and the
+/// gradients of the scalar with respect to each of `tensors`, as one line of the trace.
+#[pyfunction]
+pub(crate) fn value_and_grad<'py>(
+    py: Python<'py>,
+    tensors: Vec<PyRef<'py, PyTensor>>,
+    callback: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let parameters: Vec<Tensor> = tensors.iter().map(|tensor| tensor.0).collect();
+    let mut raised = None;
+    let ((loss, aux), gradients) = tracer::value_and_grad_aux(parameters, |inner: &Vec<Tensor>| {
+        let called = || {
+            let (loss, aux): (Bound<'_, PyAny>, Vec<Bound<'_, PyAny>>) =
+                callback.call1((handles(py, inner)?,))?.extract()?;
+            let tensor = |leaf: &Bound<'_, PyAny>| PyResult::Ok(leaf.cast::<PyTensor>()?.get().0);
+            Ok((tensor(&loss)?, aux.iter().map(tensor).collect::<PyResult<Vec<Tensor>>>()?))
+        };
+        called().unwrap_or_else(|error: PyErr| {
+            tracer::fail("Python", Failure::new("PythonException", error.value(py).to_string()));
+            raised = Some(error);
+            (Tensor::PLACEHOLDER, Vec::new())
+        })
+    });
+    let error = tracer::take_error();
+    if let Some(raised) = raised {
+        return Err(raised);
+    }
+    if let Some(error) = error {
+        return Err(crate::error::raised(py, &error));
+    }
+    let loss = Bound::new(py, PyTensor(loss))?.into_any();
+    PyTuple::new(py, [loss, handles(py, &aux)?.into_any(), handles(py, &gradients)?.into_any()])
+}

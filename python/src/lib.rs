@@ -1,0 +1,33 @@
+//! The native part of the Python package `fulgurite`: arrays, operators by their declarations, traced functions and
+//! their traces. What needs no Rust is in `python/fulgurite`.
+
+mod array;
+mod bind;
+mod dlpack;
+mod eager;
+mod error;
+mod function;
+mod operator;
+mod tensor;
+mod trace;
+mod tree;
+mod types;
+
+/// The module `fulgurite._native`.
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::array::{PyArray, PyMeta};
+    #[pymodule_export]
+    use crate::error::{package, place};
+    #[pymodule_export]
+    use crate::function::{Form, Function, Pullback, VjpFunction, value_and_grad};
+    #[pymodule_export]
+    use crate::operator::{Operator, executors, operators};
+    #[pymodule_export]
+    use crate::tensor::{PyTensor, is_tracing, scope};
+    #[pymodule_export]
+    use crate::trace::{PyTrace, show};
+    #[pymodule_export]
+    use crate::types::{PyDType, dtypes};
+}
