@@ -76,13 +76,13 @@ fn check(left: &[usize], right: &[usize], target: &[usize]) {
     extents::shape("matmul", "right", right, &[batch, &[inner, *columns]].concat());
 }
 
-/// Copies of the operands as `T`, and their strides. Broadcast dimensions are copied once.
+/// Copies of the operands as `T`, and their strides. Broadcast dimensions are copied once, empty ones stay empty.
 fn widened<T: Element>(tensor: TensorRef<'_>) -> (Vec<T>, Vec<isize>) {
     let shape: Vec<usize> = tensor
         .shape()
         .iter()
         .zip(tensor.strides())
-        .map(|(&extent, &stride)| if stride == 0 { 1 } else { extent })
+        .map(|(&extent, &stride)| if stride == 0 { extent.min(1) } else { extent })
         .collect();
     let mut strides = contiguous_strides(&shape);
     let mut data = scratch::zeroed::<T>(shape.iter().product());
@@ -246,6 +246,16 @@ fn integers<T: Element>(left: TensorRef<'_>, right: TensorRef<'_>, mut target: T
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_operand_is_not_read() {
+        // Memory of other libraries without elements may have any strides, and its address may be null.
+        let nothing = std::ptr::NonNull::<u16>::dangling().as_ptr().cast::<u8>();
+        // SAFETY: there are no elements.
+        let empty = unsafe { TensorRef::new(DType::BF16, &[0, 2, 3], &[0, 0, 0], nothing) };
+        let (data, _) = widened::<f32>(empty);
+        assert!(data.is_empty(), "{data:?}");
+    }
 
     fn data<T: Element>(count: usize, seed: usize) -> Vec<T> {
         (0..count).map(|i| T::from_f64(((i * 31 + seed * 7) % 17) as f64 - 8.0)).collect()
