@@ -162,7 +162,8 @@ class Function:
         return self._vjp
 
 
-def jit(function=None, *, executors: Sequence[str] | None = None, transforms=(), device=None, autocast=None, donate=()):
+def jit(function=None, *, executors: Sequence[str] | None = None, transforms=(), device=None, autocast=None, donate=(),
+        strict=False):
     """A function that is traced and compiled when it is first called, and again when its arguments change form.
 
     Parameters
@@ -181,16 +182,19 @@ def jit(function=None, *, executors: Sequence[str] | None = None, transforms=(),
         ``"bfloat16"`` or ``"float16"`` for mixed precision.
     donate : list of str, optional
         Names of arguments whose memory results of the same path take.
+    strict : bool, optional
+        Of a module: whether what no operator computes is an error; otherwise it is left to PyTorch.
     """
     if function is None:
         return functools.partial(
-            jit, executors=executors, transforms=transforms, device=device, autocast=autocast, donate=donate
+            jit, executors=executors, transforms=transforms, device=device, autocast=autocast, donate=donate,
+            strict=strict,
         )
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(function, torch.nn.Module):
         from . import torch as of_torch
 
-        return of_torch.jit(function, executors=executors, transforms=transforms, autocast=autocast)
+        return of_torch.jit(function, executors=executors, transforms=transforms, autocast=autocast, strict=strict)
     if not callable(function):
         raise ArgumentError(f"jit: expected a function, got {function!r:.60}", operator="jit", argument="function")
     return Function(function, executors, transforms, device, autocast, donate)

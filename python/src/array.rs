@@ -1,5 +1,6 @@
 //! `fulgurite.Array`.
 
+use fulgurite::array::Memory;
 use fulgurite::notebook::Show;
 use fulgurite::{Array, DType, Device, TensorMeta};
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -151,6 +152,15 @@ impl PyArray {
     /// Whether the two arrays are in one buffer.
     fn shares_memory(&self, other: &PyArray) -> bool {
         self.0.shares_memory(&other.0)
+    }
+
+    /// Where the array's buffer begins: arrays with equal numbers share memory.
+    #[getter]
+    fn buffer_address(&self) -> usize {
+        match self.0.memory() {
+            Memory::Host(buffer) => buffer.as_ptr().addr(),
+            Memory::Device(buffer) => buffer.address().0 as usize,
+        }
     }
 
     /// The array, or a row-major copy.

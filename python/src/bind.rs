@@ -34,6 +34,8 @@ enum Type {
     Element,
     /// One of these words.
     Word(Vec<String>),
+    /// One of these types.
+    Any(Vec<Type>),
     /// A type of the author's own, whose rules check it.
     Own,
     Optional(Box<Type>),
@@ -42,6 +44,10 @@ enum Type {
 
 impl Type {
     fn of(name: &str) -> Type {
+        // `size[]|"same"|"valid"` is one of several types; the words of an enum alone are one.
+        if name.contains('|') && !name.starts_with('"') {
+            return Type::Any(name.split('|').map(Type::of).collect());
+        }
         if let Some(inner) = name.strip_suffix('?') {
             return Type::Optional(Box::new(Type::of(inner)));
         }
@@ -79,6 +85,14 @@ impl Type {
                 None if value.is_none() => None,
                 None => inner.attribute(value)?.map(|single| Attribute::List([single].into())),
             },
+            Type::Any(types) => {
+                for each in types {
+                    if let Some(found) = each.attribute(value)? {
+                        return Ok(Some(found));
+                    }
+                }
+                None
+            }
             Type::Element => dtype_of(value)?.map(Attribute::DType),
             Type::Text => match value.cast::<PyString>() {
                 Ok(text) => Some(Attribute::Text((&*text.to_cow()?).into())),

@@ -1,0 +1,218 @@
+"""A graph of ``torch.fx`` (as dynamo captures it) as a program of ours: each node is the operator that computes it."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from .. import _native, ops
+from .._errors import ArgumentError, Error
+from .._native import Tensor
+from ._table import entry
+
+
+class Unsupported(Exception):
+    """A node that is left to PyTorch, and why."""
+
+    def __init__(self, node, reason: str):
+        super().__init__(f"{node.format_node() if hasattr(node, 'format_node') else node}: {reason}")
+        self.node = node
+        self.reason = reason
+
+
+#: Methods whose results are views in PyTorch: what is written into them is written into their base.
+_VIEWS = {"view", "reshape", "transpose", "permute", "expand", "unsqueeze", "squeeze", "flatten", "chunk", "split", "t",
+          "narrow", "select", "unbind", "getitem", "view_as", "unflatten", "movedim", "swapaxes", "diagonal", "detach",
+          "contiguous", "to", "T", "mT", "getattr", "float", "half", "expand_as", "reshape_as", "type_as"}
+
+
+def why_not(node) -> str:
+    """Why a node is left to PyTorch; empty if an operator computes it."""
+    if node.op in ("placeholder", "get_attr", "output"):
+        return ""
+    if node.op == "call_module":
+        return "a module that dynamo did not look into"
+    found = entry(node.op, node.target)
+    if found.run is None:
+        return found.reason
+    return _why_no_write(node) if writes(node) else ""
+
+
+def writes(node) -> bool:
+    """Whether a node changes the memory of its first argument."""
+    if not node.op.startswith("call") or not node.args or not isinstance(node.args[0], torch.fx.Node):
+        return False
+    name = _short(node)
+    in_place = name.endswith("_") and not name.endswith("__")
+    return in_place or name == "setitem" or bool(node.kwargs.get("inplace")) or entry(node.op, node.target).mutates
+
+
+def _short(node) -> str:
+    return str(getattr(node.target, "__name__", node.target))
+
+
+def _base(node):
+    """The node whose memory a node has: through views and what was computed in place."""
+    while node.op.startswith("call") and node.args and isinstance(node.args[0], torch.fx.Node):
+        if _short(node) not in _VIEWS and not writes(node):
+            break
+        node = node.args[0]
+    return node
+
+
+def views_of(node) -> list:
+    """The nodes that make views of the memory into which a node writes."""
+    base = _base(node.args[0])
+    return [each for each in node.graph.nodes if _short(each) in _VIEWS and each.op.startswith("call")
+            and _base(each) is base]
+
+
+def _why_no_write(node) -> str:
+    """Why what is written in place cannot become a value of its own."""
+    base = _base(node.args[0])
+    if views_of(node):
+        return "it writes into memory that has views"
+    value = base.meta.get("example_value")
+    if base.op in ("placeholder", "get_attr") and value is not None and value.requires_grad:
+        return "it writes into a tensor that requires a gradient"
+    return ""
+
+
+def place_of(node) -> str | None:
+    """The line of the user's program that a node comes from, as ``file:line``."""
+    lines = re.findall(r'File "([^"]+)", line (\d+)', getattr(node, "stack_trace", None) or "")
+    return f"{lines[-1][0]}:{lines[-1][1]}" if lines else None
+
+
+def scope_of(node) -> str:
+    """The module that a node belongs to: ``transformer.h.0.attn``."""
+    stack = node.meta.get("nn_module_stack") or {}
+    names = [value[0] for value in stack.values() if isinstance(value, tuple)]
+    return path_of(names[-1]) if names else ""
+
+
+def path_of(source: str) -> str:
+    """A path of words, of a source as dynamo writes it: ``L['self']._modules['fc']._parameters['weight']``."""
+    source = re.sub(r"^L\['self'\]", "", source)
+    source = re.sub(r"_(modules|parameters|buffers)\b", "", source)
+    words = re.findall(r"[A-Za-z0-9_]+", re.sub(r"^L\[", "[", source))
+    return ".".join(words)
+
+
+class Context:
+    """What table entries may ask for beside their arguments."""
+
+    def __init__(self, graph, device: str, generator):
+        self.graph = graph
+        self.device = device
+        self.mutates = False
+        self.constant = False
+        self.node = None
+        self._generator = generator
+        self._replaced: list = []
+
+    def generator(self):
+        """The generator of random numbers, two integers that PyTorch's generator draws for each call."""
+        if self._generator is None:
+            raise ArgumentError("random numbers are drawn, and the program has no generator")
+        return self._generator
+
+    def replace(self, argument: int, value) -> None:
+        """Gives an argument of the node another value, for the nodes behind it."""
+        self._replaced.append((self.node.args[argument], value))
+
+
+def draws(graph) -> bool:
+    """Whether a graph draws random numbers."""
+
+    def given(node, name, place, default):
+        return node.kwargs.get(name, node.args[place] if place < len(node.args) else default)
+
+    for node in graph.nodes:
+        if node.op in ("call_function", "call_method"):
+            name = _short(node)
+            if name == "scaled_dot_product_attention" and given(node, "dropout_p", 4, 0.0):
+                return True
+            if "dropout" in name and given(node, "training", 2, True) and given(node, "p", 1, 0.5):
+                return True
+            drawn = ("rand", "bernoulli", "normal", "multinomial", "multi_head_attention", "rrelu", "gumbel")
+            if name.startswith(drawn):
+                return True
+    return False
+
+
+def interpret(module, inputs, device: str, generator=None, failed=None):
+    """Computes a graph on values of a trace: its output, and the values that took the place of inputs, by number.
+
+    ``failed`` is given the node at which an operator refused.
+    """
+    graph = module.graph
+    values: dict = {}
+    context = Context(graph, device, generator)
+    arguments = iter(inputs)
+    places = {}
+    written: dict = {}
+    # Nodes that have the memory of a node: what is computed in place.
+    same: dict = {}
+    before = _native.place(None)
+    try:
+        for node in graph.nodes:
+            context.node = node
+            if node.op == "placeholder":
+                places[node] = len(places)
+                values[node] = next(arguments)
+                continue
+            if node.op == "output":
+                output = torch.fx.node.map_arg(node.args[0], values.__getitem__)
+                return output, {places[each]: value for each, value in written.items()}
+            if node.op == "get_attr":
+                raise Unsupported(node, "a constant tensor of the graph")
+            _native.place(place_of(node) or before)
+            value = _run(node, values, context)
+            changed, context._replaced = context._replaced, []
+            if context.mutates:
+                context.mutates = False
+                changed.append((node.args[0], value))
+            values[node] = value
+            for target, new in changed:
+                target = _base(target)
+                if isinstance(values[target], Tensor) and new.dtype != values[target].dtype:
+                    new = ops.to(new, dtype=values[target].dtype)
+                same.setdefault(target, [target]).append(node)
+                for each in same[target]:
+                    if each is not node or writes(node):
+                        values[each] = new
+                if target in places:
+                    written[target] = ops.detach(new) if new.dtype.is_floating_point else new
+    except (Error, Unsupported, TypeError, ValueError, IndexError) as error:
+        if failed is not None:
+            failed.append((context.node, str(error)))
+        raise
+    finally:
+        _native.place(before)
+    raise Error("the graph has no output", code="Graph")
+
+
+def _run(node, values, context):
+    found = entry(node.op, node.target)
+    if found.run is None:
+        raise Unsupported(node, found.reason)
+    context.mutates = found.mutates
+    arguments = torch.fx.node.map_arg(node.args, values.__getitem__)
+    keywords = torch.fx.node.map_arg(node.kwargs, values.__getitem__)
+
+    def run():
+        result = found.run(context, *arguments, **keywords)
+        return _detached(result) if context.constant else result
+
+    scope = scope_of(node)
+    return _native.scope(scope, run) if scope else run()
+
+
+def _detached(result):
+    if isinstance(result, Tensor):
+        return ops.detach(result) if result.dtype.is_floating_point else result
+    if isinstance(result, (list, tuple)):
+        return type(result)(_detached(item) for item in result)
+    return result

@@ -1,0 +1,286 @@
+"""``torch.ops.fulgurite.*``: every operator of the registry by ``torch.library``.
+
+Schema, fake implementation, kernels and autograd are made from the declarations. ``fulgurite::rms_norm`` is the
+operator ``rms_norm``, ``fulgurite::prims_exp`` the prim ``prims::exp``. Where a parameter is a tensor or a number,
+there is an overload for each. ``fulgurite::rms_norm_vjp`` has the gradients: it computes the forward pass again.
+Results never share memory with arguments, so that operators that are views elsewhere are copies here.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+
+from .._errors import Error
+from .._native import Meta
+from ..ops import OPERATORS
+from ._exchange import DTYPES, TORCH_DTYPES, to_array, to_tensors
+
+#: Operators that are not registered, with the reason.
+REFUSED: dict[str, str] = {}
+
+_TYPES = {"bool": "bool", "int": "SymInt", "size": "SymInt", "float": "float", "number": "Scalar", "str": "str",
+          "dtype": "ScalarType"}
+_LIBRARY: torch.library.Library | None = None
+_DEVICES = ("CPU", "CUDA")
+
+
+class _Refused(Exception):
+    """Why an operator has no schema."""
+
+
+def _attribute(type_name: str) -> str:
+    """An attribute's type in a schema."""
+    if type_name.endswith("?"):
+        return _attribute(type_name[:-1]) + "?"
+    if type_name.endswith("[]"):
+        if type_name[:-2].endswith("[]"):
+            raise _Refused(f"PyTorch's schemas have no type for {type_name}")
+        return _attribute(type_name[:-2]) + "[]"
+    if type_name.startswith('"'):
+        return "str"
+    if type_name not in _TYPES:
+        raise _Refused(f"PyTorch's schemas have no type for {type_name}")
+    return _TYPES[type_name]
+
+
+def _default(value) -> str | None:
+    """A default in a schema; nothing if it cannot be written there."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return repr(value) if not isinstance(value, float) or abs(value) != float("inf") else None
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        parts = [_default(part) for part in value]
+        return None if None in parts else f"[{', '.join(parts)}]"
+    return None
+
+
+def _parameters(operator, numbers: frozenset) -> str:
+    """The parameters of a schema, where the operands of these names are numbers."""
+    last_required = max((i for i, param in enumerate(operator.params) if not param[4]), default=-1)
+    parts = []
+    for i, (name, kind, type_name, _, has_default, default) in enumerate(operator.params):
+        of = {"tensor": "Tensor", "optional": "Tensor?", "list": "Tensor[]"}.get(kind)
+        if kind == "operand":
+            of = "Scalar" if name in numbers else "Tensor"
+        if of is None:
+            of = _attribute(type_name)
+        text = _default(default) if has_default else None
+        if has_default and text is None:
+            # `None` stands for the declared default.
+            of, text = of if of.endswith("?") else of + "?", "None"
+        if has_default and of == "Tensor":
+            raise _Refused(f"'{name}' is a tensor with a default that is a number")
+        # Schemas have no required parameter behind optional ones.
+        parts.append(f"{of} {name}" + (f"={text}" if text is not None and i > last_required else ""))
+    return ", ".join(parts)
+
+
+def _returns(operator) -> str:
+    if operator.results is None:
+        return "Tensor[]"
+    return "Tensor" if len(operator.results) == 1 else f"({', '.join(['Tensor'] * len(operator.results))})"
+
+
+def _overloads(operator):
+    """The operands that are numbers, and the overload's name."""
+    operands = [name for name, kind, *_ in operator.params if kind == "operand"]
+    tensors = any(kind in ("tensor", "list") for _, kind, *_ in operator.params)
+    # What makes a tensor of numbers says where (`linspace`).
+    makes = tensors or not operands or any(name == "device" for name, *_ in operator.params)
+    for count in range(len(operands) + 1):
+        for numbers in itertools.combinations(operands, count):
+            if makes or count < len(operands):
+                yield frozenset(numbers), "_".join((*numbers, "Scalar")) if numbers else ""
+
+
+class _Call:
+    """One overload of an operator: how PyTorch's arguments become ours."""
+
+    def __init__(self, operator, name: str, overload: str):
+        self.operator = operator
+        self.name = name
+        self.overload = overload
+        self.params = operator.params
+        self.single = operator.results is not None and len(operator.results) == 1
+
+    @property
+    def qualified(self) -> str:
+        return f"fulgurite::{self.name}" + (f".{self.overload}" if self.overload else "")
+
+    def bound(self, arguments, keywords) -> list:
+        """The arguments in the order of the signature, defaults included."""
+        values = list(arguments)
+        for name, _, _, _, _, default in self.params[len(values):]:
+            values.append(keywords.get(name, default))
+        for i, (_, kind, _, _, has_default, default) in enumerate(self.params):
+            # `None` stands for a default that no schema can have.
+            if values[i] is None and has_default and kind == "attribute":
+                values[i] = default
+        return values
+
+    def mapped(self, values, tensor) -> tuple:
+        """The arguments with each tensor replaced."""
+
+        def one(value):
+            if isinstance(value, torch.Tensor):
+                return tensor(value)
+            if isinstance(value, (list, tuple)):
+                return [one(item) for item in value]
+            return value
+
+        return tuple(one(value) for value in values)
+
+    def returned(self, results):
+        if self.single:
+            return results[0]
+        return list(results) if self.operator.results is None else tuple(results)
+
+    def results(self, value) -> list:
+        return [value] if self.single else list(value)
+
+    def kernel(self, *arguments, **keywords):
+        values = self.mapped(self.bound(arguments, keywords), to_array)
+        return self.returned(to_tensors(self.results(self.operator(*values))))
+
+    def fake(self, *arguments, **keywords):
+        values = self.mapped(self.bound(arguments, keywords), _meta)
+        metas = self.results(self.operator.infer(*values))
+        made = [torch.empty(meta.shape, dtype=TORCH_DTYPES[meta.dtype.name], device=meta.device) for meta in metas]
+        return self.returned(made)
+
+    def tensors(self, values):
+        """Names and tensors of the arguments; ``tensors.0`` is the first of a list."""
+        for (name, kind, *_), value in zip(self.params, values):
+            if isinstance(value, torch.Tensor):
+                yield name, value
+            elif kind == "list":
+                yield from ((f"{name}.{i}", item) for i, item in enumerate(value))
+
+    # Gradients: an operator of their own, so that they are one node in the graphs of torch.compile.
+
+    def backward_kernel(self, cotangents, wrt, *arguments, **keywords):
+        values = self.bound(arguments, keywords)
+        names = [name for name, _ in self.tensors(values)]
+        arrays = self.mapped(values, to_array)
+        given = [None if cotangent is None else to_array(cotangent) for cotangent in cotangents]
+        gradients = self.operator.gradients(arrays, [names[i] for i in wrt], given)
+        return to_tensors(gradients)
+
+    def backward_fake(self, cotangents, wrt, *arguments, **keywords):
+        tensors = [tensor for _, tensor in self.tensors(self.bound(arguments, keywords))]
+        return [torch.empty(tensors[i].shape, dtype=tensors[i].dtype, device=tensors[i].device) for i in wrt]
+
+    def setup_context(self, ctx, inputs, output):
+        values = self.bound(inputs, {})
+        tensors = [tensor for _, tensor in self.tensors(values)]
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)
+        ctx.wrt = [i for i, each in enumerate(tensors) if each.is_floating_point() and each.requires_grad]
+        places = iter(range(len(tensors)))
+        ctx.form = self.mapped(values, lambda _: _Place(next(places)))
+        outputs = self.results(output)
+        ctx.mark_non_differentiable(*(each for each in outputs if not each.is_floating_point()))
+
+    def backward(self, ctx, *cotangents):
+        if self.operator.results is None:
+            cotangents = cotangents[0]
+        tensors = ctx.saved_tensors
+
+        def filled(value, of):
+            if isinstance(value, _Place):
+                return of(value.index)
+            return [filled(item, of) for item in value] if isinstance(value, list) else value
+
+        found = {}
+        if any(cotangent is not None for cotangent in cotangents) and ctx.wrt:
+            arguments = [filled(value, lambda i: tensors[i]) for value in ctx.form]
+            packet = getattr(torch.ops.fulgurite, f"{self.name}_vjp")
+            operator = getattr(packet, self.overload or "default")
+            gradients = operator(list(cotangents), ctx.wrt, *arguments)
+            found = dict(zip(ctx.wrt, gradients))
+
+        def gradient(value):
+            if isinstance(value, _Place):
+                return found.get(value.index)
+            if isinstance(value, list) and any(isinstance(item, _Place) for item in value):
+                return [gradient(item) for item in value]
+            return None
+
+        gradients = tuple(gradient(value) for value in ctx.form)
+        return gradients[0] if len(gradients) == 1 else gradients
+
+
+class _Place:
+    """A saved tensor in the form of a call."""
+
+    def __init__(self, index: int):
+        self.index = index
+
+
+def _meta(tensor: torch.Tensor) -> Meta:
+    if tensor.dtype not in DTYPES:
+        raise Error(f"a tensor has dtype {tensor.dtype}, expected one of {', '.join(TORCH_DTYPES)}", code="DType")
+    return Meta([int(extent) for extent in tensor.shape], DTYPES[tensor.dtype], str(tensor.device))
+
+
+def _no_second_derivative(name: str):
+    def backward(ctx, *_):
+        raise NotImplementedError(
+            f"fulgurite::{name} has no derivative: second derivatives of operators in PyTorch are not supported; "
+            "fulgurite.grad of a function of arrays nests"
+        )
+
+    return backward
+
+
+def register() -> None:
+    """Registers all operators; a second call does nothing."""
+    global _LIBRARY
+    if _LIBRARY is not None:
+        return
+    _LIBRARY = torch.library.Library("fulgurite", "DEF")
+    for name, operator in OPERATORS.items():
+        if operator.kind not in ("prim", "composite"):
+            REFUSED[name] = "a kernel symbol of an executor: the operators that it implements call it"
+        elif operator.collective:
+            REFUSED[name] = "a collective: it is run by the programs of several ranks"
+        else:
+            try:
+                _register(operator)
+            except _Refused as refused:
+                REFUSED[name] = str(refused)
+
+
+def _register(operator) -> None:
+    name = operator.name.replace("::", "_")
+    tags = (torch.Tag.pt2_compliant_tag,)
+    for numbers, overload in _overloads(operator):
+        call = _Call(operator, name, overload)
+        parameters = _parameters(operator, numbers)
+        suffix = f".{overload}" if overload else ""
+        _LIBRARY.define(f"{name}{suffix}({parameters}) -> {_returns(operator)}", tags=tags)
+        for device in _DEVICES:
+            _LIBRARY.impl(f"{name}{suffix}", call.kernel, device)
+        tensors = [name for name, kind, *_ in operator.params if kind != "attribute" and name not in numbers]
+        if not tensors:
+            # What makes a tensor of no tensor has no device by which it is found.
+            _LIBRARY.impl(f"{name}{suffix}", call.kernel, "CompositeExplicitAutograd")
+            torch.library.register_fake(call.qualified, call.fake, lib=_LIBRARY)
+            continue
+        torch.library.register_fake(call.qualified, call.fake, lib=_LIBRARY)
+        _LIBRARY.define(
+            f"{name}_vjp{suffix}(Tensor?[] cotangents, int[] wrt, {parameters}) -> Tensor[]", tags=tags
+        )
+        for device in _DEVICES:
+            _LIBRARY.impl(f"{name}_vjp{suffix}", call.backward_kernel, device)
+        backward = f"fulgurite::{name}_vjp{suffix}"
+        torch.library.register_fake(backward, call.backward_fake, lib=_LIBRARY)
+        torch.library.register_autograd(
+            backward, _no_second_derivative(f"{name}_vjp"), setup_context=lambda *_, **__: None, lib=_LIBRARY
+        )
+        torch.library.register_autograd(
+            call.qualified, call.backward, setup_context=call.setup_context, lib=_LIBRARY
+        )

@@ -1,0 +1,375 @@
+"""Modules of PyTorch as our programs: a backend of ``torch.compile``, and ``fulgurite.jit(module)``."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch.fx.passes.split_module import split_module
+
+from .. import _native
+from .._errors import Error
+from .._function import Traces
+from .._trees import word
+from ..transforms import _native as native_transforms
+from ._exchange import DTYPES, to_array, to_tensors
+from ._graph import Unsupported, draws, interpret, path_of, place_of, views_of, why_not, writes
+
+
+class Break:
+    """A node that PyTorch computes between two programs, and why."""
+
+    def __init__(self, node, reason: str):
+        self.name = str(getattr(node.target, "__name__", node.target))
+        self.place = place_of(node)
+        self.reason = reason.split("\n  at ")[0]
+
+    def __repr__(self) -> str:
+        at = f" at {self.place}" if self.place else ""
+        return f"{self.name}{at}: {self.reason}"
+
+
+class Report:
+    """What was compiled, in order, and what was left to PyTorch."""
+
+    def __init__(self):
+        self.programs: list[Program] = []
+        self.breaks: list[Break] = []
+        self.last: list[Program] = []
+
+
+def _name_of(node) -> str:
+    """What an input is called in traces: the path of a parameter, the name of an argument."""
+    source = getattr(node, "_dynamo_source", None)
+    name = getattr(source, "name", None)
+    name = name() if callable(name) else name
+    path = path_of(name) if isinstance(name, str) else ""
+    path = path or word(node.name)
+    return path if not path[0].isdigit() else f"arg{path}"
+
+
+class Program(torch.nn.Module):
+    """A graph that our programs compute; where an operator refuses, the graph is divided around its node."""
+
+    def __init__(self, graph_module, names, options: dict, report: Report):
+        super().__init__()
+        self.__dict__["graph_module"] = graph_module
+        self.options = options
+        self.report = report
+        self.names = names
+        self.random = draws(graph_module.graph)
+        self.forms: dict = {}
+        self.functions: dict = {}
+        self.divided = None
+        self.last = None
+        report.programs.append(self)
+
+    def forward(self, *inputs):
+        if self.divided is not None:
+            return self.divided(*inputs)
+        failed: list = []
+        try:
+            return self._run(inputs, failed)
+        except (Error, Unsupported, TypeError, ValueError, IndexError) as error:
+            if not failed:
+                raise
+            node, reason = failed[-1]
+            if self.options.get("strict"):
+                raise Error(f"{reason}", code="Unsupported") from error
+        self.divided = divide(self.graph_module, self.names, self.options, self.report, {node: reason})
+        self.report.programs.remove(self)
+        return self.divided(*inputs)
+
+    def _form(self, inputs):
+        """The tensors of a call, and its form."""
+        tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+        structure = tuple(None if isinstance(value, torch.Tensor) else (type(value), value) for value in inputs)
+        form = self.forms.get(structure)
+        if form is None:
+            paths = [name for name, value in zip(self.names, inputs) if isinstance(value, torch.Tensor)]
+            if self.random:
+                paths.append("generator")
+            form = self.forms[structure] = _native.Form(paths, str(len(self.forms)), structure)
+        if self.random:
+            # PyTorch's generator decides, so that torch.manual_seed repeats a run; the numbers are our own.
+            tensors.append(torch.randint(0, 1 << 31, (2,), dtype=torch.int64))
+        return tensors, form
+
+    def _trace(self, failed, structure, tensors):
+        tensors = list(tensors)
+        generator = tensors.pop() if self.random else None
+        device = next((each.device for each in tensors), "cpu")
+        leaves = iter(tensors)
+        inputs = [next(leaves) if value is None else value[1] for value in structure]
+        output, written = interpret(self.graph_module, inputs, device, generator, failed)
+        found: list = []
+
+        def leaf(value):
+            if isinstance(value, _native.Tensor):
+                found.append(value)
+                return _Leaf(len(found) - 1)
+            if isinstance(value, (list, tuple)):
+                return tuple(leaf(item) for item in value)
+            return value
+
+        of = leaf(output)
+        targets = tuple(written)
+        found.extend(written.values())
+        # Values that are written into inputs are behind the results.
+        return found, [f"out{i}" for i in range(len(found))], (of, targets)
+
+    def _native(self, wrt, failed):
+        """The compiled function with gradients of the inputs with these paths, or without any."""
+        function = self.functions.get(wrt)
+        if function is None:
+            holder: list = [failed]
+
+            def trace(structure, tensors):
+                return self._trace(holder[0], structure, tensors)
+
+            known = ("executors", "transforms", "autocast")
+            options = {key: value for key, value in self.options.items() if key in known}
+            name = self.options.get("name", "graph")
+            if wrt:
+                function = _native.VjpFunction(trace, name, list(wrt), **options)
+            else:
+                function = _native.Function(trace, name, **options)
+            self.functions[wrt] = function = (function, holder)
+        function, holder = function
+        holder[0] = failed
+        return function
+
+    def _run(self, inputs, failed):
+        for value in inputs:
+            if isinstance(value, torch.Tensor) and value.dtype not in DTYPES:
+                node = next(node for node in self.graph_module.graph.nodes if node.op.startswith("call"))
+                failed.append((node, f"an input has dtype {value.dtype}, which is no element type here"))
+                raise Error(failed[-1][1], code="DType")
+        tensors, form = self._form(inputs)
+        paths = [name for name, value in zip(self.names, inputs) if isinstance(value, torch.Tensor)]
+        wrt = ()
+        if torch.is_grad_enabled():
+            wrt = tuple(path for path, each in zip(paths, tensors) if each.requires_grad and each.is_floating_point())
+        function = self._native(wrt, failed)
+        self.report.last = [each for each in self.report.last if each is not self][-63:] + [self]
+        if wrt:
+            call = _Call(function, form, (*paths, "generator")[: len(tensors)])
+            results = list(_Run.apply(call, *tensors))
+            of, targets = call.structure
+        else:
+            arrays, (of, targets) = function.call(form, [to_array(each) for each in tensors])
+            results = to_tensors(arrays)
+        self.last = function
+        given = [value for value in inputs if isinstance(value, torch.Tensor)]
+        if targets:
+            numbers = [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
+            with torch.no_grad():
+                for target, value in zip(targets, results[len(results) - len(targets) :]):
+                    at = numbers.index(target)
+                    given[at].copy_(value)
+                    if wrt:
+                        call.versions[at] = given[at]._version
+        return _filled(of, results)
+
+    def traces(self, which: str) -> Traces:
+        if isinstance(self.last, _native.VjpFunction):
+            return Traces(self.last.stages(which))
+        return Traces(self.last.stages() if self.last is not None and which == "forward" else [])
+
+
+class _Leaf:
+    """A tensor in the structure of an output."""
+
+    def __init__(self, index: int):
+        self.index = index
+
+
+def _filled(of, results):
+    if isinstance(of, _Leaf):
+        return results[of.index]
+    return tuple(_filled(item, results) for item in of) if isinstance(of, tuple) else of
+
+
+class _Call:
+    """One call of a program with gradients."""
+
+    def __init__(self, function, form, paths):
+        self.function = function
+        self.form = form
+        self.paths = paths
+        self.structure = None
+        self.versions: list[int] = []
+
+
+class _Run(torch.autograd.Function):
+    """The forward program, and the backward program as its derivative."""
+
+    @staticmethod
+    def forward(ctx, call, *tensors):
+        arrays, call.structure, ctx.pullback = call.function.call(call.form, [to_array(each) for each in tensors])
+        ctx.set_materialize_grads(False)
+        ctx.call = call
+        ctx.inputs = tensors
+        call.versions = [each._version for each in tensors]
+        results = to_tensors(arrays)
+        written = len(call.structure[1])
+        fixed = results[len(results) - written :] if written else []
+        ctx.mark_non_differentiable(*fixed, *(each for each in results if not each.is_floating_point()))
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx, *cotangents):
+        paths = ctx.call.paths
+        for path, tensor, version in zip(paths, ctx.inputs, ctx.call.versions):
+            if tensor._version != version:
+                raise RuntimeError(
+                    f"'{path}' was changed in place after the forward pass: the backward program reads its old values"
+                )
+        given = [None if cotangent is None else to_array(cotangent) for cotangent in cotangents]
+        gradients = ctx.pullback.call(given)
+        # Of two inputs with one gradient each has its own memory: PyTorch adds to gradients in place.
+        found = dict(zip((path for path, _ in gradients), to_tensors([array for _, array in gradients])))
+        return (None, *(found.get(path) for path in paths))
+
+
+def divide(graph_module, names, options, report, refused=None):
+    """The graph as programs with the nodes between them that PyTorch computes."""
+    refused = dict(refused or {})
+    for node in graph_module.graph.nodes:
+        reason = refused.get(node) or why_not(node)
+        if node.op == "get_attr":
+            reason = ""
+        if reason:
+            refused[node] = reason
+    # PyTorch makes the views through which it writes; ours would be copies.
+    for node in [node for node in refused if writes(node)]:
+        for view in views_of(node):
+            refused.setdefault(view, "it makes a view of memory that PyTorch writes into")
+    if refused and options.get("strict"):
+        node, reason = next(iter(refused.items()))
+        raise Error(f"{Break(node, reason)}", code="Unsupported")
+    report.breaks.extend(Break(node, reason) for node, reason in refused.items())
+    if not refused and not any(node.op == "get_attr" for node in graph_module.graph.nodes):
+        return Program(graph_module, names, options, report)
+    part, ours, parts = 0, True, {}
+    for node in graph_module.graph.nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        theirs = node in refused or node.op == "get_attr"
+        if theirs == ours:
+            part, ours = part + 1, not theirs
+        parts[node] = part
+    kinds = {part: node not in refused and node.op != "get_attr" for node, part in parts.items()}
+    split = split_module(graph_module, None, lambda node: parts[node], keep_original_order=True)
+    known = {node.name: name for node, name in zip(_placeholders(graph_module), names)}
+    for part, supported in kinds.items():
+        name = f"submod_{part}"
+        inner = getattr(split, name, None)
+        if supported and inner is not None and any(node.op.startswith("call") for node in inner.graph.nodes):
+            inner_names = [known.get(node.name, word(node.name)) for node in _placeholders(inner)]
+            setattr(split, name, Program(inner, inner_names, options, report))
+    return split
+
+
+def _placeholders(graph_module):
+    return [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+
+
+def _compile(graph_module, options: dict, report: Report):
+    names, known = [], set()
+    for node in _placeholders(graph_module):
+        name = _name_of(node)
+        while name in known:
+            name += "_"
+        known.add(name)
+        names.append(name)
+    return divide(graph_module, names, options, report)
+
+
+#: What the backend did for `torch.compile`, in order.
+_REPORT = Report()
+
+
+def backend(graph_module, example_inputs, *, options=None, **_):
+    """The backend of ``torch.compile(module, backend="fulgurite")``; ``options`` are those of :func:`jit`."""
+    options = dict(options or {})
+    options["transforms"] = native_transforms(options.get("transforms", ()))
+    return _compile(graph_module, options, _REPORT)
+
+
+def breaks() -> list[Break]:
+    """What ``torch.compile(..., backend="fulgurite")`` left to PyTorch in this process, and why."""
+    return list(_REPORT.breaks)
+
+
+torch._dynamo.register_backend(backend, name="fulgurite")
+
+
+class CompiledModule:
+    """A compiled module. What it does not have itself is the module's: parameters, ``train()``, ``state_dict()``."""
+
+    def __init__(self, module, executors=None, transforms=(), autocast=None, strict=False, dynamic=False):
+        self.__dict__["module"] = module
+        self.report = Report()
+        self._options = dict(
+            executors=None if executors is None else [str(name) for name in executors],
+            transforms=native_transforms(transforms), autocast=autocast, strict=strict, name=type(module).__name__,
+        )
+        self._compiled = torch.compile(module, backend=self._backend, dynamic=dynamic)
+
+    def _backend(self, graph_module, example_inputs):
+        return _compile(graph_module, self._options, self.report)
+
+    def __call__(self, *arguments, **keywords):
+        self.report.last = []
+        return self._compiled(*arguments, **keywords)
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["module"], name)
+
+    @property
+    def breaks(self) -> list[Break]:
+        """What is left to PyTorch, and why."""
+        return list(self.report.breaks)
+
+    def last_traces(self) -> Traces:
+        """The forward programs of the last call after each stage; behind those of forward and backward together."""
+        parts = ((program, part) for program in self.report.last for part in ("joint", "forward"))
+        return Traces(trace for program, part in parts for trace in program.traces(part))
+
+    def last_backward_traces(self) -> Traces:
+        """The backward programs of the last call with gradients after each stage."""
+        return Traces(trace for program in reversed(self.report.last) for trace in program.traces("backward"))
+
+    def last_joint_traces(self) -> Traces:
+        """Forward and backward as one program, as they were before they were divided."""
+        return Traces(trace for program in self.report.last for trace in program.traces("joint"))
+
+    def explain(self) -> str:
+        """Which executor took which line of the last call, why others did not, and what was left to PyTorch."""
+        told = [program.last.explain() for program in self.report.last if program.last is not None]
+        return os.linesep.join([*told, *(f"left to PyTorch: {each}" for each in self.breaks)])
+
+
+def jit(module, *, executors=None, transforms=(), autocast=None, strict=False, dynamic=False) -> CompiledModule:
+    """A module of PyTorch, unmodified, as our programs.
+
+    ``torch.compile`` captures the graphs, and every node becomes the operator that computes it. Forward and backward
+    are two programs inside autograd, with parameters under their names. Nodes that no operator computes are left to
+    PyTorch and listed by ``breaks``; with ``strict=True`` they are an error.
+
+    Parameters
+    ----------
+    module : torch.nn.Module or callable
+    executors : list of str, optional
+        Executors in the order in which they are asked.
+    transforms : list, optional
+        Functions from trace to trace; see :mod:`fulgurite.transforms`.
+    autocast : str, optional
+        ``"bfloat16"`` or ``"float16"`` for mixed precision.
+    strict : bool, optional
+        Whether a node that is left to PyTorch is an error.
+    dynamic : bool, optional
+        What ``torch.compile`` is told. Programs are compiled for each shape in any case.
+    """
+    return CompiledModule(module, executors, transforms, autocast, strict, dynamic)

@@ -1,0 +1,398 @@
+"""PyTorch's functions and methods, and what computes them here: one table of names.
+
+A function whose name the registry has (``torch = "nn.functional.gelu"`` in a declaration) is that operator, with the
+arguments that PyTorch's signature names. :data:`TABLE` has the functions that are spelled otherwise, and
+:data:`REASONS` says why others are left to PyTorch.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import operator as python
+from collections.abc import Callable
+
+import torch
+
+from .. import ops
+from .._errors import ArgumentError
+from .._native import Tensor
+from ._exchange import DTYPES, TORCH_DTYPES
+
+#: Names of PyTorch's functions that are spelled otherwise here.
+TABLE: dict[str, Callable] = {}
+
+#: Why functions are left to PyTorch.
+REASONS = {
+    "Tensor.item": "the value is needed in Python, before it is computed",
+    "Tensor.tolist": "the values are needed in Python, before they are computed",
+    "Tensor.numpy": "the values are needed in Python, before they are computed",
+    "operator.setitem": "it writes into a part of a tensor",
+    "Tensor.copy_": "it writes into a tensor",
+    "nonzero": "the shape of the result depends on the data",
+    "Tensor.nonzero": "the shape of the result depends on the data",
+    "masked_select": "the shape of the result depends on the data",
+    "unique": "the shape of the result depends on the data",
+}
+
+#: Arguments that say how a result is stored, and change no value.
+_IGNORED = {"memory_format", "layout", "pin_memory", "requires_grad", "out", "_stacklevel", "non_blocking", "copy"}
+
+
+def _registry() -> dict:
+    """Operators by PyTorch's names. Of a composite and a prim of one name the composite promotes as PyTorch does."""
+    found: dict = {}
+    for each in ops.OPERATORS.values():
+        if each.torch and each.kind in ("composite", "prim"):
+            if each.torch not in found or each.kind == "composite":
+                found[each.torch] = each
+    return found
+
+
+OPERATORS = _registry()
+
+
+def _paths() -> dict:
+    """Names of PyTorch's functions, by the functions."""
+    found: dict = {}
+    spaces = [(torch, ""), (torch.nn.functional, "nn.functional."), (torch.special, "special."),
+              (torch.linalg, "linalg."), (torch.Tensor, "Tensor."), (python, "operator.")]
+    for space, prefix in spaces:
+        for name, value in vars(space).items():
+            if callable(value) and not name.startswith("__"):
+                try:
+                    found.setdefault(value, []).append(prefix + name)
+                except TypeError:
+                    continue
+    return found
+
+
+PATHS = _paths()
+
+
+class Entry:
+    """What computes a call, or why nothing does."""
+
+    def __init__(self, name: str, run: Callable | None = None, reason: str = "", mutates: bool = False):
+        self.name = name
+        self.run = run
+        self.reason = reason
+        self.mutates = mutates
+
+
+_ENTRIES: dict = {}
+
+
+def entry(kind: str, target) -> Entry:
+    """The entry of a node's target: of ``call_function`` a function, of ``call_method`` a name."""
+    key = (kind, target)
+    try:
+        if key in _ENTRIES:
+            return _ENTRIES[key]
+    except TypeError:
+        return Entry(str(target), reason="it is no function of PyTorch")
+    _ENTRIES[key] = found = _entry(kind, target)
+    return found
+
+
+def _entry(kind: str, target) -> Entry:
+    if kind == "call_method":
+        names = [f"Tensor.{target}", target, f"nn.functional.{target}", f"special.{target}", f"linalg.{target}"]
+    elif target is builtins.getattr:
+        names = ["getattr"]
+    else:
+        names = list(PATHS.get(target, ()))
+        short = getattr(target, "__name__", str(target))
+        if isinstance(target, torch._ops.OpOverload):
+            short = target._schema.name.split("::")[-1]
+        if not names and getattr(target, "__module__", "").split(".")[0] in ("torch", "_operator", "math"):
+            names = [short]
+        # `torch.relu` is `nn.functional.relu`, and the registry has one of the names.
+        names += [name.removeprefix("nn.functional.") for name in names if name.startswith("nn.functional.")]
+        names += [f"nn.functional.{short}", f"Tensor.{short}"] if names else []
+    shown = names[0] if names else f"{getattr(target, '__module__', '?')}.{getattr(target, '__name__', target)}"
+    for name in names:
+        if name in REASONS:
+            return Entry(name, reason=REASONS[name])
+    for name in names:
+        if name in TABLE:
+            return Entry(name, TABLE[name])
+        if name in OPERATORS:
+            return Entry(name, _called(OPERATORS[name], target if kind == "call_function" else None))
+    # In-place forms: the value that they compute takes the place of their first argument.
+    for name in names:
+        plain = name[:-1] if name.endswith("_") and not name.endswith("__") else None
+        if plain and name.startswith("operator."):
+            continue
+        if plain:
+            base = _entry("call_method", plain.removeprefix("Tensor.")) if kind == "call_method" else None
+            if base is not None and base.run is not None:
+                return Entry(name, base.run, mutates=True)
+    if shown.startswith("operator.i") and f"operator.{shown[10:]}" in TABLE:
+        return Entry(shown, TABLE[f"operator.{shown[10:]}"], mutates=True)
+    return Entry(shown, reason=f"no operator computes torch.{shown}")
+
+
+def _called(operator, target) -> Callable:
+    """Calls an operator with PyTorch's arguments."""
+    names = [name for name, *_ in operator.params]
+    first_list = [i for i, param in enumerate(operator.params[:2]) if param[2].rstrip("?") in ("int[]", "size[]")]
+    theirs = None
+    if inspect.isfunction(target):
+        signature = inspect.signature(target)
+        if not any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in signature.parameters.values()):
+            theirs = signature.parameters
+
+    def call(context, *arguments, **keywords):
+        arguments = list(arguments)
+        if first_list and len(arguments) > first_list[0] + 1:
+            # `x.permute(0, 2, 1)`, `torch.ones(2, 3)`
+            at = first_list[0]
+            if all(isinstance(each, int) and not isinstance(each, bool) for each in arguments[at:]) and (
+                len(arguments) > len(names) or operator.params[at + 1 : at + 2] == [] or target is None
+                or names[at] == "size"
+            ):
+                arguments[at:] = [arguments[at:]]
+        if theirs is not None:
+            named = dict(zip(theirs, arguments))
+            named.update(keywords)
+            arguments = []
+        else:
+            named = dict(keywords)
+        for name in list(named):
+            if name in names:
+                continue
+            value = named.pop(name)
+            if name == "inplace" and value:
+                context.mutates = True
+                continue
+            default = theirs[name].default if theirs is not None and name in theirs else None
+            harmless = name in _IGNORED or value is None or value is False or value == default
+            if name == "device" and str(value) != "cpu":
+                harmless = context.device == str(value)
+            if not harmless:
+                raise ArgumentError(
+                    f"{operator.name}: PyTorch's argument '{name}' is {value!r:.40}, which the operator does not have",
+                    operator=operator.name, argument=name)
+        if "generator" in names and named.get("generator") is None and _draws(operator, names, arguments, named):
+            named["generator"] = context.generator()
+        return operator(*arguments, **named)
+
+    return call
+
+
+def _draws(operator, names, arguments, named) -> bool:
+    """Whether a call of an operator with a generator draws random numbers."""
+
+    def given(name):
+        if name in named:
+            return named[name]
+        at = names.index(name)
+        return arguments[at] if at < len(arguments) else operator.params[at][5]
+
+    if "training" in names and not given("training"):
+        return False
+    chance = next((name for name in ("dropout_p", "p") if name in names), None)
+    return chance is None or given(chance) > 0
+
+
+def _named(*names: str):
+    def add(function):
+        TABLE.update({name: function for name in names})
+        return function
+
+    return add
+
+
+def _any_tensor(*values) -> bool:
+    return any(isinstance(value, Tensor) for value in values)
+
+
+def _arithmetic(name: str, function: Callable, operator: str) -> None:
+    def call(context, *arguments, **keywords):
+        if not _any_tensor(*arguments):
+            return function(*arguments, **keywords)
+        return getattr(ops, operator)(*arguments, **keywords)
+
+    TABLE[f"operator.{name}"] = call
+
+
+for _name, _operator in {
+    "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_divide", "mod": "remainder",
+    "pow": "pow", "matmul": "matmul", "neg": "neg", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq",
+    "ne": "ne", "and_": "bitwise_and", "or_": "bitwise_or", "xor": "bitwise_xor", "invert": "bitwise_not",
+    "abs": "abs", "pos": "positive",
+}.items():
+    _arithmetic(_name, getattr(python, _name), _operator)
+
+
+@_named("operator.getitem", "Tensor.__getitem__")
+def _getitem(context, value, index):
+    if isinstance(value, Tensor):
+        if _masks(index):
+            raise ArgumentError("getitem: an index is a mask: the shape of the result depends on the data")
+        return _indexed(value, index)
+    return value[index]
+
+
+def _masks(index) -> bool:
+    parts = index if isinstance(index, tuple) else (index,)
+    return any(isinstance(part, Tensor) and part.dtype.name == "bool" for part in parts)
+
+
+def _indexed(value, index):
+    parts = index if isinstance(index, tuple) else (index,)
+    tensors = [part for part in parts if isinstance(part, Tensor)]
+    # `x[i]` with indices of any shape: rows by number.
+    if len(tensors) == 1 and parts[0] is tensors[0] and tensors[0].ndim != 1 and len(parts) == 1:
+        indices = tensors[0]
+        rows = ops.index_select(value, 0, ops.reshape(indices, [-1]))
+        return ops.reshape(rows, [*indices.shape, *value.shape[1:]])
+    return value[index]
+
+
+@_named("getattr")
+def _getattr(context, value, name, *default):
+    if not isinstance(value, Tensor):
+        return getattr(value, name, *default)
+    if name == "dtype":
+        return TORCH_DTYPES[value.dtype.name]
+    if name == "device":
+        return torch.device(value.device)
+    if name in ("shape", "ndim", "T", "mT"):
+        found = getattr(value, name)
+        return torch.Size(found) if name == "shape" else found
+    if name == "is_cuda":
+        return value.device.startswith("cuda")
+    raise ArgumentError(f"getattr: a traced value has no '{name}'")
+
+
+@_named("Tensor.size")
+def _size(context, value, dim=None):
+    return torch.Size(value.shape) if dim is None else value.shape[dim]
+
+
+@_named("Tensor.dim", "Tensor.ndimension")
+def _dim(context, value):
+    return value.ndim
+
+
+@_named("Tensor.numel", "numel", "Tensor.nelement")
+def _numel(context, value):
+    return value.numel()
+
+
+@_named("Tensor.contiguous", "Tensor.clone", "clone", "Tensor.cpu")
+def _same(context, value, **_):
+    return value
+
+
+@_named("Tensor.is_floating_point", "is_floating_point")
+def _is_floating(context, value):
+    return value.dtype.is_floating_point
+
+
+def converted(value, dtype):
+    """The tensor in an element type of PyTorch's."""
+    if dtype not in DTYPES:
+        raise ArgumentError(f"to: there is no element type {dtype}", operator="to", argument="dtype")
+    return value if DTYPES[dtype] == value.dtype else ops.to(value, dtype=DTYPES[dtype])
+
+
+@_named("Tensor.to")
+def _to(context, value, *arguments, **keywords):
+    wanted, device = keywords.get("dtype"), keywords.get("device")
+    for argument in arguments:
+        if isinstance(argument, torch.dtype):
+            wanted = argument
+        elif isinstance(argument, Tensor):
+            wanted = TORCH_DTYPES[argument.dtype.name]
+        elif not isinstance(argument, bool) and argument is not None:
+            device = argument
+    if device is not None and str(torch.device(device)) != value.device:
+        raise ArgumentError(f"to: a traced value stays on {value.device}, {device} is asked for", operator="to")
+    return value if wanted is None else converted(value, wanted)
+
+
+for _name, _dtype in {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16, "long": torch.int64,
+                      "double": torch.float64, "int": torch.int32, "bool": torch.bool}.items():
+    TABLE[f"Tensor.{_name}"] = lambda context, value, _dtype=_dtype, **_: converted(value, _dtype)
+
+
+@_named("split", "Tensor.split")
+def _split(context, value, size, dim=0):
+    if isinstance(size, int):
+        return ops.split(value, size, dim)
+    return ops.split_with_sizes(value, list(size), dim)
+
+
+@_named("arange")
+def _arange(context, *arguments, dtype=None, device=None, **_):
+    start, end, step = {1: (0, *arguments, 1), 2: (*arguments, 1)}.get(len(arguments), arguments)
+    return ops.arange(start, end, step, dtype=dtype, device=str(device or context.device))
+
+
+def _filled(context, value, size, number, dtype, device):
+    size = [size] if isinstance(size, int) else list(size)
+    dtype = DTYPES[dtype] if dtype is not None else value.dtype
+    return ops.full(size, number, dtype=dtype, device=str(device or value.device))
+
+
+def _sizes(sizes):
+    return sizes[0] if len(sizes) == 1 else sizes
+
+
+@_named("Tensor.new_zeros")
+def _new_zeros(context, value, *sizes, dtype=None, device=None, **_):
+    return _filled(context, value, _sizes(sizes), 0, dtype, device)
+
+
+@_named("Tensor.new_ones")
+def _new_ones(context, value, *sizes, dtype=None, device=None, **_):
+    return _filled(context, value, _sizes(sizes), 1, dtype, device)
+
+
+@_named("Tensor.new_full")
+def _new_full(context, value, size, fill_value, dtype=None, device=None, **_):
+    return _filled(context, value, size, fill_value, dtype, device)
+
+
+@_named("nn.functional.batch_norm", "batch_norm")
+def _batch_norm(context, input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1,
+                eps=1e-5, *_):
+    if isinstance(running_mean, bool) or momentum is None:
+        raise ArgumentError("batch_norm: momentum is None", operator="batch_norm", argument="momentum")
+    if len(_) > 1:
+        # `torch.batch_norm` has the arguments in another order.
+        raise ArgumentError("batch_norm: too many arguments", operator="batch_norm")
+    out, mean, var = ops.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    if training and running_mean is not None:
+        context.replace(1, mean)
+        context.replace(2, var)
+    return out
+
+
+@_named("torch._C._set_grad_enabled", "_set_grad_enabled")
+def _set_grad_enabled(context, enabled):
+    context.constant = not enabled
+
+
+@_named("_enter_autocast")
+def _enter_autocast(context, device, dtype=None, enabled=True, *_):
+    if enabled:
+        raise ArgumentError("autocast: use fulgurite.jit(module, autocast=...), which has classes of its own")
+
+
+@_named("_exit_autocast")
+def _exit_autocast(context, *_):
+    return None
+
+
+@_named("Tensor.detach", "detach", "Tensor.detach_")
+def _detach(context, value):
+    return ops.detach(value)
+
+
+@_named("Tensor.type")
+def _type(context, value, dtype, *_):
+    return converted(value, dtype)

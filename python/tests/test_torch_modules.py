@@ -1,0 +1,268 @@
+"""Modules of PyTorch as our programs: outputs and gradients are those of eager PyTorch."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import models  # noqa: E402
+from torch import nn  # noqa: E402
+
+import fulgurite  # noqa: E402
+import fulgurite.torch  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+
+
+def ids(*shape):
+    return torch.randint(0, 32, shape)
+
+
+MODELS = {
+    "mlp": (models.Mlp, lambda: (torch.randn(3, 8),)),
+    "gpt": (models.Gpt, lambda: (ids(2, 8), ids(2, 8))),
+    "gpt with a mask": (lambda: models.Gpt(fused=False), lambda: (ids(2, 8),)),
+    "llama": (models.Llama, lambda: (ids(2, 8),)),
+    "resnet": (models.ResNet, lambda: (torch.randn(2, 3, 32, 32),)),
+    "resnet, evaluated": (lambda: models.ResNet().eval(), lambda: (torch.randn(2, 3, 32, 32),)),
+    "vit": (models.Vit, lambda: (torch.randn(2, 3, 16, 16),)),
+}
+
+
+def tensors(value):
+    return value if isinstance(value, tuple) else (value,)
+
+
+def near(ours, theirs, tolerance=2e-5):
+    assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
+    scale = theirs.abs().max().item() + 1e-6
+    assert (ours - theirs).abs().max().item() <= tolerance * scale, (ours - theirs).abs().max()
+
+
+def compare(model, arguments, compiled, reference):
+    out, expected = tensors(compiled(*arguments)), tensors(reference(*arguments))
+    for ours, theirs in zip(out, expected):
+        near(ours, theirs)
+    out[-1].square().sum().backward()
+    expected[-1].square().sum().backward()
+    theirs = dict(reference.named_parameters())
+    for name, parameter in model.named_parameters():
+        near(parameter.grad, theirs[name].grad, 1e-4)
+    others = dict(reference.named_buffers())
+    for name, value in model.named_buffers():
+        near(value.float(), others[name].float())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs_gradients_and_buffers_are_those_of_pytorch(name):
+    make, arguments = MODELS[name]
+    model, arguments = make(), arguments()
+    reference, compiled = copy.deepcopy(model), fulgurite.jit(model)
+    # Twice: the second call finds the programs, and buffers have changed.
+    compare(model, arguments, compiled, reference)
+    compare(model, arguments, compiled, reference)
+    assert compiled.breaks == [] and len(compiled.report.programs) == 1
+
+
+@pytest.mark.parametrize("name", ["gpt", "resnet"])
+def test_as_a_backend_of_torch_compile(name):
+    make, arguments = MODELS[name]
+    model, arguments = make(), arguments()
+    before = len(fulgurite.torch.breaks())
+    compare(model, arguments, torch.compile(model, backend="fulgurite"), copy.deepcopy(model))
+    assert len(fulgurite.torch.breaks()) == before
+
+
+def test_traces_have_parameters_scopes_and_executors():
+    model = models.Gpt()
+    compiled = fulgurite.jit(model)
+    logits, loss = compiled(ids(2, 8), ids(2, 8))
+    traces, text = fulgurite.last_traces(compiled), str(fulgurite.last_traces(compiled)["acquire"])
+    assert text.startswith("# fulgurite trace 2\n# made by acquire\ntrace Gpt for cpu (\n  idx: i64[2, 8]")
+    assert "transformer.h.0.attn.c_attn.weight: f32[48, 16]" in text
+    assert "transformer.h.0.attn.scaled_dot_product_attention" in text
+    assert any(executor == "cpu" for _, executor in traces[-1].symbols)
+    backward = fulgurite.last_backward_traces(compiled)
+    assert backward[0].stage == "split" and "cotangent" in str(backward[0])
+    assert "by cpu" in fulgurite.explain(compiled) and "<iframe" in traces[0]._repr_html_()
+
+
+def test_an_optimizer_trains_it_as_eager():
+    model = models.Gpt()
+    reference, compiled = copy.deepcopy(model), fulgurite.jit(model)
+    losses = []
+    for each, run in ((model, compiled), (reference, reference)):
+        torch.manual_seed(1)
+        optimizer = torch.optim.AdamW(each.parameters(), lr=1e-2)
+        found = []
+        for _ in range(6):
+            batch = ids(2, 9)
+            _, loss = run(batch[:, :-1].contiguous(), batch[:, 1:].contiguous())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        losses.append(found)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert losses[0][-1] != losses[0][0] and compiled.breaks == []
+
+
+def test_shapes_modes_and_inputs_that_want_gradients():
+    model = models.Mlp()
+    compiled = fulgurite.jit(model)
+    for rows in (2, 5, 2, 7):
+        x = torch.randn(rows, 8, requires_grad=True)
+        compiled(x).sum().backward()
+        grad, x.grad = x.grad, None
+        model(x).sum().backward()
+        near(grad, x.grad)
+    with torch.no_grad():
+        assert not compiled(torch.randn(2, 8)).requires_grad
+    for parameter in model.layers[0].parameters():
+        parameter.requires_grad_(False)
+    model.zero_grad()
+    compiled(torch.randn(2, 8)).sum().backward()
+    assert model.layers[0].weight.grad is None and model.layers[2].weight.grad is not None
+    x = torch.randn(6, 8).t().contiguous().t()
+    near(compiled(x), model(x))
+    half = copy.deepcopy(model).to(torch.bfloat16)
+    x = torch.randn(2, 8, dtype=torch.bfloat16)
+    near(fulgurite.jit(half)(x).float(), half(x).float(), 3e-2)
+
+
+class Breaks(nn.Module):
+    """Has a function that no operator computes, between others."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = torch.tanh(self.a(x))
+        x = torch.fft.fft(x).abs()
+        return self.b(x)
+
+
+def test_what_is_not_understood_is_left_to_pytorch_with_a_reason():
+    model = Breaks()
+    reference, compiled = copy.deepcopy(model), fulgurite.jit(model)
+    compare(model, (torch.randn(3, 4),), compiled, reference)
+    names = [each.name for each in compiled.breaks]
+    assert "fft_fft" in names and "no operator computes" in compiled.breaks[0].reason
+    assert compiled.breaks[0].place.startswith(__file__) and "left to PyTorch: fft_fft" in compiled.explain()
+    programs = [name for trace in compiled.last_traces() if trace.stage == "acquire" for name, _ in trace.symbols]
+    assert programs.count("linear") == 2
+    with pytest.raises(Exception, match="fft_fft.*no operator computes"):
+        torch._dynamo.reset()
+        fulgurite.jit(Breaks(), strict=True)(torch.randn(3, 4))
+
+
+def test_a_value_that_python_needs_ends_the_graph():
+    def f(x):
+        if x.sum().item() > 0:
+            return x * 2
+        return x - 1
+
+    compiled = fulgurite.jit(type("Asks", (nn.Module,), {"forward": lambda self, x: f(x)})())
+    for x in (torch.ones(3), -torch.ones(3)):
+        assert torch.equal(compiled(x), f(x))
+
+
+class Refused(nn.Module):
+    """An operator has the name, and refuses the arguments when it is traced."""
+
+    def forward(self, x):
+        y = torch.tanh(x * 2)
+        z = y.view(torch.int32).view(torch.float32)
+        return torch.exp(z) + 1
+
+
+def test_a_refused_call_divides_the_graph_when_it_is_traced():
+    compiled = fulgurite.jit(Refused())
+    x = torch.randn(3)
+    near(compiled(x), Refused()(x))
+    assert [each.name for each in compiled.breaks] == ["view", "view"]
+    assert all(each.reason and each.place.startswith(__file__) for each in compiled.breaks)
+    near(compiled(x), Refused()(x))
+
+
+class Writes(nn.Module):
+    def __init__(self, into_view):
+        super().__init__()
+        self.into_view = into_view
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count += 1
+        y = x * 2
+        if self.into_view:
+            y.view(-1)[0:1].mul_(5)
+        else:
+            y.add_(1).mul_(3)
+        return y + self.count
+
+
+@pytest.mark.parametrize("into_view", [False, True])
+def test_what_is_written_in_place_is_written(into_view):
+    model, x = Writes(into_view), torch.randn(2, 3)
+    reference, compiled = copy.deepcopy(model), fulgurite.jit(model)
+    for _ in range(3):
+        near(compiled(x), reference(x))
+        assert model.count == reference.count
+    assert bool(compiled.breaks) == into_view
+
+
+def test_dropout_draws_by_pytorchs_seed():
+    model = nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.5))
+    compiled, x = fulgurite.jit(model), torch.ones(8, 64)
+    torch.manual_seed(3)
+    a, b = compiled(x), compiled(x)
+    torch.manual_seed(3)
+    c = compiled(x)
+    assert torch.equal(a, c) and not torch.equal(a, b)
+    assert 0.3 < (a == 0).float().mean() < 0.7 and compiled.breaks == []
+    model.eval()
+    before = torch.get_rng_state()
+    near(compiled(x), model(x))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_parameter_changed_before_backward_is_an_error():
+    model = models.Mlp()
+    loss = fulgurite.jit(model)(torch.randn(2, 8)).sum()
+    with torch.no_grad():
+        model.layers[0].weight.add_(1.0)
+    with pytest.raises(RuntimeError, match="layers.0.weight.*changed in place after the forward pass"):
+        loss.backward()
+
+
+def test_a_compiled_module_has_what_the_module_has():
+    model = models.Mlp()
+    compiled = fulgurite.jit(model)
+    assert compiled.module is model and list(compiled.state_dict()) == list(model.state_dict())
+    assert compiled.train(False) is model and not compiled.training
+    with pytest.raises(AttributeError):
+        compiled.nothing
+
+
+def test_executors_and_transforms_are_those_asked_for():
+    seen = []
+
+    def look(trace):
+        seen.append(trace.stage)
+        return trace
+
+    compiled = fulgurite.jit(models.Mlp(), executors=["cpu"], transforms=[look])
+    compiled(torch.randn(2, 8))
+    assert seen and {executor for _, executor in compiled.last_traces()[-1].symbols} <= {"cpu", "view", None}
+
+
+def test_tables_have_a_reason_or_a_function():
+    assert all(callable(each) for each in fulgurite.torch.TABLE.values())
+    assert not set(fulgurite.torch.TABLE) & set(fulgurite.torch.REASONS)
+    assert all(reason and not reason.endswith(".") for reason in fulgurite.torch.REASONS.values())

@@ -1,0 +1,153 @@
+"""`torch.ops.fulgurite.*`: samples of every operator pass `torch.library.opcheck`.
+
+The first sample of each operator and element type; `FULGURITE_OPCHECK=all` takes every one, `FULGURITE_OPCHECK=2/5` the
+second fifth of them. `tests/opcheck.json` lists the operators with samples that do not pass, with the reason; one that
+passes is an error as well.
+"""
+
+import collections
+import json
+import os
+import pathlib
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import samples  # noqa: E402
+
+import fulgurite  # noqa: E402
+import fulgurite.torch  # noqa: E402
+
+KNOWN = pathlib.Path(__file__).with_name("opcheck.json")
+REGISTERED = torch.ops.fulgurite
+
+
+def overload(operator, arguments):
+    """The overload that takes these arguments."""
+    packet = getattr(REGISTERED, operator.name.replace("::", "_"))
+    numbers = [name for (name, kind, *_), value in zip(operator.params, arguments)
+               if kind == "operand" and not isinstance(value, torch.Tensor)]
+    return getattr(packet, "_".join((*numbers, "Scalar")) if numbers else "default")
+
+
+def chosen(cases):
+    mode = os.environ.get("FULGURITE_OPCHECK", "")
+    if "/" in mode:
+        part, parts = map(int, mode.split("/"))
+        return cases[part - 1 :: parts]
+    if mode == "all":
+        return cases
+    first = {}
+    for case in cases:
+        first.setdefault(case["id"].rsplit("/", 1)[0], case)
+    kept = {}
+    # Every operator, and of its element types one after another.
+    for i, (name, case) in enumerate(first.items()):
+        kept.setdefault((case["op"], i % 3 == 0), case)
+    return list(kept.values())
+
+
+def check(loaded, case):
+    """What of `opcheck` a case fails: names of its tests and messages."""
+    operator = fulgurite.ops.OPERATORS[case["op"]]
+    given = {name: loaded.value(value) for name, value in case["args"].items()}
+    arguments = [given.get(name, default) for name, _, _, _, _, default in operator.params]
+    for path in (case.get("grad") or {}).get("inputs", ()):
+        name, _, index = path.partition(".")
+        tensor = given[name][int(index)] if index else given[name]
+        tensor.requires_grad_(True)
+    found = torch.library.opcheck(overload(operator, arguments), tuple(arguments), raise_exception=False)
+    return {test: str(result) for test, result in found.items() if result != "SUCCESS"}
+
+
+def test_every_operator_is_registered_or_refused_for_a_reason():
+    refused = fulgurite.torch.REFUSED
+    for name in fulgurite.ops.OPERATORS:
+        registered = hasattr(REGISTERED, name.replace("::", "_"))
+        assert registered != (name in refused), name
+    reasons = collections.Counter(reason.split(":")[0] for reason in refused.values())
+    assert len(refused) < 70, reasons
+
+
+def test_samples_pass_opcheck():
+    path, reason = samples.folder()
+    if path is None:
+        pytest.skip(reason)
+    loaded = samples.Samples(path)
+    known = json.loads(KNOWN.read_text())
+    counts, failed, passed = collections.Counter(), {}, collections.Counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for case in chosen(loaded.cases):
+            if case["op"] in fulgurite.torch.REFUSED:
+                counts["refused"] += 1
+                continue
+            try:
+                wrong = check(loaded, case)
+            except Exception as error:  # noqa: BLE001: whatever a case raises is its failure
+                wrong = {"call": f"{type(error).__name__}: {error}"}
+            counts["failed" if wrong else "passed"] += 1
+            if wrong:
+                failed.setdefault(case["op"], {})[case["id"]] = wrong
+            else:
+                passed[case["op"]] += 1
+    print(f"\nopcheck: {dict(counts)} of {sum(counts.values())} samples")
+    out = os.environ.get("FULGURITE_OPCHECK_OUT")
+    if out:
+        pathlib.Path(out).write_text(json.dumps(failed, indent=1))
+    new = {op: cases for op, cases in failed.items() if op not in known}
+    assert not new, json.dumps({op: list(cases.items())[:2] for op, cases in list(new.items())[:10]}, indent=1)[:6000]
+    whole = os.environ.get("FULGURITE_OPCHECK") == "all"
+    unexpected = [op for op in known if whole and op not in failed]
+    assert not unexpected, f"passes, take it out of {KNOWN.name}: {unexpected}"
+
+
+def test_gradients_are_those_of_pytorch():
+    x, w = torch.randn(3, 4, requires_grad=True), torch.randn(4, requires_grad=True)
+    ours = torch.autograd.grad(REGISTERED.rms_norm(x, [4], w, 1e-5).square().sum(), (x, w))
+    theirs = torch.autograd.grad(torch.nn.functional.rms_norm(x, [4], w, 1e-5).square().sum(), (x, w))
+    for a, b in zip(ours, theirs):
+        assert torch.allclose(a, b, atol=1e-5)
+    with pytest.raises(NotImplementedError, match="second derivatives"):
+        first, = torch.autograd.grad(REGISTERED.exp(x).sum(), x, create_graph=True)
+        first.sum().backward()
+
+
+def test_results_share_no_memory_with_arguments():
+    x = torch.randn(3, 4)
+    for result in (REGISTERED.positive(x), REGISTERED.permute(x, [1, 0]), *REGISTERED.split(x, 2)):
+        before = x.clone()
+        result.fill_(7.0)
+        assert torch.equal(x, before) and result.is_contiguous()
+    a, b = REGISTERED.split(x, 2)
+    a.fill_(1.0)
+    assert not torch.equal(b, torch.ones_like(b))
+
+
+def test_in_compiled_functions_without_a_graph_break():
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def f(x, w):
+        return REGISTERED.softmax(REGISTERED.add(x, 1.0), -1) @ w
+
+    x, w = torch.randn(3, 4, requires_grad=True), torch.randn(4, 2)
+    out = f(x, w)
+    assert torch.allclose(out, torch.softmax(x + 1, -1) @ w, atol=1e-6)
+    out.sum().backward()
+    assert x.grad is not None and f(torch.randn(5, 4), w).shape == (5, 2)
+
+
+def test_errors_name_operator_and_argument():
+    with pytest.raises(fulgurite.Error, match="rms_norm: input has shape"):
+        REGISTERED.rms_norm(torch.randn(3, 4), [5])
+    with pytest.raises(fulgurite.Error, match="type"):
+        REGISTERED.exp(torch.zeros(3, dtype=torch.int16))
+
+
+def test_arrays_and_tensors_share_memory():
+    tensor = torch.arange(6.0).reshape(2, 3).to(torch.bfloat16)
+    array = fulgurite.from_dlpack(tensor)
+    assert array.dtype == fulgurite.bfloat16 and torch.from_dlpack(array).data_ptr() == tensor.data_ptr()
+    assert array.tolist() == tensor.tolist()
+    assert fulgurite.ops.add(tensor, 1).tolist() == (tensor + 1).tolist()
