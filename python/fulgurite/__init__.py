@@ -47,9 +47,8 @@ __all__ = [
 
 def __getattr__(name: str):
     # PyTorch is imported when it is asked for.
-    if name in ("torch", "train_step"):
+    if name == "torch":
         import importlib
 
-        module = importlib.import_module("fulgurite.torch")
-        return module if name == "torch" else module.train_step
+        return importlib.import_module("fulgurite.torch")
     raise AttributeError(f"module 'fulgurite' has no attribute '{name}'")

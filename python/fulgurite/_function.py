@@ -112,7 +112,7 @@ def _name_of(function) -> str:
 class Function:
     """A compiled function; see :func:`jit`."""
 
-    def __init__(self, function, executors=None, transforms=(), device=None, autocast=None, donate=()):
+    def __init__(self, function, executors=None, transforms=(), device=None, autocast=None):
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._arguments = _Arguments(function)
@@ -123,7 +123,7 @@ class Function:
             autocast=autocast,
         )
         self._name = _name_of(function)
-        self._native = _native.Function(self._trace, self._name, donate=list(donate), **self._options)
+        self._native = _native.Function(self._trace, self._name, **self._options)
         self._vjp = None
 
     def _trace(self, structure, tensors):
@@ -162,7 +162,7 @@ class Function:
         return self._vjp
 
 
-def jit(function=None, *, executors: Sequence[str] | None = None, transforms=(), device=None, autocast=None, donate=(),
+def jit(function=None, *, executors: Sequence[str] | None = None, transforms=(), device=None, autocast=None,
         strict=False):
     """A function that is traced and compiled when it is first called, and again when its arguments change form.
 
@@ -180,15 +180,12 @@ def jit(function=None, *, executors: Sequence[str] | None = None, transforms=(),
         Where the program runs: arguments on the host are copied to it.
     autocast : dtype or str, optional
         ``"bfloat16"`` or ``"float16"`` for mixed precision.
-    donate : list of str, optional
-        Names of arguments whose memory results of the same path take.
     strict : bool, optional
         Of a module: whether what no operator computes is an error; otherwise it is left to PyTorch.
     """
     if function is None:
         return functools.partial(
-            jit, executors=executors, transforms=transforms, device=device, autocast=autocast, donate=donate,
-            strict=strict,
+            jit, executors=executors, transforms=transforms, device=device, autocast=autocast, strict=strict
         )
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(function, torch.nn.Module):
@@ -197,7 +194,7 @@ def jit(function=None, *, executors: Sequence[str] | None = None, transforms=(),
         return of_torch.jit(function, executors=executors, transforms=transforms, autocast=autocast, strict=strict)
     if not callable(function):
         raise ArgumentError(f"jit: expected a function, got {function!r:.60}", operator="jit", argument="function")
-    return Function(function, executors, transforms, device, autocast, donate)
+    return Function(function, executors, transforms, device, autocast)
 
 
 class _ValueAndGrad:

@@ -174,12 +174,9 @@ pub(crate) struct Function {
 
 #[pymethods]
 impl Function {
-    /// `callback(object, tensors)` returns tensors, their paths, and an object for their structure. What is below a
-    /// path of `donate` is updated in place where a result of that path has its form.
+    /// `callback(object, tensors)` returns tensors, their paths, and an object for their structure.
     #[new]
-    #[pyo3(signature = (callback, name, *, executors=None, device=None, autocast=None, transforms=Vec::new(),
-                        donate=Vec::new()))]
-    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (callback, name, *, executors=None, device=None, autocast=None, transforms=Vec::new()))]
     fn new(
         py: Python<'_>,
         callback: Py<PyAny>,
@@ -188,11 +185,9 @@ impl Function {
         device: Option<&Bound<'_, PyAny>>,
         autocast: Option<&Bound<'_, PyAny>>,
         transforms: Vec<(String, Py<PyAny>, String)>,
-        donate: Vec<String>,
     ) -> PyResult<Function> {
         let options = options(py, executors, device, autocast, transforms)?;
         let jit = jit(traced(callback)).named(name).options(options);
-        let jit = donate.iter().fold(jit, |jit, path| jit.donate(path));
         Ok(Function { jit, last: Mutex::default() })
     }
 

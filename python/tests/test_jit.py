@@ -255,13 +255,6 @@ def test_autocast():
     assert "bf16" not in str(fulgurite.last_traces(f)["acquire"])
 
 
-def test_donated_arguments_are_updated_in_place():
-    f = fulgurite.jit(lambda state, x: {"state": state + x}, donate=["state"])
-    text_of = lambda: str(fulgurite.last_traces(f)["acquire"])  # noqa: E731
-    f(fulgurite.array([1.0, 2.0]) * 1.0, fulgurite.array([1.0, 1.0]))
-    assert "donated" in text_of()
-
-
 def test_threads_compile_and_call_at_the_same_time():
     calls = []
 
@@ -290,8 +283,8 @@ def test_ctrl_c_ends_a_loop_of_calls():
         "import fulgurite, numpy\n"
         "x = fulgurite.from_dlpack(numpy.ones((64, 64)))\n"
         "fulgurite.ops.matmul(x, x)\n"
-        "print('ready', flush=True)\n"
         "try:\n"
+        "    print('ready', flush=True)\n"
         "    while True: fulgurite.ops.matmul(x, x)\n"
         "except KeyboardInterrupt:\n"
         "    print('stopped', flush=True)\n"

@@ -232,6 +232,38 @@ def test_dropout_draws_by_pytorchs_seed():
     assert torch.equal(torch.get_rng_state(), before)
 
 
+class Floors(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) + x // 0.5
+
+
+def test_an_operator_without_gradient_is_left_to_pytorch():
+    compiled, x = fulgurite.jit(Floors()), torch.randn(4, requires_grad=True)
+    near(compiled(x), Floors()(x))
+    assert [each.name for each in compiled.breaks] == ["floordiv"] and "no gradient" in compiled.breaks[0].reason
+    with torch.no_grad():
+        near(fulgurite.jit(Floors())(x), Floors()(x))
+
+
+def test_a_second_derivative_is_an_error():
+    compiled, x = fulgurite.jit(models.Mlp()), torch.randn(2, 8, requires_grad=True)
+    first, = torch.autograd.grad(compiled(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+
+
+def test_two_inputs_with_one_gradient_have_their_own():
+    class Sum(nn.Module):
+        def forward(self, a, b):
+            return a * 2 + b * 2
+
+    a, b = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    compiled = fulgurite.jit(Sum())
+    for _ in range(2):
+        compiled(a, b).sum().backward()
+    assert a.grad.tolist() == b.grad.tolist() == [4.0] * 3
+
+
 def test_a_parameter_changed_before_backward_is_an_error():
     model = models.Mlp()
     loss = fulgurite.jit(model)(torch.randn(2, 8)).sum()

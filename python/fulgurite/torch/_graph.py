@@ -39,6 +39,11 @@ def why_not(node) -> str:
     return _why_no_write(node) if writes(node) else ""
 
 
+def operator_of(node) -> str:
+    """The name of the operator that computes a node, as far as the table says it."""
+    return entry(node.op, node.target).operator
+
+
 def writes(node) -> bool:
     """Whether a node changes the memory of its first argument."""
     if not node.op.startswith("call") or not node.args or not isinstance(node.args[0], torch.fx.Node):

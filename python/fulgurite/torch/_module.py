@@ -13,7 +13,7 @@ from .._function import Traces
 from .._trees import word
 from ..transforms import _native as native_transforms
 from ._exchange import DTYPES, to_array, to_tensors
-from ._graph import Unsupported, draws, interpret, path_of, place_of, views_of, why_not, writes
+from ._graph import Unsupported, draws, interpret, operator_of, path_of, place_of, views_of, why_not, writes
 
 
 class Break:
@@ -30,9 +30,10 @@ class Break:
 
 
 class Report:
-    """What was compiled, in order, and what was left to PyTorch."""
+    """What was compiled, in order, and what was left to PyTorch; ``keep`` is whether programs are kept to be shown."""
 
-    def __init__(self):
+    def __init__(self, keep: bool = True):
+        self.keep = keep
         self.programs: list[Program] = []
         self.breaks: list[Break] = []
         self.last: list[Program] = []
@@ -62,7 +63,8 @@ class Program(torch.nn.Module):
         self.functions: dict = {}
         self.divided = None
         self.last = None
-        report.programs.append(self)
+        if report.keep:
+            report.programs.append(self)
 
     def forward(self, *inputs):
         if self.divided is not None:
@@ -71,14 +73,22 @@ class Program(torch.nn.Module):
         try:
             return self._run(inputs, failed)
         except (Error, Unsupported, TypeError, ValueError, IndexError) as error:
-            if not failed:
+            refused = dict(failed[-1:]) or self._without_gradient(error)
+            if not refused:
                 raise
-            node, reason = failed[-1]
             if self.options.get("strict"):
-                raise Error(f"{reason}", code="Unsupported") from error
-        self.divided = divide(self.graph_module, self.names, self.options, self.report, {node: reason})
-        self.report.programs.remove(self)
+                raise Error(str(Break(*next(iter(refused.items())))), code="Unsupported") from error
+        self.divided = divide(self.graph_module, self.names, self.options, self.report, refused)
+        if self.report.keep:
+            self.report.programs.remove(self)
         return self.divided(*inputs)
+
+    def _without_gradient(self, error) -> dict:
+        """The nodes of an operator that has no gradient, where that is the error."""
+        if getattr(error, "code", "") != "NoGradient":
+            return {}
+        calls = (node for node in self.graph_module.graph.nodes if node.op.startswith("call"))
+        return {node: str(error) for node in calls if operator_of(node) == error.operator}
 
     def _form(self, inputs):
         """The tensors of a call, and its form."""
@@ -151,7 +161,8 @@ class Program(torch.nn.Module):
         if torch.is_grad_enabled():
             wrt = tuple(path for path, each in zip(paths, tensors) if each.requires_grad and each.is_floating_point())
         function = self._native(wrt, failed)
-        self.report.last = [each for each in self.report.last if each is not self][-63:] + [self]
+        if self.report.keep:
+            self.report.last = [each for each in self.report.last if each is not self] + [self]
         if wrt:
             call = _Call(function, form, (*paths, "generator")[: len(tensors)])
             results = list(_Run.apply(call, *tensors))
@@ -218,6 +229,7 @@ class _Run(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
+    @torch.autograd.function.once_differentiable
     def backward(ctx, *cotangents):
         paths = ctx.call.paths
         for path, tensor, version in zip(paths, ctx.inputs, ctx.call.versions):
@@ -287,7 +299,7 @@ def _compile(graph_module, options: dict, report: Report):
 
 
 #: What the backend did for `torch.compile`, in order.
-_REPORT = Report()
+_REPORT = Report(keep=False)
 
 
 def backend(graph_module, example_inputs, *, options=None, **_):

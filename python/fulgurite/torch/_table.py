@@ -73,11 +73,13 @@ PATHS = _paths()
 class Entry:
     """What computes a call, or why nothing does."""
 
-    def __init__(self, name: str, run: Callable | None = None, reason: str = "", mutates: bool = False):
+    def __init__(self, name: str, run: Callable | None = None, reason: str = "", mutates: bool = False,
+                 operator: str = ""):
         self.name = name
         self.run = run
         self.reason = reason
         self.mutates = mutates
+        self.operator = operator or name.rsplit(".", 1)[-1].rstrip("_")
 
 
 _ENTRIES: dict = {}
@@ -116,9 +118,10 @@ def _entry(kind: str, target) -> Entry:
             return Entry(name, reason=REASONS[name])
     for name in names:
         if name in TABLE:
-            return Entry(name, TABLE[name])
+            return Entry(name, TABLE[name], operator=getattr(TABLE[name], "operator", ""))
         if name in OPERATORS:
-            return Entry(name, _called(OPERATORS[name], target if kind == "call_function" else None))
+            called = _called(OPERATORS[name], target if kind == "call_function" else None)
+            return Entry(name, called, operator=OPERATORS[name].name)
     # In-place forms: the value that they compute takes the place of their first argument.
     for name in names:
         plain = name[:-1] if name.endswith("_") and not name.endswith("__") else None
@@ -214,6 +217,7 @@ def _arithmetic(name: str, function: Callable, operator: str) -> None:
             return function(*arguments, **keywords)
         return getattr(ops, operator)(*arguments, **keywords)
 
+    call.operator = operator
     TABLE[f"operator.{name}"] = call
 
 
