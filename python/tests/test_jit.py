@@ -295,8 +295,7 @@ def test_ctrl_c_ends_a_loop_of_calls():
     assert process.communicate(timeout=60)[0] == "stopped\n"
 
 
-def test_a_panic_is_an_exception():
-    # A transform that returns a program of another function: whatever goes wrong, Python gets an exception.
+def test_a_transform_that_returns_another_program_is_refused():
     other = fulgurite.jit(lambda x, y: x + y)
     other(array(2), array(2))
     foreign = fulgurite.last_traces(other)["acquire"]

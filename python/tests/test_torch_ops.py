@@ -145,6 +145,15 @@ def test_errors_name_operator_and_argument():
         REGISTERED.exp(torch.zeros(3, dtype=torch.int16))
 
 
+def test_products_of_nothing():
+    # PyTorch's tensors without elements have no memory.
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        start, left, right = torch.ones(2, 2), torch.empty(0, 2, 3), torch.empty(0, 3, 2)
+        start, left, right = (each.to(dtype) for each in (start, left, right))
+        assert torch.equal(REGISTERED.addbmm(start, left, right), start)
+        assert REGISTERED.matmul(left, right).shape == (0, 2, 2)
+
+
 def test_arrays_and_tensors_share_memory():
     tensor = torch.arange(6.0).reshape(2, 3).to(torch.bfloat16)
     array = fulgurite.from_dlpack(tensor)
