@@ -20,9 +20,9 @@ pub(crate) struct Structure {
 /// A tree that Python flattened.
 #[derive(Debug, Clone)]
 pub(crate) struct Flat<L> {
-    /// In Python's order.
+    /// The leaves, in the order in which Python visits the tree.
     pub leaves: Vec<L>,
-    /// What is no leaf.
+    /// Paths of the leaves, and what Python makes the tree of them with.
     pub structure: Arc<Structure>,
 }
 
