@@ -6,6 +6,7 @@ passes is an error as well.
 """
 
 import collections
+import functools
 import json
 import os
 import pathlib
@@ -16,6 +17,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import samples  # noqa: E402
+from torch.testing._internal.optests import aot_autograd_check as check_under_aot  # noqa: E402
 
 import fulgurite  # noqa: E402
 import fulgurite.torch  # noqa: E402
@@ -58,8 +60,19 @@ def check(loaded, case):
         name, _, index = path.partition(".")
         tensor = given[name][int(index)] if index else given[name]
         tensor.requires_grad_(True)
-    found = torch.library.opcheck(overload(operator, arguments), tuple(arguments), raise_exception=False)
-    return {test: str(result) for test, result in found.items() if result != "SUCCESS"}
+    called = overload(operator, arguments)
+    found = torch.library.opcheck(called, tuple(arguments), raise_exception=False)
+    wrong = {test: str(result) for test, result in found.items() if result != "SUCCESS"}
+    if list(wrong) == ["test_aot_dispatch_dynamic"]:
+        # `opcheck` has it that NaN is no NaN. The same test, in which it is one.
+        try:
+            equal = functools.partial(torch.testing.assert_close, equal_nan=True)
+            check_under_aot(called, tuple(arguments), {}, True, assert_equals_fn=equal, check_gradients="auto",
+                            copy_inputs=True)
+        except Exception as error:  # noqa: BLE001: whatever it raises is the failure
+            return {"test_aot_dispatch_dynamic": str(error)}
+        return {}
+    return wrong
 
 
 def test_every_operator_is_registered_or_refused_for_a_reason():
