@@ -21,6 +21,7 @@ from torch.testing._internal.optests import aot_autograd_check as check_under_ao
 
 import fulgurite  # noqa: E402
 import fulgurite.torch  # noqa: E402
+from fulgurite.torch._library import mixed  # noqa: E402
 
 KNOWN = pathlib.Path(__file__).with_name("opcheck.json")
 REGISTERED = torch.ops.fulgurite
@@ -31,7 +32,9 @@ def overload(operator, arguments):
     packet = getattr(REGISTERED, operator.name.replace("::", "_"))
     numbers = [name for (name, kind, *_), value in zip(operator.params, arguments)
                if kind == "operand" and not isinstance(value, torch.Tensor)]
-    return getattr(packet, "_".join((*numbers, "Scalar")) if numbers else "default")
+    words = [name for (name, _, of, *_), value in zip(operator.params, arguments)
+             if isinstance(value, str) and mixed(of)]
+    return getattr(packet, f"{words[0]}_str" if words else "_".join((*numbers, "Scalar")) if numbers else "default")
 
 
 def chosen(cases):

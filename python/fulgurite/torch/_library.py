@@ -40,9 +40,17 @@ def _attribute(type_name: str) -> str:
         return _attribute(type_name[:-2]) + "[]"
     if type_name.startswith('"'):
         return "str"
+    if "|" in type_name:
+        # `size[]|"same"|"valid"`: an overload with words has them as a string.
+        return _attribute(type_name.split("|")[0])
     if type_name not in _TYPES:
         raise _Refused(f"PyTorch's schemas have no type for {type_name}")
     return _TYPES[type_name]
+
+
+def mixed(type_name: str) -> bool:
+    """Whether a parameter takes words beside another type: ``size[]|"same"|"valid"``."""
+    return '|"' in type_name and not type_name.startswith('"')
 
 
 def _default(value) -> str | None:
@@ -58,16 +66,20 @@ def _default(value) -> str | None:
 
 
 def _parameters(operator, numbers: frozenset) -> str:
-    """The parameters of a schema, where the operands of these names are numbers."""
-    last_required = max((i for i, param in enumerate(operator.params) if not param[4]), default=-1)
+    """The parameters of a schema, where the operands of these names are numbers, or words."""
+    given = [i for i, param in enumerate(operator.params) if not param[4] or (param[0] in numbers and mixed(param[2]))]
+    last_required = max(given, default=-1)
     parts = []
     for i, (name, kind, type_name, _, has_default, default) in enumerate(operator.params):
         of = {"tensor": "Tensor", "optional": "Tensor?", "list": "Tensor[]"}.get(kind)
         if kind == "operand":
             of = "Scalar" if name in numbers else "Tensor"
         if of is None:
-            of = _attribute(type_name)
+            of = "str" if name in numbers else _attribute(type_name)
         text = _default(default) if has_default else None
+        if of == "str" and name in numbers:
+            # The default is of the other type.
+            text, has_default = None, False
         if has_default and text is None:
             # `None` stands for the declared default.
             of, text = of if of.endswith("?") else of + "?", "None"
@@ -85,7 +97,7 @@ def _returns(operator) -> str:
 
 
 def _overloads(operator):
-    """The operands that are numbers, and the overload's name."""
+    """The operands that are numbers or words, and the overload's name."""
     operands = [name for name, kind, *_ in operator.params if kind == "operand"]
     tensors = any(kind in ("tensor", "list") for _, kind, *_ in operator.params)
     # What makes a tensor of numbers says where (`linspace`).
@@ -94,6 +106,9 @@ def _overloads(operator):
         for numbers in itertools.combinations(operands, count):
             if makes or count < len(operands):
                 yield frozenset(numbers), "_".join((*numbers, "Scalar")) if numbers else ""
+    for name, _, type_name, *_ in operator.params:
+        if mixed(type_name):
+            yield frozenset({name}), f"{name}_str"
 
 
 class _Call:
