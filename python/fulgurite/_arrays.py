@@ -248,6 +248,8 @@ def _method(name: str):
     function = getattr(ops, name)
     params = function.operator.params
     takes_list = len(params) > 1 and params[1][2].rstrip("?") in ("int[]", "size[]")
+    # `x.roll(1, 0)` has another parameter for the second.
+    takes_list = takes_list and not (len(params) > 2 and ("int" in params[2][2] or "size" in params[2][2]))
 
     def method(self, *arguments, **keywords):
         integers = len(arguments) > 1 and all(isinstance(each, int) for each in arguments)

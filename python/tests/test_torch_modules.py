@@ -171,6 +171,34 @@ def test_a_value_that_python_needs_ends_the_graph():
     compiled = fulgurite.jit(type("Asks", (nn.Module,), {"forward": lambda self, x: f(x)})())
     for x in (torch.ones(3), -torch.ones(3)):
         assert torch.equal(compiled(x), f(x))
+    assert [each.name for each in compiled.breaks] == ["torch.compile"] * len(compiled.breaks) != []
+
+
+PATTERNS = {
+    "lists between programs": lambda x: sum(torch.fft.fft(x).abs().unbind(1)) + torch.stack(torch.hsplit(x, 3)).sum(),
+    "written parts": lambda x: (lambda y: (y[:, 1:].add_(1.0), y * 2)[1])(x * 1.0),
+    "copied": lambda x: (lambda y: (y.copy_(x + 1), y * 3)[1])(torch.zeros_like(x)),
+    "views written": lambda x: (lambda y, v: (v.add_(1.0), y + 0)[1])(*(lambda y: (y, y.view(-1)))(x * 1.0)),
+    "masks": lambda x: x[x > 0].sum() + x.sum(),
+    "dictionaries": lambda x: {"a": x * 2, "b": [x + 1, None, 3]}["b"][0],
+    "einsum": lambda x: torch.einsum("ij,kj->ik", x, x),
+    "extremes": lambda x: x.max() + x.max(-1).values + x.min() + torch.max(x, x * 2).sum(-1),
+    "rolled": lambda x: x.roll(1, 0) + x.repeat(1, 1) + x.mT.mT,
+    "grids": lambda x: torch.meshgrid(x[0], x[1], indexing="ij")[0],
+    "in place": lambda x: x.mul(2).add_(1).relu_().sigmoid_(),
+    "constants": lambda x: x + torch.tensor([1.0, 2.0, 3.0]),
+    "integers": lambda x: (x > 0).long().sum() + x.argmax(-1) + x.shape[0],
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_patterns(name):
+    f = PATTERNS[name]
+    compiled = fulgurite.jit(type("Pattern", (nn.Module,), {"forward": lambda self, x: f(x)})())
+    for _ in range(2):
+        x = torch.randn(2, 3)
+        found, expected = compiled(x), f(x)
+        assert found.dtype == expected.dtype and torch.allclose(found, expected, atol=1e-5)
 
 
 class Refused(nn.Module):

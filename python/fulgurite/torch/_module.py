@@ -17,11 +17,11 @@ from ._graph import Unsupported, draws, interpret, operator_of, path_of, place_o
 
 
 class Break:
-    """A node that PyTorch computes between two programs, and why."""
+    """A node that PyTorch computes between two programs, and why; without a node, where ``torch.compile`` gave up."""
 
     def __init__(self, node, reason: str):
-        self.name = str(getattr(node.target, "__name__", node.target))
-        self.place = place_of(node)
+        self.name = "torch.compile" if node is None else str(getattr(node.target, "__name__", node.target))
+        self.place = None if node is None else place_of(node)
         self.reason = reason.split("\n  at ")[0]
 
     def __repr__(self) -> str:
@@ -91,26 +91,25 @@ class Program(torch.nn.Module):
         return {node: str(error) for node in calls if operator_of(node) == error.operator}
 
     def _form(self, inputs):
-        """The tensors of a call, and its form."""
-        tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-        structure = tuple(None if isinstance(value, torch.Tensor) else (type(value), value) for value in inputs)
+        """The tensors of a call with their paths, and its form."""
+        flat: list = []
+        structure = tuple(_structure(value, name, flat) for name, value in zip(self.names, inputs))
         form = self.forms.get(structure)
         if form is None:
-            paths = [name for name, value in zip(self.names, inputs) if isinstance(value, torch.Tensor)]
-            if self.random:
-                paths.append("generator")
+            paths = [path for path, _ in flat] + ["generator"] * self.random
             form = self.forms[structure] = _native.Form(paths, str(len(self.forms)), structure)
+        tensors = [tensor for _, tensor in flat]
         if self.random:
             # PyTorch's generator decides, so that torch.manual_seed repeats a run; the numbers are our own.
             tensors.append(torch.randint(0, 1 << 31, (2,), dtype=torch.int64))
-        return tensors, form
+        return tensors, [path for path, _ in flat], form
 
     def _trace(self, failed, structure, tensors):
         tensors = list(tensors)
         generator = tensors.pop() if self.random else None
         device = next((each.device for each in tensors), "cpu")
         leaves = iter(tensors)
-        inputs = [next(leaves) if value is None else value[1] for value in structure]
+        inputs = [_input(value, leaves) for value in structure]
         output, written = interpret(self.graph_module, inputs, device, generator, failed)
         found: list = []
 
@@ -150,13 +149,12 @@ class Program(torch.nn.Module):
         return function
 
     def _run(self, inputs, failed):
-        for value in inputs:
-            if isinstance(value, torch.Tensor) and value.dtype not in DTYPES:
+        tensors, paths, form = self._form(inputs)
+        for value in tensors:
+            if value.dtype not in DTYPES:
                 node = next(node for node in self.graph_module.graph.nodes if node.op.startswith("call"))
                 failed.append((node, f"an input has dtype {value.dtype}, which is no element type here"))
                 raise Error(failed[-1][1], code="DType")
-        tensors, form = self._form(inputs)
-        paths = [name for name, value in zip(self.names, inputs) if isinstance(value, torch.Tensor)]
         wrt = ()
         if torch.is_grad_enabled():
             wrt = tuple(path for path, each in zip(paths, tensors) if each.requires_grad and each.is_floating_point())
@@ -171,21 +169,37 @@ class Program(torch.nn.Module):
             arrays, (of, targets) = function.call(form, [to_array(each) for each in tensors])
             results = to_tensors(arrays)
         self.last = function
-        given = [value for value in inputs if isinstance(value, torch.Tensor)]
         if targets:
-            numbers = [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
             with torch.no_grad():
                 for target, value in zip(targets, results[len(results) - len(targets) :]):
-                    at = numbers.index(target)
-                    given[at].copy_(value)
+                    inputs[target].copy_(value)
                     if wrt:
-                        call.versions[at] = given[at]._version
+                        at = paths.index(self.names[target])
+                        call.versions[at] = inputs[target]._version
         return _filled(of, results)
 
     def traces(self, which: str) -> Traces:
         if isinstance(self.last, _native.VjpFunction):
             return Traces(self.last.stages(which))
         return Traces(self.last.stages() if self.last is not None and which == "forward" else [])
+
+
+def _structure(value, name: str, flat: list):
+    """An input without its tensors, which are added to ``flat`` with their paths."""
+    if isinstance(value, torch.Tensor):
+        flat.append((name, value))
+        return None
+    if isinstance(value, (list, tuple)):
+        return ("list", tuple(_structure(item, f"{name}.{i}", flat) for i, item in enumerate(value)))
+    return (type(value), value)
+
+
+def _input(structure, leaves):
+    """An input of its structure and the next tensors."""
+    if structure is None:
+        return next(leaves)
+    kind, value = structure
+    return [_input(item, leaves) for item in value] if kind == "list" else value
 
 
 class _Leaf:
@@ -334,7 +348,14 @@ class CompiledModule:
 
     def __call__(self, *arguments, **keywords):
         self.report.last = []
-        return self._compiled(*arguments, **keywords)
+        counted = torch._dynamo.utils.counters["graph_break"]
+        before = dict(counted)
+        try:
+            return self._compiled(*arguments, **keywords)
+        finally:
+            for reason, count in counted.items():
+                if count > before.get(reason, 0):
+                    self.report.breaks.append(Break(None, reason.strip().splitlines()[0]))
 
     def __getattr__(self, name):
         return getattr(self.__dict__["module"], name)

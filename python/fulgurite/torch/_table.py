@@ -151,10 +151,9 @@ def _called(operator, target) -> Callable:
         if first_list and len(arguments) > first_list[0] + 1:
             # `x.permute(0, 2, 1)`, `torch.ones(2, 3)`
             at = first_list[0]
-            if all(isinstance(each, int) and not isinstance(each, bool) for each in arguments[at:]) and (
-                len(arguments) > len(names) or operator.params[at + 1 : at + 2] == [] or target is None
-                or names[at] == "size"
-            ):
+            # `x.roll(1, 0)` has another parameter for the second.
+            behind = operator.params[at + 1][2] if at + 1 < len(names) else ""
+            if "int" not in behind and "size" not in behind and all(type(each) is int for each in arguments[at:]):
                 arguments[at:] = [arguments[at:]]
         if theirs is not None:
             named = dict(zip(theirs, arguments))
@@ -395,6 +394,37 @@ def _exit_autocast(context, *_):
 @_named("Tensor.detach", "detach", "Tensor.detach_")
 def _detach(context, value):
     return ops.detach(value)
+
+
+@_named("einsum")
+def _einsum(context, equation, *operands):
+    listed = len(operands) == 1 and isinstance(operands[0], (list, tuple))
+    return ops.einsum(equation, list(operands[0] if listed else operands))
+
+
+@_named("meshgrid")
+def _meshgrid(context, *tensors, indexing="ij"):
+    listed = len(tensors) == 1 and isinstance(tensors[0], (list, tuple))
+    return ops.meshgrid(list(tensors[0] if listed else tensors), indexing=indexing)
+
+
+def _extreme(of_all: str, of_dim: str, of_two: str):
+    """`torch.max(x)`, `torch.max(x, dim)` and `torch.max(x, other)` are three operators."""
+
+    def call(context, value, *arguments, **keywords):
+        if not arguments and not keywords:
+            return getattr(ops, of_all)(value)
+        if _any_tensor(*arguments[:1], keywords.get("other")):
+            return getattr(ops, of_two)(value, *arguments, **keywords)
+        return getattr(ops, of_dim)(value, *arguments, **keywords)
+
+    return call
+
+
+TABLE["max"] = TABLE["Tensor.max"] = _extreme("amax", "max", "maximum")
+TABLE["min"] = TABLE["Tensor.min"] = _extreme("amin", "min", "minimum")
+TABLE["T"] = TABLE["Tensor.T"] = lambda context, value: value.T
+TABLE["mT"] = TABLE["Tensor.mT"] = lambda context, value: value.mT
 
 
 @_named("Tensor.type")
