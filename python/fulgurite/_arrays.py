@@ -149,6 +149,13 @@ def _to(self, *arguments, **keywords):
     return result
 
 
+def from_the_end(indices, extent: int):
+    """Positions with those below zero counted from the end. The same tensor for types without a sign."""
+    if indices.dtype.name not in ("int64", "int32"):
+        return indices
+    return ops.where(indices < 0, indices + extent, indices)
+
+
 def _getitem(self, index):
     """Basic indices (integers, slices, ``None``, ``...``), and one integer array."""
     parts = list(index) if isinstance(index, tuple) else [index]
@@ -180,10 +187,12 @@ def _getitem(self, index):
                     "an index is an integer, a slice, None, '...' or one array of integers with one dimension, got "
                     f"{part!r:.60}"
                 )
-            arrays.append((len(shape), part))
+            arrays.append((len(shape), from_the_end(part, extent)))
             start, end, step = 0, extent, 1
             shape.append(extent)
         else:
+            if isinstance(part, bool):
+                raise IndexError("an index is a boolean: compare and use ops.where")
             try:
                 place = part.__index__()
             except AttributeError:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import inspect
 import sys
-import weakref
 from collections.abc import Sequence
 
 from . import _native
@@ -134,6 +134,11 @@ class Function:
         leaves, structure = self._arguments.flatten(arguments, keywords)
         if any(isinstance(leaf, Tensor) for leaf in leaves.arrays):
             # A compiled function in a traced one is a part of that one.
+            asked = [name for name, value in self._options.items() if value]
+            if asked:
+                raise ArgumentError(
+                    f"{self._name}: is called in a traced function, where its own '{asked[0]}' has no effect: give it to "
+                    "the function that is compiled", operator=self._name, argument=asked[0])
             return self._function(*arguments, **keywords)
         form = self._arguments.form(leaves, structure)
         arrays, of = self._native.call(form, leaves.arrays)
@@ -284,7 +289,9 @@ def grad(function, argnums: int | Sequence[int] = 0, has_aux: bool = False):
     return _ValueAndGrad(function, argnums, has_aux, False)
 
 
-_KEPT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+#: Functions of `vjp` that were compiled, the last ones: each keeps what it was made of alive.
+_KEPT: collections.OrderedDict = collections.OrderedDict()
+_MOST_KEPT = 64
 
 
 def vjp(function, *primals):
@@ -303,6 +310,8 @@ def vjp(function, *primals):
     jitted = function if isinstance(function, Function) else _KEPT.get(function)
     if jitted is None:
         jitted = _KEPT[function] = Function(function)
+        if len(_KEPT) > _MOST_KEPT:
+            _KEPT.popitem(last=False)
     arguments = jitted._arguments
     leaves, structure = arguments.flatten(primals, {})
     if any(isinstance(leaf, Tensor) for leaf in leaves.arrays):

@@ -296,8 +296,8 @@ def test_a_parameter_changed_before_backward_is_an_error():
     model = models.Mlp()
     loss = fulgurite.jit(model)(torch.randn(2, 8)).sum()
     with torch.no_grad():
-        model.layers[0].weight.add_(1.0)
-    with pytest.raises(RuntimeError, match="layers.0.weight.*changed in place after the forward pass"):
+        model.layers[2].weight.add_(1.0)
+    with pytest.raises(RuntimeError, match="layers.2.weight.*changed in place after the forward pass"):
         loss.backward()
 
 
@@ -305,7 +305,9 @@ def test_a_compiled_module_has_what_the_module_has():
     model = models.Mlp()
     compiled = fulgurite.jit(model)
     assert compiled.module is model and list(compiled.state_dict()) == list(model.state_dict())
-    assert compiled.train(False) is model and not compiled.training
+    assert compiled.train(False) is compiled and not model.training
+    compiled.training = True
+    assert model.training
     with pytest.raises(AttributeError):
         compiled.nothing
 

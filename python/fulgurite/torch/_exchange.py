@@ -16,6 +16,11 @@ def to_array(tensor: torch.Tensor) -> Array:
     return Array.from_dlpack(tensor.detach())
 
 
+def shares(tensor: torch.Tensor, array: Array) -> bool:
+    """Whether a tensor that :func:`to_tensors` made of an array has its memory."""
+    return tensor.data_ptr() == torch.from_dlpack(array).data_ptr()
+
+
 def to_tensors(arrays) -> list[torch.Tensor]:
     """Tensors over the memory of arrays; copies where that is memory of another library or of one before.
 

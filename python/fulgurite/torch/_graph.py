@@ -24,7 +24,12 @@ class Unsupported(Exception):
 #: Methods whose results are views in PyTorch: what is written into them is written into their base.
 _VIEWS = {"view", "reshape", "transpose", "permute", "expand", "unsqueeze", "squeeze", "flatten", "chunk", "split", "t",
           "narrow", "select", "unbind", "getitem", "view_as", "unflatten", "movedim", "swapaxes", "diagonal", "detach",
-          "contiguous", "to", "T", "mT", "getattr", "float", "half", "expand_as", "reshape_as", "type_as"}
+          "contiguous", "to", "T", "mT", "getattr", "float", "half", "expand_as", "reshape_as", "type_as", "bfloat16",
+          "double", "long", "int", "bool", "type", "cpu", "adjoint", "broadcast_to", "broadcast_tensors", "tensor_split",
+          "hsplit", "vsplit", "dsplit", "unfold", "ravel", "swapdims", "moveaxis", "split_with_sizes", "unsafe_split",
+          "unsafe_chunk", "meshgrid", "positive", "pos", "H", "mH", "atleast_1d", "atleast_2d", "atleast_3d",
+          # In evaluation these return their argument.
+          "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
 
 
 def why_not(node) -> str:
@@ -49,7 +54,8 @@ def writes(node) -> bool:
     if not node.op.startswith("call") or not node.args or not isinstance(node.args[0], torch.fx.Node):
         return False
     name = _short(node)
-    in_place = name.endswith("_") and not name.endswith("__")
+    # Python's `operator.and_` and `operator.or_` are no methods in place.
+    in_place = name.endswith("_") and not name.endswith("__") and getattr(node.target, "__module__", "") != "_operator"
     return in_place or name == "setitem" or bool(node.kwargs.get("inplace")) or entry(node.op, node.target).mutates
 
 
@@ -81,7 +87,15 @@ def _why_no_write(node) -> str:
     value = base.meta.get("example_value")
     if base.op in ("placeholder", "get_attr") and value is not None and value.requires_grad:
         return "it writes into a tensor that requires a gradient"
+    differentiable = (getattr(each.meta.get("example_value"), "requires_grad", False) for each in node.all_input_nodes)
+    if base.op in ("placeholder", "get_attr") and any(differentiable):
+        return "it writes a value that has a gradient into an input"
     return ""
+
+
+def switches_autocast(node) -> bool:
+    """Whether a node turns PyTorch's mixed precision on or off."""
+    return node.op == "call_function" and _short(node) in ("_enter_autocast", "_exit_autocast")
 
 
 def place_of(node) -> str | None:
@@ -182,6 +196,8 @@ def interpret(module, inputs, device: str, generator=None, failed=None):
             values[node] = value
             for target, new in changed:
                 target = _base(target)
+                if context.constant and target not in places:
+                    raise Unsupported(node, "it writes without gradients into a value that may have one")
                 if isinstance(values[target], Tensor) and new.dtype != values[target].dtype:
                     new = ops.to(new, dtype=values[target].dtype)
                 same.setdefault(target, [target]).append(node)

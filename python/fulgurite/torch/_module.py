@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 
 import torch
@@ -12,8 +14,14 @@ from .._errors import Error
 from .._function import Traces
 from .._trees import word
 from ..transforms import _native as native_transforms
-from ._exchange import DTYPES, to_array, to_tensors
-from ._graph import Unsupported, draws, interpret, operator_of, path_of, place_of, views_of, why_not, writes
+from ._exchange import DTYPES, shares, to_array, to_tensors
+from ._graph import (
+    Unsupported, draws, interpret, operator_of, path_of, place_of, switches_autocast, views_of, why_not, writes,
+)
+
+
+#: Why a graph under PyTorch's autocast is left to PyTorch as a whole.
+_AUTOCAST = "torch.autocast is on, whose types are PyTorch's: use fulgurite.jit(module, autocast=...) instead"
 
 
 class Break:
@@ -62,11 +70,21 @@ class Program(torch.nn.Module):
         self.forms: dict = {}
         self.functions: dict = {}
         self.divided = None
+        self.left_to_autocast = False
         self.last = None
         if report.keep:
             report.programs.append(self)
 
     def forward(self, *inputs):
+        kinds = {each.device.type for each in inputs if isinstance(each, torch.Tensor)} or {"cpu"}
+        if any(torch.is_autocast_enabled(kind) for kind in kinds):
+            # The types of its operators are PyTorch's; ours are asked for by `autocast=` of `jit`.
+            if not self.left_to_autocast and not self.options.get("strict"):
+                self.report.breaks.append(Break(None, _AUTOCAST))
+            if self.options.get("strict"):
+                raise Error(_AUTOCAST, code="Unsupported")
+            self.left_to_autocast = True
+            return self.graph_module(*inputs)
         if self.divided is not None:
             return self.divided(*inputs)
         failed: list = []
@@ -112,20 +130,27 @@ class Program(torch.nn.Module):
         inputs = [_input(value, leaves) for value in structure]
         output, written = interpret(self.graph_module, inputs, device, generator, failed)
         found: list = []
+        # Results that PyTorch knows to have no gradient: those of `detach()`, or made without gradients.
+        constants: list = []
 
-        def leaf(value):
+        def leaf(value, node):
             if isinstance(value, _native.Tensor):
+                example = node.meta.get("example_value") if isinstance(node, torch.fx.Node) else None
+                if isinstance(example, torch.Tensor) and not example.requires_grad:
+                    constants.append(len(found))
                 found.append(value)
                 return _Leaf(len(found) - 1)
             if isinstance(value, (list, tuple)):
-                return tuple(leaf(item) for item in value)
+                nodes = node if isinstance(node, (list, tuple)) and len(node) == len(value) else [None] * len(value)
+                return tuple(leaf(item, each) for item, each in zip(value, nodes))
             return value
 
-        of = leaf(output)
+        returned = next(node for node in self.graph_module.graph.nodes if node.op == "output")
+        of = leaf(output, returned.args[0])
         targets = tuple(written)
         found.extend(written.values())
         # Values that are written into inputs are behind the results.
-        return found, [f"out{i}" for i in range(len(found))], (of, targets)
+        return found, [f"out{i}" for i in range(len(found))], (of, targets, tuple(constants))
 
     def _native(self, wrt, failed):
         """The compiled function with gradients of the inputs with these paths, or without any."""
@@ -150,11 +175,14 @@ class Program(torch.nn.Module):
 
     def _run(self, inputs, failed):
         tensors, paths, form = self._form(inputs)
-        for value in tensors:
-            if value.dtype not in DTYPES:
-                node = next(node for node in self.graph_module.graph.nodes if node.op.startswith("call"))
-                failed.append((node, f"an input has dtype {value.dtype}, which is no element type here"))
-                raise Error(failed[-1][1], code="DType")
+        for placeholder, value in zip(_placeholders(self.graph_module), inputs):
+            each: list = []
+            _structure(value, "", each)
+            foreign = next((tensor.dtype for _, tensor in each if tensor.dtype not in DTYPES), None)
+            if foreign is not None:
+                reason = f"an input has dtype {foreign}, which is no element type here"
+                failed.extend((user, reason) for user in placeholder.users if user.op.startswith("call"))
+                raise Error(reason, code="DType")
         wrt = ()
         if torch.is_grad_enabled():
             wrt = tuple(path for path, each in zip(paths, tensors) if each.requires_grad and each.is_floating_point())
@@ -164,9 +192,9 @@ class Program(torch.nn.Module):
         if wrt:
             call = _Call(function, form, (*paths, "generator")[: len(tensors)])
             results = list(_Run.apply(call, *tensors))
-            of, targets = call.structure
+            of, targets, _ = call.structure
         else:
-            arrays, (of, targets) = function.call(form, [to_array(each) for each in tensors])
+            arrays, (of, targets, _) = function.call(form, [to_array(each) for each in tensors])
             results = to_tensors(arrays)
         self.last = function
         if targets:
@@ -174,8 +202,7 @@ class Program(torch.nn.Module):
                 for target, value in zip(targets, results[len(results) - len(targets) :]):
                     inputs[target].copy_(value)
                     if wrt:
-                        at = paths.index(self.names[target])
-                        call.versions[at] = inputs[target]._version
+                        call.wrote(inputs[target])
         return _filled(of, results)
 
     def traces(self, which: str) -> Traces:
@@ -223,7 +250,18 @@ class _Call:
         self.form = form
         self.paths = paths
         self.structure = None
-        self.versions: list[int] = []
+        self.watched: list = []
+
+    def watch(self, name: str, tensor) -> None:
+        """Remembers the version of a tensor whose memory the backward program reads."""
+        # Another tensor of the same memory and version: one with a graph would keep itself alive.
+        self.watched.append([name, tensor.detach(), tensor._version])
+
+    def wrote(self, tensor) -> None:
+        """A change that the program itself makes."""
+        for each in self.watched:
+            if each[1].data_ptr() == tensor.data_ptr():
+                each[2] = tensor._version
 
 
 class _Run(torch.autograd.Function):
@@ -231,25 +269,33 @@ class _Run(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, call, *tensors):
-        arrays, call.structure, ctx.pullback = call.function.call(call.form, [to_array(each) for each in tensors])
+        given = [to_array(each) for each in tensors]
+        arrays, call.structure, ctx.pullback = call.function.call(call.form, given)
         ctx.set_materialize_grads(False)
         ctx.call = call
-        ctx.inputs = tensors
-        call.versions = [each._version for each in tensors]
         results = to_tensors(arrays)
-        written = len(call.structure[1])
-        fixed = results[len(results) - written :] if written else []
-        ctx.mark_non_differentiable(*fixed, *(each for each in results if not each.is_floating_point()))
+        # What is saved has the memory of arguments and of results, and is not copied.
+        saved = {array.buffer_address for _, array in ctx.pullback.saved() if array.numel()}
+        for name, tensor, array in zip(call.paths, tensors, given):
+            if array.buffer_address in saved:
+                call.watch(f"'{name}'", tensor)
+        for i, (tensor, array) in enumerate(zip(results, arrays)):
+            if array.buffer_address in saved and shares(tensor, array):
+                call.watch(f"result {i}", tensor)
+        _, targets, constants = call.structure
+        fixed = {*constants, *range(len(results) - len(targets), len(results))}
+        fixed |= {i for i, each in enumerate(results) if not each.is_floating_point()}
+        ctx.mark_non_differentiable(*(results[i] for i in sorted(fixed)))
         return tuple(results)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, *cotangents):
         paths = ctx.call.paths
-        for path, tensor, version in zip(paths, ctx.inputs, ctx.call.versions):
+        for name, tensor, version in ctx.call.watched:
             if tensor._version != version:
                 raise RuntimeError(
-                    f"'{path}' was changed in place after the forward pass: the backward program reads its old values"
+                    f"{name} was changed in place after the forward pass: the backward program reads its old values"
                 )
         given = [None if cotangent is None else to_array(cotangent) for cotangent in cotangents]
         gradients = ctx.pullback.call(given)
@@ -258,9 +304,29 @@ class _Run(torch.autograd.Function):
         return (None, *(found.get(path) for path in paths))
 
 
+class _Part(torch.nn.Module):
+    """Nodes between two programs. Those that turn gradients off are repeated in each part, and do not turn them on."""
+
+    def __init__(self, graph_module):
+        super().__init__()
+        self.graph_module = graph_module
+
+    def forward(self, *inputs):
+        enabled = torch.is_grad_enabled()
+        try:
+            return self.graph_module(*inputs)
+        finally:
+            torch.set_grad_enabled(enabled)
+
+
 def divide(graph_module, names, options, report, refused=None):
     """The graph as programs with the nodes between them that PyTorch computes."""
     refused = dict(refused or {})
+    if any(switches_autocast(node) for node in graph_module.graph.nodes):
+        if options.get("strict"):
+            raise Error(_AUTOCAST, code="Unsupported")
+        report.breaks.append(Break(None, _AUTOCAST))
+        return graph_module
     for node in graph_module.graph.nodes:
         reason = refused.get(node) or why_not(node)
         if node.op == "get_attr":
@@ -292,8 +358,10 @@ def divide(graph_module, names, options, report, refused=None):
         name = f"submod_{part}"
         inner = getattr(split, name, None)
         if supported and inner is not None and any(node.op.startswith("call") for node in inner.graph.nodes):
-            inner_names = [known.get(node.name, word(node.name)) for node in _placeholders(inner)]
+            inner_names = _unique(known.get(node.name, word(node.name)) for node in _placeholders(inner))
             setattr(split, name, Program(inner, inner_names, options, report))
+        elif inner is not None:
+            setattr(split, name, _Part(inner))
     return split
 
 
@@ -301,14 +369,18 @@ def _placeholders(graph_module):
     return [node for node in graph_module.graph.nodes if node.op == "placeholder"]
 
 
-def _compile(graph_module, options: dict, report: Report):
-    names, known = [], set()
-    for node in _placeholders(graph_module):
-        name = _name_of(node)
-        while name in known:
+def _unique(names) -> list[str]:
+    """Each name once: gradients are found by it."""
+    unique: list[str] = []
+    for name in names:
+        while name in unique:
             name += "_"
-        known.add(name)
-        names.append(name)
+        unique.append(name)
+    return unique
+
+
+def _compile(graph_module, options: dict, report: Report):
+    names = _unique(_name_of(node) for node in _placeholders(graph_module))
     return divide(graph_module, names, options, report)
 
 
@@ -358,7 +430,27 @@ class CompiledModule:
                     self.report.breaks.append(Break(None, reason.strip().splitlines()[0]))
 
     def __getattr__(self, name):
-        return getattr(self.__dict__["module"], name)
+        module = self.__dict__["module"]
+        found = getattr(module, name)
+        if not inspect.ismethod(found) or found.__self__ is not module:
+            return found
+
+        @functools.wraps(found)
+        def call(*arguments, **keywords):
+            # `train()`, `to()` and others return the module.
+            result = found(*arguments, **keywords)
+            return self if result is module else result
+
+        return call
+
+    def __setattr__(self, name, value):
+        if name in ("report", "_options", "_compiled"):
+            self.__dict__[name] = value
+        else:
+            setattr(self.__dict__["module"], name, value)
+
+    def __delattr__(self, name):
+        delattr(self.__dict__["module"], name)
 
     @property
     def breaks(self) -> list[Break]:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import torch
 
 from .. import ops
+from .._arrays import from_the_end
 from .._errors import ArgumentError
 from .._native import Tensor
 from ._exchange import DTYPES, TORCH_DTYPES
@@ -36,7 +37,17 @@ REASONS = {
 }
 
 #: Arguments that say how a result is stored, and change no value.
-_IGNORED = {"memory_format", "layout", "pin_memory", "requires_grad", "out", "_stacklevel", "non_blocking", "copy"}
+_IGNORED = {"memory_format", "layout", "pin_memory", "requires_grad", "_stacklevel", "non_blocking", "copy"}
+
+
+#: Arguments that ask for more than the operator gives, or for memory that is written; not where they are false.
+_ASKED_FOR = {"inplace", "return_indices"}
+
+#: Operators that have `unbiased` alone in PyTorch's older forms.
+_VARIANCES = {"var", "std", "var_mean", "std_mean"}
+
+#: Operators that make tensors of PyTorch's default type.
+_MADE = {"ones", "zeros", "empty", "full", "rand", "randn", "eye", "linspace", "logspace"}
 
 
 def _registry() -> dict:
@@ -148,6 +159,9 @@ def _called(operator, target) -> Callable:
 
     def call(context, *arguments, **keywords):
         arguments = list(arguments)
+        if operator.name in _VARIANCES and len(arguments) == 2 and isinstance(arguments[1], bool):
+            # `x.var(False)` is PyTorch's older form with `unbiased` alone.
+            keywords["correction"] = int(arguments.pop())
         if first_list and len(arguments) > first_list[0] + 1:
             # `x.permute(0, 2, 1)`, `torch.ones(2, 3)`
             at = first_list[0]
@@ -169,18 +183,28 @@ def _called(operator, target) -> Callable:
                 context.mutates = True
                 continue
             default = theirs[name].default if theirs is not None and name in theirs else None
-            harmless = name in _IGNORED or value is None or value is False or value == default
+            harmless = name in _IGNORED or value is None or _equal(value, default)
+            harmless = harmless or (name in _ASKED_FOR and value is False)
             if name == "device" and str(value) != "cpu":
                 harmless = context.device == str(value)
             if not harmless:
                 raise ArgumentError(
                     f"{operator.name}: PyTorch's argument '{name}' is {value!r:.40}, which the operator does not have",
                     operator=operator.name, argument=name)
+        if operator.name in _MADE and torch.get_default_dtype() != torch.float32 and named.get("dtype") is None:
+            fill = named.get("fill_value", arguments[1] if operator.name == "full" and len(arguments) > 1 else 0.0)
+            if isinstance(fill, float) and len(arguments) <= names.index("dtype"):
+                named["dtype"] = torch.get_default_dtype()
         if "generator" in names and named.get("generator") is None and _draws(operator, names, arguments, named):
             named["generator"] = context.generator()
         return operator(*arguments, **named)
 
     return call
+
+
+def _equal(value, default) -> bool:
+    """Whether an argument is PyTorch's default; tensors have an elementwise `==`."""
+    return type(value) is type(default) and not isinstance(value, Tensor) and bool(value == default)
 
 
 def _draws(operator, names, arguments, named) -> bool:
@@ -248,7 +272,7 @@ def _indexed(value, index):
     tensors = [part for part in parts if isinstance(part, Tensor)]
     # `x[i]` with indices of any shape: rows by number.
     if len(tensors) == 1 and parts[0] is tensors[0] and tensors[0].ndim != 1 and len(parts) == 1:
-        indices = tensors[0]
+        indices = from_the_end(tensors[0], value.shape[0])
         rows = ops.index_select(value, 0, ops.reshape(indices, [-1]))
         return ops.reshape(rows, [*indices.shape, *value.shape[1:]])
     return value[index]
@@ -285,9 +309,14 @@ def _numel(context, value):
     return value.numel()
 
 
-@_named("Tensor.contiguous", "Tensor.clone", "clone", "Tensor.cpu")
+@_named("Tensor.contiguous", "Tensor.clone", "clone")
 def _same(context, value, **_):
     return value
+
+
+@_named("Tensor.cpu")
+def _cpu(context, value, **_):
+    return _to(context, value, device="cpu")
 
 
 @_named("Tensor.is_floating_point", "is_floating_point")
@@ -330,9 +359,27 @@ def _split(context, value, size, dim=0):
 
 
 @_named("arange")
-def _arange(context, *arguments, dtype=None, device=None, **_):
-    start, end, step = {1: (0, *arguments, 1), 2: (*arguments, 1)}.get(len(arguments), arguments)
+def _arange(context, *arguments, start=None, end=None, step=None, dtype=None, device=None, **others):
+    _known("arange", others)
+    # `arange(end)`, `arange(start, end, step)`, and each of them by name.
+    given = list(arguments)
+    if len(given) == 1 and end is None:
+        end = given.pop()
+    start = given.pop(0) if given else start
+    end = given.pop(0) if given else end
+    step = given.pop(0) if given else step
+    start, step = 0 if start is None else start, 1 if step is None else step
+    if dtype is None and any(isinstance(each, float) for each in (start, end, step)):
+        dtype = torch.get_default_dtype()
     return ops.arange(start, end, step, dtype=dtype, device=str(device or context.device))
+
+
+def _known(name: str, others: dict) -> None:
+    """An error if a call has other arguments than those that change no value."""
+    for argument, value in others.items():
+        if argument not in _IGNORED and value is not None:
+            raise ArgumentError(f"{name}: PyTorch's argument '{argument}' is {value!r:.40}, which is not known here",
+                                operator=name, argument=argument)
 
 
 def _filled(context, value, size, number, dtype, device):
@@ -341,22 +388,27 @@ def _filled(context, value, size, number, dtype, device):
     return ops.full(size, number, dtype=dtype, device=str(device or value.device))
 
 
-def _sizes(sizes):
+def _sizes(sizes, size):
+    if size is not None:
+        return size
     return sizes[0] if len(sizes) == 1 else sizes
 
 
 @_named("Tensor.new_zeros")
-def _new_zeros(context, value, *sizes, dtype=None, device=None, **_):
-    return _filled(context, value, _sizes(sizes), 0, dtype, device)
+def _new_zeros(context, value, *sizes, size=None, dtype=None, device=None, **others):
+    _known("new_zeros", others)
+    return _filled(context, value, _sizes(sizes, size), 0, dtype, device)
 
 
 @_named("Tensor.new_ones")
-def _new_ones(context, value, *sizes, dtype=None, device=None, **_):
-    return _filled(context, value, _sizes(sizes), 1, dtype, device)
+def _new_ones(context, value, *sizes, size=None, dtype=None, device=None, **others):
+    _known("new_ones", others)
+    return _filled(context, value, _sizes(sizes, size), 1, dtype, device)
 
 
 @_named("Tensor.new_full")
-def _new_full(context, value, size, fill_value, dtype=None, device=None, **_):
+def _new_full(context, value, size, fill_value, dtype=None, device=None, **others):
+    _known("new_full", others)
     return _filled(context, value, size, fill_value, dtype, device)
 
 

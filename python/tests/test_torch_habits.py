@@ -1,0 +1,199 @@
+"""What programs of PyTorch do beside computing: they write in place, share memory, switch gradients and types on and
+off. Results, gradients and the arguments afterwards are those of eager PyTorch, or there is an error."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import models  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import fulgurite  # noqa: E402
+import fulgurite.torch  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+
+
+class Calls(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *arguments):
+        return self.function(*arguments)
+
+
+def named_again(x):
+    skip = x
+    x = torch.tanh(x)
+    y = torch.fft.fft(x).abs()
+    return y + 2 * x + 3 * skip
+
+
+def masked(m, k):
+    c = m & k
+    c.masked_fill_(k, False)
+    return c
+
+
+def either(m, k):
+    c = m | k
+    c.logical_not_()
+    return c
+
+
+def written_without_gradients(x, w):
+    h = x @ w
+    with torch.no_grad():
+        h.mul_(2)
+    return (h * h).sum()
+
+
+def written_out(x, b):
+    torch.add(x, 1, out=b)
+    return x * 2
+
+
+def accumulated(acc, x, w):
+    acc += x @ w
+    return acc * 2
+
+
+def without_gradients_between(x, w):
+    with torch.no_grad():
+        scale = torch.fft.fft(x @ w).abs().mean() + (x @ w).square().sum()
+    return (x @ w) * scale
+
+
+def view_of_one_type(x):
+    y = x.float()
+    y.add_(1)
+    return x * 2
+
+
+def leaf(*shape):
+    return torch.randn(*shape).requires_grad_()
+
+
+HABITS = {
+    "a name used again around a break": (named_again, lambda: [leaf(4, 4)]),
+    "and, then in place": (masked, lambda: [torch.rand(4) > 0.5, torch.rand(4) > 0.5]),
+    "or, then in place": (either, lambda: [torch.rand(4) > 0.5, torch.rand(4) > 0.5]),
+    "in place under no_grad": (written_without_gradients, lambda: [leaf(3, 4), leaf(4, 2)]),
+    "out=": (written_out, lambda: [torch.randn(3), torch.empty(3)]),
+    "a sum in an argument": (accumulated, lambda: [torch.zeros(3, 2), torch.randn(3, 4), leaf(4, 2)]),
+    "no_grad across a break": (without_gradients_between, lambda: [leaf(3, 4), leaf(4, 3)]),
+    "a view of the same type": (view_of_one_type, lambda: [torch.randn(3)]),
+    "arange by names": (lambda x: x + torch.arange(0, 8, step=2) + torch.arange(start=1, end=5), lambda: [leaf(4)]),
+    "arange to an end by name": (lambda x: x + torch.arange(0, end=4), lambda: [leaf(4)]),
+    "sizes by name": (lambda x: x.new_zeros(size=(4, 4)) + x + x.new_ones(size=(2, 4, 4)), lambda: [leaf(4)]),
+    "an older reduction": (lambda x, y: F.l1_loss(x, y, size_average=False), lambda: [leaf(4), torch.randn(4)]),
+    "an older variance": (lambda x: x.var(False) + x.std(True), lambda: [leaf(4, 3)]),
+    "positions from the end": (lambda x, i: x[i] * 2, lambda: [leaf(4, 3), torch.tensor([0, -1, -4])]),
+    "rows from the end": (lambda x, i: x[i].sum(1), lambda: [leaf(4, 3), torch.tensor([[0, -1], [-2, 3]])]),
+    "a result without a gradient": (lambda x: (x.detach() * 2, x * 3), lambda: [leaf(4)]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:size_average")
+@pytest.mark.parametrize("name", HABITS)
+def test_habits(name):
+    function, make = HABITS[name]
+    arguments = make()
+    others = [each.detach().clone().requires_grad_(each.requires_grad) for each in arguments]
+    compiled, eager = fulgurite.jit(Calls(function)), Calls(function)
+    for _ in range(2):
+        ours, theirs = compiled(*arguments), eager(*others)
+        ours, theirs = (each if isinstance(each, tuple) else (each,) for each in (ours, theirs))
+        for a, b in zip(ours, theirs, strict=True):
+            assert a.dtype == b.dtype and a.shape == b.shape and a.requires_grad == b.requires_grad
+            assert torch.allclose(a, b, atol=1e-5, rtol=1e-5), (a, b)
+        for a, b in zip(arguments, others):
+            assert torch.allclose(a.detach(), b.detach(), atol=1e-5, rtol=1e-5, equal_nan=True), "an argument"
+        for a, b in ((a, b) for a, b in zip(ours, theirs) if b.requires_grad):
+            a.square().sum().backward(retain_graph=True)
+            b.square().sum().backward(retain_graph=True)
+        for a, b in ((a, b) for a, b in zip(arguments, others) if b.is_leaf and b.requires_grad):
+            assert torch.allclose(a.grad, b.grad, atol=1e-4, rtol=1e-4), (a.grad, b.grad)
+            a.grad = b.grad = None
+        arguments = [each.detach().requires_grad_(each.is_leaf and each.requires_grad) for each in arguments]
+        others = [each.detach().requires_grad_(each.is_leaf and each.requires_grad) for each in others]
+
+
+def test_a_result_that_is_written_before_the_backward_pass_is_right_or_an_error():
+    x = leaf(5)
+    compiled = fulgurite.jit(Calls(torch.exp))
+    out = compiled(x)
+    out.detach().mul_(2)
+    with pytest.raises(RuntimeError, match="result 0 was changed in place after the forward pass"):
+        out.sum().backward()
+
+    model = models.Gpt()
+    reference, compiled = copy.deepcopy(model), fulgurite.jit(model)
+    ids = torch.randint(0, 32, (2, 8))
+    expected = reference(ids, ids)
+    found = compiled(ids, ids)
+    found[0].detach().mul_(3)
+    expected[-1].backward()
+    try:
+        found[-1].backward()
+    except RuntimeError as error:
+        assert "changed in place" in str(error)
+    else:
+        for ours, theirs in zip(model.parameters(), reference.parameters()):
+            assert torch.allclose(ours.grad, theirs.grad, atol=1e-5)
+
+
+def test_two_forward_passes_before_one_backward_pass():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    reference, compiled = copy.deepcopy(model), fulgurite.jit(model)
+    a, b = torch.randn(3, 4), torch.randn(3, 4)
+    (compiled(a).square().sum() + compiled(b).sum()).backward()
+    (reference(a).square().sum() + reference(b).sum()).backward()
+    for ours, theirs in zip(model.parameters(), reference.parameters()):
+        assert torch.allclose(ours.grad, theirs.grad, atol=1e-4)
+    for ours, theirs in zip(model.buffers(), reference.buffers()):
+        assert torch.allclose(ours, theirs)
+
+
+def test_autocast_of_pytorch_is_left_to_pytorch():
+    model = models.Mlp()
+    compiled, x = fulgurite.jit(model), torch.randn(2, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, expected = compiled(x), model(x)
+    assert found.dtype == expected.dtype == torch.bfloat16 and torch.equal(found, expected)
+    assert [each.reason for each in compiled.breaks if "autocast" in each.reason]
+
+    def inside(x, w):
+        with torch.autocast("cpu", torch.bfloat16):
+            return x @ w
+
+    x, w = torch.randn(2, 8), torch.randn(8, 2)
+    compiled = fulgurite.jit(Calls(inside))
+    assert torch.equal(compiled(x, w), inside(x, w)) and compiled.breaks
+    with pytest.raises(Exception, match="autocast is on"):
+        torch._dynamo.reset()
+        fulgurite.jit(Calls(inside), strict=True)(x, w)
+
+
+def test_the_default_type_is_pytorchs():
+    torch.set_default_dtype(torch.float64)
+    try:
+        x = torch.randn(3)
+        found = fulgurite.jit(Calls(lambda x: torch.ones(3) + torch.zeros(3) + torch.full((3,), 0.5) + x))(x)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found.dtype == torch.float64
+
+
+def test_a_compiled_function_with_options_in_another_is_an_error():
+    inner = fulgurite.jit(lambda x: x * 2, autocast="bfloat16")
+    with pytest.raises(fulgurite.Error, match="'autocast' has no effect"):
+        fulgurite.jit(lambda x: inner(x) + 1)(fulgurite.array([1.0]))
