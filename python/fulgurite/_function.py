@@ -137,8 +137,8 @@ class Function:
             asked = [name for name, value in self._options.items() if value]
             if asked:
                 raise ArgumentError(
-                    f"{self._name}: is called in a traced function, where its own '{asked[0]}' has no effect: give it to "
-                    "the function that is compiled", operator=self._name, argument=asked[0])
+                    f"{self._name}: is called in a traced function, where its own '{asked[0]}' has no effect: give it "
+                    "to the function that is compiled", operator=self._name, argument=asked[0])
             return self._function(*arguments, **keywords)
         form = self._arguments.form(leaves, structure)
         arrays, of = self._native.call(form, leaves.arrays)

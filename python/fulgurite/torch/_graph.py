@@ -25,8 +25,8 @@ class Unsupported(Exception):
 _VIEWS = {"view", "reshape", "transpose", "permute", "expand", "unsqueeze", "squeeze", "flatten", "chunk", "split", "t",
           "narrow", "select", "unbind", "getitem", "view_as", "unflatten", "movedim", "swapaxes", "diagonal", "detach",
           "contiguous", "to", "T", "mT", "getattr", "float", "half", "expand_as", "reshape_as", "type_as", "bfloat16",
-          "double", "long", "int", "bool", "type", "cpu", "adjoint", "broadcast_to", "broadcast_tensors", "tensor_split",
-          "hsplit", "vsplit", "dsplit", "unfold", "ravel", "swapdims", "moveaxis", "split_with_sizes", "unsafe_split",
+          "double", "long", "int", "bool", "type", "cpu", "adjoint", "broadcast_to", "broadcast_tensors",
+          "tensor_split", "hsplit", "vsplit", "dsplit", "unfold", "ravel", "swapdims", "moveaxis", "split_with_sizes", "unsafe_split",
           "unsafe_chunk", "meshgrid", "positive", "pos", "H", "mH", "atleast_1d", "atleast_2d", "atleast_3d",
           # In evaluation these return their argument.
           "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
