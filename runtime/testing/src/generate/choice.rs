@@ -80,21 +80,26 @@ pub(super) fn runners(device: Option<&str>) -> Vec<Runner> {
 pub(super) fn tested_with(def: &'static OperatorDef, runner: &Runner, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
     let opened = TracingRules::of(def).decomposition.is_some()
         && runner.first.priority.is_some()
-        && runs_parts(runner.first, def, metas)
+        && runs_parts(runner, def, metas)
         && !matches!(def.kind, OperatorKind::Symbol(_));
     opened || runner.all.iter().any(|executor| may_claim(def, executor, metas))
 }
 
-/// Whether the executor runs parts of such a decomposition. One with implementations alone runs those of composites
-/// that hold what it implements; the others would be tests of the executor behind it. Composites with collectives are
-/// tested with executors of collectives alone: the list need not have one behind the others.
-fn runs_parts(executor: &ExecutorDef, def: &'static OperatorDef, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
+/// Whether the executor runs parts of such a decomposition. One with implementations alone, before others of its
+/// device, runs those of composites that hold what it implements; the rest would be tests of the executor behind it.
+/// Composites with collectives are tested with executors of collectives alone: the list need not have one behind the
+/// others.
+fn runs_parts(runner: &Runner, def: &'static OperatorDef, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
+    let executor = runner.first;
     let own = implementations().into_iter().filter(|implementation| implementation.by == executor.name);
     let operators: Vec<_> = own.filter_map(|implementation| find_operator(implementation.of).ok()).collect();
     if def.effects.collective {
         return operators.iter().any(|def| def.effects.collective);
     }
-    if executor.claims.is_some() || executor.prepare_region.is_some() || operators.is_empty() {
+    let listed = default_executors(executor.device).into_iter().skip_while(|other| other.name != executor.name);
+    let is_last = !listed.skip(1).any(|other| other.device == executor.device);
+    let any = executor.claims.is_some() || executor.prepare_region.is_some() || operators.is_empty();
+    if any || is_last || runner.all.len() > 1 {
         return true;
     }
     metas.iter().any(|arguments| trace_call(def, arguments).is_ok_and(|trace| holds(&trace.block, &operators)))
