@@ -22,14 +22,17 @@ class Unsupported(Exception):
 
 
 #: Methods whose results are views in PyTorch: what is written into them is written into their base.
-_VIEWS = {"view", "reshape", "transpose", "permute", "expand", "unsqueeze", "squeeze", "flatten", "chunk", "split", "t",
-          "narrow", "select", "unbind", "getitem", "view_as", "unflatten", "movedim", "swapaxes", "diagonal", "detach",
-          "contiguous", "to", "T", "mT", "getattr", "float", "half", "expand_as", "reshape_as", "type_as", "bfloat16",
-          "double", "long", "int", "bool", "type", "cpu", "adjoint", "broadcast_to", "broadcast_tensors",
-          "tensor_split", "hsplit", "vsplit", "dsplit", "unfold", "ravel", "swapdims", "moveaxis", "split_with_sizes", "unsafe_split",
-          "unsafe_chunk", "meshgrid", "positive", "pos", "H", "mH", "atleast_1d", "atleast_2d", "atleast_3d",
-          # In evaluation these return their argument.
-          "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
+_VIEWS = {
+    "view", "reshape", "transpose", "permute", "expand", "unsqueeze", "squeeze", "flatten", "chunk", "split", "t",
+    "narrow", "select", "unbind", "getitem", "view_as", "unflatten", "movedim", "swapaxes", "diagonal", "detach",
+    "contiguous", "to", "T", "mT", "getattr", "float", "half", "expand_as", "reshape_as", "type_as", "bfloat16",
+    "double", "long", "int", "bool", "type", "cpu", "adjoint", "broadcast_to", "broadcast_tensors",
+    "tensor_split", "hsplit", "vsplit", "dsplit", "unfold", "ravel", "swapdims", "moveaxis", "split_with_sizes",
+    "unsafe_split", "unsafe_chunk", "meshgrid", "positive", "pos", "H", "mH", "atleast_1d", "atleast_2d",
+    "atleast_3d",
+    # In evaluation these return their argument.
+    "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout",
+}
 
 
 def why_not(node) -> str:
