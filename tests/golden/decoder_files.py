@@ -3,7 +3,8 @@
     python tests/golden/decoder_files.py [--out FOLDER]   # needs torch, safetensors and transformers; CPU only, seconds
 
 `NAME.json` of each model has its `config` as `save_pretrained` writes it, its `tensors` by the names of the file that
-`save_pretrained` writes, each with its `shape` and the norm of its `gradient`, and the mean cross-entropy `loss`.
+`save_pretrained` writes, and the mean cross-entropy `loss`. Each tensor has its `shape`, the norm of its `gradient`, and the
+sum of products of that gradient with the numbers of the tensor `along.NAME`.
 `expected.safetensors` has the token ids, i64[B, T], the targets of the loss, i64[B, T], and the logits of each model,
 f32[B, T, V]. Weights are not stored: each number follows from the tensor's name and its place (see `weights`), by whole
 numbers alone and three roundings to f32, so that the tests make the same.
@@ -226,7 +227,11 @@ def main():
                 parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
         _, gradients = saved(model)
         tensors = {
-            own: dict(shape=list(tensor.shape), gradient=float(tensor.double().norm()))
+            own: dict(
+                shape=list(tensor.shape),
+                gradient=float(tensor.double().norm()),
+                along=float((tensor.double() * weights(f"along.{own}", tuple(tensor.shape)).double()).sum()),
+            )
             for own, tensor in sorted(gradients.items())
         }
         text = json.dumps(dict(config=written, loss=float(loss), tensors=tensors))

@@ -27,7 +27,10 @@ const LENGTH: usize = 12;
 #[derive(Deserialize)]
 struct Known {
     shape: Vec<usize>,
+    /// The norm of its gradient.
     gradient: f64,
+    /// The sum of products of its gradient with the numbers of the tensor `along.` and its name.
+    along: f64,
 }
 
 /// A model of `transformers`.
@@ -125,7 +128,8 @@ fn written(weights: Weights<ModelConfig>, folder: &Path) -> BTreeMap<String, Hos
 }
 
 /// Every case by these executors: logits to `tolerance` of the largest one, the loss and the norms of the gradients to
-/// as much of themselves.
+/// as much of themselves. A norm does not tell rows that are exchanged, nor a sign: gradients are compared along other
+/// numbers, too.
 fn follow(executors: &[&str], device: Option<Device>, tolerance: f64) {
     let options = Options { device, ..Options::default() }.with_executors(executors).unwrap();
     each_case(&mut |name, case, expected| {
@@ -134,16 +138,24 @@ fn follow(executors: &[&str], device: Option<Device>, tolerance: f64) {
         assert!(off <= tolerance, "{name}: logits are off by {off:.1e} of the largest");
         assert!((loss / case.loss - 1.0).abs() <= tolerance, "{name}: loss {loss}, transformers has {}", case.loss);
         let to = tempfile::tempdir().unwrap();
-        let norms = written(gradients, to.path()).into_iter().map(|(name, tensor)| {
-            let values = tensor.to_f32().unwrap();
-            (name, values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt())
-        });
         let largest = case.tensors.values().fold(0.0, |most: f64, known| most.max(known.gradient));
-        for (tensor, norm) in norms {
+        let product =
+            |a: &[f32], b: &[f32]| -> f64 { a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum() };
+        for (tensor, gradient) in written(gradients, to.path()) {
+            let known = &case.tensors[&tensor];
+            let (values, other) = (gradient.to_f32().unwrap(), numbers(&format!("along.{tensor}"), &known.shape));
+            let norm = product(&values, &values).sqrt();
             // That of the keys' biases is zero but for rounding, and is compared with what the others are.
-            let expected = case.tensors[&tensor].gradient;
-            let off = (norm - expected).abs() / expected.max(1e-2 * largest);
-            assert!(off <= 2.0 * tolerance, "{name}: gradient of {tensor} has norm {norm}, expected {expected}");
+            let scale = known.gradient.max(1e-2 * largest);
+            let off = (norm - known.gradient).abs() / scale;
+            assert!(
+                off <= 2.0 * tolerance,
+                "{name}: gradient of {tensor} has norm {norm}, expected {}",
+                known.gradient
+            );
+            let along = product(&values, &other);
+            let off = (along - known.along).abs() / (scale * product(&other, &other).sqrt());
+            assert!(off <= 2.0 * tolerance, "{name}: gradient of {tensor} is {along}, expected {}", known.along);
         }
     });
 }
