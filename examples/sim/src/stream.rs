@@ -57,8 +57,8 @@ struct Queue {
 /// What a stream's thread and its users share.
 pub struct Shared {
     queue: Mutex<Queue>,
-    /// Waking is a call of the system, whoever waits: the thread and those who drain wait for changes of their own, and
-    /// are told only if they do.
+    /// Waking is a call of the system even if nothing waits. The thread and callers of `drain` wait for changes of
+    /// their own, and are told only if they wait.
     enqueued: Condvar,
     drained: Condvar,
     heap: Heap,
