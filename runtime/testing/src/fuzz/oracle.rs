@@ -250,6 +250,12 @@ fn allowed(
         if far.iter().any(jumps) {
             return None;
         }
+        // Roundings alone decide where they move an element as far as results are large: the vectors of a matrix whose
+        // singular values are equal.
+        let moves = MOVES * (step + usual);
+        if moves > JUMP && moves > value.abs() + scale {
+            return None;
+        }
         let own = roundings(dtype) * dtype.epsilon() * value.abs();
         let scaled = tolerance.scaled_of(dtype) * (value.abs() + scale);
         // References compute in f64: against f64 they are as far off as what they judge.
