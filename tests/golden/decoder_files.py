@@ -3,8 +3,8 @@
     python tests/golden/decoder_files.py [--out FOLDER]   # needs torch, safetensors and transformers; CPU only, seconds
 
 `NAME.json` of each model has its `config` as `save_pretrained` writes it, its `tensors` by the names of the file that
-`save_pretrained` writes, and the mean cross-entropy `loss`. Each tensor has its `shape`, the norm of its `gradient`, and the
-sum of products of that gradient with the numbers of the tensor `along.NAME`.
+`save_pretrained` writes, and the mean cross-entropy `loss`. Each tensor has its `shape`, the norm of its `gradient`,
+and the sum of products of that gradient with the numbers of the tensor `along.NAME`.
 `expected.safetensors` has the token ids, i64[B, T], the targets of the loss, i64[B, T], and the logits of each model,
 f32[B, T, V]. Weights are not stored: each number follows from the tensor's name and its place (see `weights`), by whole
 numbers alone and three roundings to f32, so that the tests make the same.
@@ -100,7 +100,11 @@ MODELS = {
         | dict(attention_bias=True),
     ),
     "starcoder2": (transformers.Starcoder2ForCausalLM, transformers.Starcoder2Config, GROUPED | dict(sliding_window=4)),
-    "starcoder2_plain": (transformers.Starcoder2ForCausalLM, transformers.Starcoder2Config, GROUPED | dict(use_bias=False)),
+    "starcoder2_plain": (
+        transformers.Starcoder2ForCausalLM,
+        transformers.Starcoder2Config,
+        GROUPED | dict(use_bias=False),
+    ),
     "stablelm": (
         transformers.StableLmForCausalLM,
         transformers.StableLmConfig,

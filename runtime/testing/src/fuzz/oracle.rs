@@ -496,6 +496,19 @@ mod tests {
     }
 
     #[test]
+    fn elements_that_roundings_move_as_far_as_they_are_large_are_not_compared() {
+        let allowed = |rounded: &[f64], step: f64| {
+            let moved = [rounded.iter().map(|value| value + step).collect::<Vec<f64>>()];
+            allowed(DType::F32, rounded, rounded, [&moved, &[]], Tolerance::NONE)
+        };
+        // Vectors of equal singular values, and numbers that are merely badly conditioned.
+        assert_eq!(allowed(&[0.8, -0.6], 0.09), [None, None]);
+        assert!(allowed(&[0.8, -0.6], 0.01).iter().all(Option::is_some));
+        // What cancels is compared, however small it is beside its roundings.
+        assert!(allowed(&[0.0, 1e-9], 1e-7).iter().all(Option::is_some));
+    }
+
+    #[test]
     fn an_element_that_roundings_move_is_among_what_they_make_of_it() {
         let among = |dtype, runs: &[f64], got| is_among(dtype, runs[0], runs.iter().copied(), got);
         let moved = [0.0, 6.0, -9.0];
