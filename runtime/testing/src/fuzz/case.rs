@@ -1,18 +1,21 @@
 //! A random program: inputs, calls, and what it returns.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::arrange::{Arrangement, arrange};
 use crate::argument::{Arg, Attribute, Scalar, map_arguments};
 use crate::array::Array;
 use crate::meta::{Device, TensorMeta};
-use crate::operator::{OperatorDef, OperatorKind, ParamDef, ParamKind};
+use crate::operator::{OperatorDef, OperatorKind, ParamDef, ParamKind, RuleSet};
 use crate::problem::{Check, ensure};
 use crate::samples::SampleTensor;
-use crate::subject::trace_of;
+use crate::subject::{accepted_samples, trace_of};
 use crate::trace::Trace;
 use crate::tracer::{self, trace_block};
+use fulgurite_ir::cost::{CostRules, flops};
+use fulgurite_kernels::DType;
 
 /// An input of a program.
 #[derive(Debug, Clone)]
@@ -212,18 +215,51 @@ pub(super) struct Work {
     pub symbols: usize,
     /// Elements of their results.
     pub elements: usize,
+    /// Operations of the references of factorizations, which go over a matrix again and again: for each matrix the cube
+    /// of its larger extent, however narrow it is, or what they declare.
+    pub operations: u64,
 }
 
 /// The work of a block.
 pub(super) fn work(block: &crate::trace::Block) -> Work {
     let one = |symbol: &crate::trace::BoundSymbol| match &symbol.body {
         Some(body) => work(body),
-        None => Work { symbols: 1, elements: symbol.results.iter().map(|id| block.meta(*id).len()).sum() },
+        None => Work {
+            symbols: 1,
+            elements: symbol.results.iter().map(|id| block.meta(*id).len()).sum(),
+            operations: match symbol.operator() {
+                Some(def) if is_factorization(def) => {
+                    let values = symbol.operands().chain(symbol.results.iter().copied());
+                    let cubes = values.map(|id| cubes(block.meta(id).shape()));
+                    cubes.fold(flops(block, symbol), u64::max)
+                }
+                _ => 0,
+            },
+        },
     };
     block.symbols.iter().map(one).fold(Work::default(), |all, one| Work {
         symbols: all.symbols + one.symbols,
         elements: all.elements + one.elements,
+        operations: all.operations.saturating_add(one.operations),
     })
+}
+
+/// Whether an operator says how many operations it takes, and computes in f32 and f64 alone.
+fn is_factorization(def: &'static OperatorDef) -> bool {
+    static KNOWN: Mutex<BTreeMap<&'static str, bool>> = Mutex::new(BTreeMap::new());
+    if matches!(def.kind, OperatorKind::Symbol(_)) || CostRules::of(def).flops.is_none() {
+        return false;
+    }
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let others = || [DType::BF16, DType::I64].into_iter().all(|dtype| accepted_samples(def, dtype).is_empty());
+    *known.entry(def.name).or_insert_with(others)
+}
+
+/// For each matrix of a tensor the cube of its larger extent, together.
+fn cubes(shape: &[usize]) -> u64 {
+    let (batch, matrix) = shape.split_at(shape.len().saturating_sub(2));
+    let side = matrix.iter().max().map_or(1, |extent| *extent as u64);
+    batch.iter().fold(side.saturating_pow(3), |all, extent| all.saturating_mul(*extent as u64))
 }
 
 /// The most elements of any value of a trace, at any depth.

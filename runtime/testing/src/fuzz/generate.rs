@@ -27,6 +27,8 @@ const LARGE: usize = 2_200_000;
 /// values: a case takes seconds.
 const SYMBOLS: usize = 1_000;
 const ELEMENTS: usize = 1 << 27;
+/// The most operations of factorizations: one of a matrix of some 90 rows, or of a narrow one of 256.
+const OPERATIONS: u64 = 1 << 24;
 /// Calls in a program.
 const LENGTH: u64 = 9;
 /// Calls in a large one.
@@ -105,8 +107,8 @@ impl Parts {
         decorate(&mut case, &mut random);
         let trace = case.trace().ok()?;
         case.gradient &= has_gradient(&trace);
-        let Work { symbols, elements } = work(&trace.block);
-        (symbols <= SYMBOLS && elements <= ELEMENTS).then_some(case)
+        let Work { symbols, elements, operations } = work(&trace.block);
+        (symbols <= SYMBOLS && elements <= ELEMENTS && operations <= OPERATIONS).then_some(case)
     }
 
     /// A part of an operator drawn evenly, in `dtype` if it has samples in it.
