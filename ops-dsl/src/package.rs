@@ -26,7 +26,7 @@ const HOUSE: [&str; 19] = [
     "fulgurite-executors",
     "fulgurite-models",
     "fulgurite-ops",
-    "fulgurite-ops-macros",
+    "fulgurite-ops-dsl",
     "fulgurite-runtime",
     "fulgurite-tests",
 ];
