@@ -17,9 +17,9 @@
 pub use fulgurite_compile::{registration, transforms};
 pub use fulgurite_ir::{
     Array, DType, Device, Error, Failure, Result, Target, Tensor, TensorMeta, argument, arithmetic, array, array_tree,
-    comparison, cost, device, dlpack, dyn_tree, error, executor, expansion, failure, fuel, gradient, kernel, mesh,
-    meta, operator, precision, random, ranks, reference, refusal, registry, rules, stream_kind, strided, trace, tracer,
-    traffic, tree,
+    comparison, cost, device, dlpack, dyn_tree, error, exchange, executor, expansion, failure, fuel, gradient, kernel,
+    mesh, meta, operator, precision, random, ranks, reference, refusal, registry, rules, stream_kind, strided, trace,
+    tracer, traffic, tree,
 };
 pub use fulgurite_ir::{attribute_enum, binds, refuse_unless, require, source_files};
 pub use fulgurite_run::{choices, compile, jit, program};

@@ -22,7 +22,7 @@ pub const DEVICES: u32 = 2;
 pub static EVENTS: AtomicUsize = AtomicUsize::new(0);
 
 /// The device type that DLPack has for kinds that it does not list: `kDLExtDev`.
-const EXTENSION: i32 = 12;
+pub const EXTENSION: i32 = 12;
 /// DLPack has no type for host memory that is page-locked for a device of a kind that it does not list.
 pub const HOST_MEMORY: i32 = 1 << 16;
 /// The handle of the default stream of the calling thread, as CUDA has it.

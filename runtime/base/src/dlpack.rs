@@ -12,6 +12,7 @@ mod abi;
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use fulgurite_kernels::DType;
 
@@ -20,6 +21,7 @@ pub use abi::{DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, D
 pub use abi::{FLAG_IS_COPIED, FLAG_READ_ONLY};
 
 use crate::array::{Array, Memory};
+use crate::device::memory::Release;
 use crate::device::{DeviceState, DeviceStream, device_kinds, find_kind};
 use crate::error::{Error, Result};
 use crate::meta::{Device, TensorMeta};
@@ -72,7 +74,7 @@ impl OtherStream {
         }
     }
 
-    fn handle(self) -> Option<u64> {
+    pub(crate) fn handle(self) -> Option<u64> {
         match self {
             OtherStream::Unordered => None,
             OtherStream::Default { per_thread } => Some(if per_thread { 2 } else { 1 }),
@@ -91,7 +93,7 @@ pub fn stream_of(device: Device) -> Result<u64> {
     state.stream().handle().ok_or_else(|| wrong(format!("streams of {device} have no handles for other libraries")))
 }
 
-fn wrong(message: String) -> Error {
+pub(crate) fn wrong(message: String) -> Error {
     Error::Argument { argument: "dlpack".into(), message }
 }
 
@@ -208,7 +210,21 @@ struct Exported {
     shape: Vec<i64>,
     strides: Vec<i64>,
     array: Array,
-    consumer: OtherStream,
+    consumer: Consumer,
+}
+
+/// Keeps the memory of deleted exports until what is enqueued here comes after their use by another library.
+pub(crate) trait Keeper: Send + Sync {
+    /// Keeps the array of an export that was deleted.
+    fn keep(&self, array: Array) -> Result<()>;
+}
+
+/// The user of an exported tensor.
+pub(crate) enum Consumer {
+    /// A stream: what is enqueued here after the tensor is deleted comes after what the stream did with it.
+    Stream(OtherStream),
+    /// A stream that is waited for later; what keeps the memory until then.
+    Kept(Arc<dyn Keeper>),
 }
 
 /// The deleter of exported tensors.
@@ -222,18 +238,22 @@ unsafe extern "C" fn delete(tensor: *mut DLManagedTensorVersioned) {
 
 impl Exported {
     /// What is enqueued from now on comes after what the consumer did with the data.
-    fn released(&self) -> Result<()> {
+    fn released(self) -> Result<()> {
         let device = self.array.device();
         if device.is_cpu() {
             return Ok(());
         }
+        let consumer = match self.consumer {
+            Consumer::Stream(consumer) => consumer,
+            Consumer::Kept(keeper) => return keeper.keep(self.array),
+        };
         let state = DeviceState::of(device)?;
-        match self.consumer {
+        match consumer {
             OtherStream::Unordered => Ok(()),
             // The stream may be gone, or be that of another thread than this one.
             OtherStream::Stream(_) | OtherStream::Default { per_thread: true } => Ok(state.context().synchronize()?),
             OtherStream::Default { per_thread: false } => {
-                after(&state, self.consumer, |own, other| order(&state, other, own))
+                after(&state, consumer, |own, other| order(&state, other, own))
             }
         }
     }
@@ -277,6 +297,16 @@ impl Array {
     }
 
     fn exported(&self, consumer: OtherStream, flags: u64) -> Result<Managed> {
+        if let Memory::Device(buffer) = self.memory() {
+            let state = DeviceState::of(self.device())?;
+            buffer.check_origins()?;
+            after(&state, consumer, |own, other| order(&state, own, other))?;
+        }
+        self.given(Consumer::Stream(consumer), flags)
+    }
+
+    /// The tensor of the array's memory; `consumer` says what happens when it comes back.
+    pub(crate) fn given(&self, consumer: Consumer, flags: u64) -> Result<Managed> {
         let device = self.device();
         let (data, device) = match self.memory() {
             Memory::Host(buffer) => (buffer.as_ptr().addr(), DLDevice { device_type: abi::CPU, device_id: 0 }),
@@ -284,9 +314,6 @@ impl Array {
                 let device_type = find_kind(device.kind())?.dlpack_type();
                 let device_type =
                     device_type.ok_or_else(|| wrong(format!("DLPack has no devices of kind '{}'", device.kind())))?;
-                let state = DeviceState::of(device)?;
-                buffer.check_origins()?;
-                after(&state, consumer, |own, other| order(&state, own, other))?;
                 let device_id = device.index() as i32;
                 (buffer.address().0 as usize, DLDevice { device_type, device_id })
             }
@@ -332,7 +359,33 @@ impl Array {
     /// there is not (with lanes, complex, less than a byte), not aligned to an element, or on another device than it
     /// says.
     pub fn from_dlpack(tensor: Managed, producer: OtherStream) -> Result<Array> {
-        let DLTensor { data, device, ndim, dtype, shape, strides, byte_offset } = *tensor.tensor()?;
+        let parts = Parts::of(&tensor)?;
+        let writer = writer_of(parts.on, producer)?;
+        let device = parts.meta.device();
+        if !device.is_cpu() {
+            let state = DeviceState::of(device)?;
+            after(&state, producer, |own, other| order(&state, other, own))?;
+        }
+        // The host reads at any time.
+        if let Some(writer) = writer {
+            writer.synchronize()?;
+        }
+        // SAFETY: promised where the tensor was taken over; it is deleted when the deleter drops it, not before.
+        unsafe { parts.array(tensor, None) }
+    }
+}
+
+/// What a tensor of DLPack says.
+pub(crate) struct Parts {
+    pointer: *mut u8,
+    pub(crate) meta: TensorMeta,
+    strides: Option<Vec<isize>>,
+    on: DLDevice,
+}
+
+impl Parts {
+    pub(crate) fn of(tensor: &Managed) -> Result<Parts> {
+        let DLTensor { data, device: on, ndim, dtype, shape, strides, byte_offset } = *tensor.tensor()?;
         let rank = usize::try_from(ndim).map_err(|_| wrong(format!("the tensor has {ndim} dimensions")))?;
         if rank > 0 && shape.is_null() {
             return Err(wrong("the tensor has no shape".into()));
@@ -351,24 +404,24 @@ impl Array {
         }
         let strides: Option<Vec<isize>> =
             (!strides.is_null() && rank > 0).then(|| list(strides).iter().map(|stride| *stride as isize).collect());
-        let (device, writer) = (device_of(device)?, writer_of(device, producer)?);
+        let device = device_of(on)?;
         let offset = usize::try_from(byte_offset).map_err(|_| wrong(format!("its offset is {byte_offset} bytes")))?;
-        if !device.is_cpu() {
-            let state = DeviceState::of(device)?;
-            after(&state, producer, |own, other| order(&state, other, own))?;
-        }
-        // The host reads at any time.
-        if let Some(writer) = writer {
-            writer.synchronize()?;
-        }
         // An offset would make another address of it.
         if data.is_null() && !extents.contains(&0) {
             return Err(wrong("its data is null".to_owned()));
         }
         let pointer = data.cast::<u8>().wrapping_add(offset);
-        let meta = TensorMeta::new(extents, dtype, device);
-        // SAFETY: promised where the tensor was taken over; it is deleted when the deleter drops it, not before.
-        unsafe { Array::from_external(pointer, meta, strides.as_deref(), move || drop(tensor), None) }
+        Ok(Parts { pointer, meta: TensorMeta::new(extents, dtype, device), strides, on })
+    }
+
+    /// The array; `release` is the stream that memory of a device goes back to.
+    ///
+    /// # Safety
+    /// `tensor` is the one that these are the parts of. Work on the array must be ordered behind what computes it.
+    pub(crate) unsafe fn array(self, tensor: Managed, release: Option<Arc<dyn Release>>) -> Result<Array> {
+        let strides = self.strides.as_deref();
+        // SAFETY: promised by the caller, and where the tensor was taken over.
+        unsafe { Array::from_external_of(self.pointer, self.meta, strides, move || drop(tensor), None, release) }
     }
 }
 

@@ -9,6 +9,7 @@ use fulgurite_kernels::launch::DeviceAddress;
 use fulgurite_kernels::view::contiguous_strides;
 
 use crate::array::{Array, Memory, Strides, reach};
+use crate::device::memory::Release;
 use crate::device::{DeviceBuffer, DeviceEvent, DeviceState};
 use crate::error::{Error, Result};
 use crate::meta::TensorMeta;
@@ -55,6 +56,23 @@ impl Array {
         deleter: impl FnOnce() + Send + 'static,
         ready: Option<&dyn DeviceEvent>,
     ) -> Result<Array> {
+        // SAFETY: promised by the caller.
+        unsafe { Array::from_external_of(pointer, meta, strides, deleter, ready, None) }
+    }
+
+    /// As [`Array::from_external`]; on a device the memory goes back to a stream of the other library, if there is one,
+    /// and the host does not wait.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn from_external_of(
+        pointer: *mut u8,
+        meta: TensorMeta,
+        strides: Option<&[isize]>,
+        deleter: impl FnOnce() + Send + 'static,
+        ready: Option<&dyn DeviceEvent>,
+        release: Option<Arc<dyn Release>>,
+    ) -> Result<Array> {
         let owner = Owner::new(Deleter(Mutex::new(Some(Box::new(deleter)))));
         let strides = strides.map_or_else(|| contiguous_strides(meta.shape()).into(), Strides::from_slice);
         if strides.len() != meta.rank() {
@@ -96,7 +114,7 @@ impl Array {
             }
             let address = if bytes > 0 { DeviceAddress(start.addr() as u64) } else { DeviceAddress::NULL };
             // SAFETY: promised by the caller, and all streams of the device wait for `ready`.
-            Memory::Device(Arc::new(unsafe { DeviceBuffer::external(device, address, bytes, owner) }?))
+            Memory::Device(Arc::new(unsafe { DeviceBuffer::external(device, (address, bytes), owner, release) }?))
         };
         Ok(Array::from_memory(memory, meta, strides, before / size))
     }

@@ -13,6 +13,7 @@ pub mod dlpack;
 pub mod dyn_tree;
 pub mod elementwise;
 pub mod error;
+pub mod exchange;
 mod external;
 pub mod failure;
 pub mod fuel;

@@ -20,8 +20,8 @@ pub mod traffic;
 pub use fulgurite_base::{Array, DType, Device, Error, Failure, Result, Target, TensorMeta};
 pub use fulgurite_base::{
     argument, arithmetic, array, array_tree, attribute_enum, binds, device, dlpack, dyn_tree, elementwise, error,
-    failure, fuel, host_kernel, mesh, meta, operator, precision, random, ranks, reference, refusal, registered,
-    registry, source_files, stream_kind, strided, tree,
+    exchange, failure, fuel, host_kernel, mesh, meta, operator, precision, random, ranks, reference, refusal,
+    registered, registry, source_files, stream_kind, strided, tree,
 };
 pub use tracer::Tensor;
 

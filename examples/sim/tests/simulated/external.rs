@@ -15,7 +15,7 @@ use fulgurite_example_sim::kind::{HOST_MEMORY, PER_THREAD};
 /// Work of a stream before what is of interest: enough for other streams to pass it.
 const MUCH: usize = 200;
 
-fn sim() -> Device {
+pub fn sim() -> Device {
     Device::new("sim", 0)
 }
 
@@ -24,7 +24,7 @@ fn on_sim() -> Options {
 }
 
 /// Memory that no array owns, with these numbers.
-fn memory(context: &dyn DeviceContext, values: &[f32]) -> Box<dyn DeviceMemory> {
+pub fn memory(context: &dyn DeviceContext, values: &[f32]) -> Box<dyn DeviceMemory> {
     let memory = context.allocate(size_of_val(values)).unwrap();
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
     let stream = context.stream().unwrap();
@@ -35,7 +35,7 @@ fn memory(context: &dyn DeviceContext, values: &[f32]) -> Box<dyn DeviceMemory> 
 }
 
 /// Enqueues work on a block of its own.
-fn busy(stream: &dyn DeviceStream, scratch: &dyn DeviceMemory) {
+pub fn busy(stream: &dyn DeviceStream, scratch: &dyn DeviceMemory) {
     for _ in 0..MUCH {
         // SAFETY: the block has as many bytes, and is used by this stream alone.
         unsafe { stream.fill(scratch.address(), 0, scratch.bytes()) }.unwrap();

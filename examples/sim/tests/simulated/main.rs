@@ -6,6 +6,7 @@ mod function;
 mod choices;
 mod choices_command;
 mod device;
+mod exchange;
 mod external;
 mod fallback;
 mod padding;

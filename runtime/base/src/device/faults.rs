@@ -196,6 +196,33 @@ impl FaultLog {
             None => Ok(()),
         }
     }
+
+    /// As [`FaultLog::check`], of the runs that have ended by now, which are taken out of `origins`; the host does not
+    /// wait for the others.
+    ///
+    /// # Errors
+    /// As there; the driver's.
+    pub fn check_ended(&self, origins: &mut Origins) -> Result<()> {
+        let mut ended = Origins::default();
+        let mut left = Origins::default();
+        for run in std::mem::take(origins).0 {
+            let of = if self.has_ended(&run)? { &mut ended } else { &mut left };
+            of.0.push(run);
+        }
+        *origins = left;
+        self.check(&ended)
+    }
+
+    fn has_ended(&self, run: &CheckedRun) -> Result<bool> {
+        let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &ring.slots {
+            // The slot is the run's own until its record was taken from it.
+            Some(slots) if run.record.get().is_none() => {
+                Ok(slots.copied[(run.number % SLOTS as u64) as usize].is_reached()?)
+            }
+            _ => Ok(true),
+        }
+    }
 }
 
 #[cfg(test)]

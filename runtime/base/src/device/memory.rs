@@ -33,11 +33,21 @@ pub(super) trait Lender: Debug + Send + Sync {
     fn take_back(self: Box<Self>, block: Block);
 }
 
+/// The stream of another library that gets memory back without the host's waiting.
+pub trait Release: Debug + Send + Sync {
+    /// Has what that stream does from now on come after what is enqueued on the streams here.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn order(&self) -> Result<()>;
+}
+
 /// Whose memory it is that was not allocated for arrays in general.
 #[derive(Debug)]
 enum Origin {
-    /// Memory that was allocated elsewhere; what keeps it alive.
-    External(Owner),
+    /// Memory that was allocated elsewhere; what keeps it alive, and the stream that it goes back to. Without one the
+    /// host waits.
+    External(Owner, Option<Arc<dyn Release>>),
     /// Memory that a lender lends to arrays again and again.
     Lent(Box<dyn Lender>),
 }
@@ -100,7 +110,7 @@ impl DeviceBuffer {
     }
 
     /// Memory of `device` that was allocated elsewhere. When the last array that uses it is gone, the host waits for
-    /// the work that uses it, and drops `owner`.
+    /// the work that uses it, or `release` orders it, and drops `owner`.
     ///
     /// # Safety
     /// The memory must be valid and unchanged until `owner` is dropped, for work that is enqueued on the device's
@@ -108,18 +118,23 @@ impl DeviceBuffer {
     ///
     /// # Errors
     /// If the device is not available, or the memory is not its own.
-    pub unsafe fn external(device: Device, address: DeviceAddress, bytes: usize, owner: Owner) -> Result<DeviceBuffer> {
+    pub unsafe fn external(
+        device: Device,
+        (address, bytes): (DeviceAddress, usize),
+        owner: Owner,
+        release: Option<Arc<dyn Release>>,
+    ) -> Result<DeviceBuffer> {
         let state = DeviceState::of(device)?;
         if bytes > 0 {
             state.context().check_address(address)?;
         }
         let memory: Box<dyn DeviceMemory> = Box::new(External { address, bytes });
-        Ok(DeviceBuffer::of(state, memory.into(), Some(Origin::External(owner))))
+        Ok(DeviceBuffer::of(state, memory.into(), Some(Origin::External(owner, release))))
     }
 
     /// Whether the memory was allocated elsewhere.
     pub fn is_external(&self) -> bool {
-        matches!(self.origin.as_deref(), Some(Origin::External(_)))
+        matches!(self.origin.as_deref(), Some(Origin::External(..)))
     }
 
     /// `bytes` zero bytes.
@@ -185,6 +200,11 @@ impl DeviceBuffer {
         self.state.faults().check(&known.origins)
     }
 
+    /// The runs that the content comes from, as far as they are not known to be without fault.
+    pub(crate) fn origins(&self) -> Origins {
+        self.known().map(|known| known.origins).unwrap_or_default()
+    }
+
     /// Says that the content is copied from `other`, on the compute stream.
     pub fn set_copied(&self, other: &DeviceBuffer) {
         let of = |known: Known| Content::new(Known { written: None, ..known });
@@ -222,8 +242,10 @@ impl Drop for DeviceBuffer {
         match self.origin.take().map(|origin| *origin) {
             None => self.state.give_back(memory),
             Some(Origin::Lent(lender)) => lender.take_back(memory),
-            Some(Origin::External(owner)) => {
-                if let Err(error) = self.state.synchronize() {
+            Some(Origin::External(owner, release)) => {
+                let ordered = release.map_or(Ok(false), |release| release.order().map(|()| true));
+                let waited = ordered.and_then(|ordered| if ordered { Ok(()) } else { self.state.synchronize() });
+                if let Err(error) = waited {
                     tracing::error!(%error, "waiting for work that uses memory of others");
                 }
                 drop(owner);

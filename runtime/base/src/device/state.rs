@@ -1,5 +1,6 @@
 //! The device in use: its context, the stream that programs run on, and memory that is used again.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -41,6 +42,8 @@ pub struct DeviceState {
     /// By [`StreamKind::index`]; `None` where the kind of device has no such stream of its own.
     streams: [Option<Box<dyn DeviceStream>>; StreamKind::ALL.len()],
     compute: Box<dyn DeviceStream>,
+    /// See [`DeviceState::uses`].
+    uses: AtomicU64,
     context: Arc<dyn DeviceContext>,
 }
 
@@ -137,7 +140,7 @@ impl DeviceState {
         tracing::debug!(%device, "context made");
         let state = Arc::new(DeviceState {
             device,
-            kept: Mutex::default(),
+            kept: Mutex::new(Kept::of_free(context.memory_free())),
             faults: FaultLog::default(),
             spare_events: Arc::default(),
             unfinished: Mutex::default(),
@@ -147,6 +150,7 @@ impl DeviceState {
             inputs,
             streams,
             compute,
+            uses: AtomicU64::new(0),
             context,
         });
         opened.push((device, state.clone()));
@@ -169,16 +173,30 @@ impl DeviceState {
 
     /// The compute stream: that of programs.
     pub fn stream(&self) -> &dyn DeviceStream {
+        self.uses.fetch_add(1, Ordering::Relaxed);
         &*self.compute
+    }
+
+    /// The streams that work is enqueued on, each once. Not that of small inputs, which the host waits for where it
+    /// uses it: it must wait for nothing else.
+    pub(crate) fn work_streams(&self) -> impl Iterator<Item = &dyn DeviceStream> {
+        std::iter::once(&self.compute).chain(self.streams.iter().flatten()).map(|stream| &**stream)
+    }
+
+    /// How often a stream was asked for to enqueue on it: the same number says that nothing was enqueued meanwhile.
+    pub(crate) fn uses(&self) -> u64 {
+        self.uses.load(Ordering::Relaxed)
     }
 
     /// The stream that work of a kind is enqueued on: the compute stream where the device has no other for it.
     pub fn stream_of(&self, kind: StreamKind) -> &dyn DeviceStream {
+        self.uses.fetch_add(1, Ordering::Relaxed);
         self.streams[kind.index()].as_deref().unwrap_or(&*self.compute)
     }
 
     /// The stream for inputs that cross while the compute stream is busy; `None` if it is idle.
     pub fn beside_work(&self) -> Result<Option<&dyn DeviceStream>> {
+        self.uses.fetch_add(1, Ordering::Relaxed);
         match &self.inputs {
             Some(inputs) if !self.compute.is_idle().map_err(|error| self.faulted(error))? => Ok(Some(&**inputs)),
             _ => Ok(None),
@@ -240,8 +258,8 @@ impl DeviceState {
 
     /// Frees what is kept for later, once the work that may use it has ended.
     pub fn give_up_kept(&self) {
-        let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
-        self.free(kept.into_blocks());
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).give_up();
+        self.free(kept);
     }
 
     /// What kernels reported of their data.
@@ -419,8 +437,7 @@ impl DeviceState {
     /// Invalid data that kernels report is an error of reading an array that depends on it.
     pub fn synchronize(&self) -> Result<()> {
         let before = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner).enqueued;
-        let streams = std::iter::once(&self.compute).chain(&self.inputs).chain(self.streams.iter().flatten());
-        for stream in streams {
+        for stream in self.work_streams().chain(self.inputs.as_deref()) {
             waiting(|| stream.synchronize()).map_err(|error| self.faulted(error))?;
         }
         self.finished(before);

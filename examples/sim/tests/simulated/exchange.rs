@@ -1,0 +1,187 @@
+//! Arrays that cross to a stream of another library and from it, ordered once for a call.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fulgurite::compile::Options;
+use fulgurite::device::{DeviceMemory, DeviceState, DeviceStream};
+use fulgurite::dlpack::{DLDataType, DLDevice, DLManagedTensorVersioned, DLPackVersion, DLTensor};
+use fulgurite::dlpack::{Managed, OtherStream};
+use fulgurite::exchange::Exchange;
+use fulgurite::kernels::launch::{CopyRange, DeviceAddress};
+use fulgurite::ops::embedding;
+use fulgurite::prelude::*;
+use fulgurite::{DType, Device};
+use fulgurite_example_sim::kind::{EXTENSION, PER_THREAD};
+
+use crate::external::{busy, memory, sim};
+
+/// What the other library's tensor keeps alive, and how many of them were deleted.
+struct Kept {
+    _block: Arc<Box<dyn DeviceMemory>>,
+    deleted: Arc<AtomicUsize>,
+}
+
+unsafe extern "C" fn delete(tensor: *mut DLManagedTensorVersioned) {
+    // SAFETY: `tensor_over` made both, and the deleter is called once.
+    unsafe {
+        let kept = Box::from_raw((*tensor).manager_ctx.cast::<Kept>());
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut((*tensor).dl_tensor.shape, 1)));
+        drop(Box::from_raw(tensor));
+        kept.deleted.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A tensor of another library over all of a block.
+fn tensor_over(block: &Arc<Box<dyn DeviceMemory>>, deleted: &Arc<AtomicUsize>) -> Managed {
+    let shape = Box::into_raw(vec![(block.bytes() / 4) as i64].into_boxed_slice());
+    let kept = Box::new(Kept { _block: block.clone(), deleted: deleted.clone() });
+    let tensor = Box::new(DLManagedTensorVersioned {
+        version: DLPackVersion { major: 1, minor: 0 },
+        manager_ctx: Box::into_raw(kept).cast::<c_void>(),
+        deleter: Some(delete),
+        flags: 0,
+        dl_tensor: DLTensor {
+            data: std::ptr::without_provenance_mut(block.address().0 as usize),
+            device: DLDevice { device_type: EXTENSION, device_id: 0 },
+            ndim: 1,
+            dtype: DLDataType { code: 2, bits: 32, lanes: 1 },
+            shape: shape.cast(),
+            strides: std::ptr::null_mut(),
+            byte_offset: 0,
+        },
+    });
+    // SAFETY: the tensor is valid until its deleter is called.
+    unsafe { Managed::from_raw(Box::into_raw(tensor)) }.unwrap()
+}
+
+fn numbers(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_ne_bytes(b.try_into().unwrap())).collect()
+}
+
+/// The stream of this thread, as another library's, and the exchange with it.
+fn other() -> (Arc<DeviceState>, Box<dyn DeviceStream>, Arc<Exchange>) {
+    let state = DeviceState::of(sim()).unwrap();
+    // SAFETY: it is the thread's own stream, which lives as long as the test.
+    unsafe {
+        let stream = state.context().stream_of(PER_THREAD).unwrap();
+        let exchange = Exchange::new(sim(), OtherStream::Default { per_thread: true }).unwrap();
+        (state, stream, exchange)
+    }
+}
+
+#[test]
+fn work_of_a_call_comes_behind_the_other_stream_and_before_it() {
+    let (state, stream, exchange) = other();
+    let context = state.context();
+    let tripled = jit(|x: Tensor| x * 3.0);
+    for _ in 0..10 {
+        let scratch = context.allocate(64).unwrap();
+        let (from, block) = (memory(context, &[1.0, 2.0]), Arc::new(memory(context, &[0.0, 0.0])));
+        let deleted = Arc::new(AtomicUsize::new(0));
+        let address = block.address();
+        // The other library computes its tensor behind other work.
+        busy(&*stream, &*scratch);
+        // SAFETY: both blocks have as many bytes, and live until the stream is waited for.
+        unsafe { stream.copy(CopyRange { from: from.address(), to: address, bytes: 8 }) }.unwrap();
+        let call = exchange.begin().unwrap();
+        let array = call.import(tensor_over(&block, &deleted)).unwrap();
+        // And our own stream has much to do before the program reads it.
+        busy(state.stream(), &*context.allocate(64).map(|own| Box::leak(Box::new(own))).unwrap());
+        let result = tripled.call(array).unwrap();
+        let export = call.export(&result).unwrap();
+        drop(call);
+        // The array is gone, and its memory was given back: what the other stream does with it comes after.
+        assert_eq!(deleted.load(Ordering::SeqCst), 1);
+        let raw = export.into_raw().unwrap();
+        let mut read = vec![0_u8; 8];
+        // SAFETY: the memory has as many bytes, and `read` lives until the stream is waited for.
+        unsafe {
+            stream.fill(address, 0xff, 8).unwrap();
+            let data = (*raw).dl_tensor.data.addr() as u64;
+            stream.copy_out(&mut read, DeviceAddress(data)).unwrap();
+            stream.synchronize().unwrap();
+            ((*raw).deleter.unwrap())(raw);
+        }
+        assert_eq!(numbers(&read), [3.0, 6.0]);
+        assert_eq!(result.to_vec::<f32>().unwrap(), [3.0, 6.0]);
+    }
+}
+
+#[test]
+fn deleted_exports_keep_their_memory_until_the_next_call() {
+    let (state, stream, exchange) = other();
+    let context = state.context();
+    // Of a size that no other test has.
+    let values: Vec<f32> = (0..1361).map(|i| i as f32).collect();
+    let array = Array::new([1361], &values).unwrap().to_device(sim()).unwrap();
+    let call = exchange.begin().unwrap();
+    let raw = call.export(&array).unwrap().into_raw().unwrap();
+    drop((call, array));
+    let scratch = context.allocate(64).unwrap();
+    let mut read = vec![0_u8; 4 * values.len()];
+    // SAFETY: the export has as many bytes, and `read` lives until the stream is waited for.
+    let address = unsafe {
+        busy(&*stream, &*scratch);
+        let data = DeviceAddress((*raw).dl_tensor.data.addr() as u64);
+        stream.copy_out(&mut read, data).unwrap();
+        ((*raw).deleter.unwrap())(raw);
+        data
+    };
+    let address_of = |array: &Array| match array.memory() {
+        fulgurite::array::Memory::Device(buffer) => buffer.address(),
+        fulgurite::array::Memory::Host(_) => panic!("it is on the device"),
+    };
+    let zeros = Array::zeros_on(sim(), [1361], DType::F32).unwrap();
+    assert_ne!(address_of(&zeros), address);
+    exchange.let_go().unwrap();
+    let others = Array::zeros_on(sim(), [1361], DType::F32).unwrap();
+    assert_eq!(address_of(&others), address, "the memory was not given back");
+    stream.synchronize().unwrap();
+    assert_eq!(numbers(&read), values, "the memory was written to before it was read");
+}
+
+#[test]
+fn what_is_wrong_with_data_is_told_by_a_later_call() {
+    let (_, _, exchange) = other();
+    let table = Array::new([3, 2], &[0.0_f32; 6]).unwrap().to_device(sim()).unwrap();
+    let looked = jit(|(ids, table): (Tensor, Tensor)| embedding(ids, table));
+    let mut run = |ids: [i64; 2]| {
+        let call = exchange.begin()?;
+        let ids = Array::new([2], &ids).unwrap().to_device(sim()).unwrap();
+        let result = looked.call((ids, table.clone())).unwrap();
+        drop(call.export(&result).unwrap());
+        drop(call);
+        fulgurite::Result::Ok(result)
+    };
+    run([0, 2]).unwrap();
+    exchange.check().unwrap();
+    // The export waits for nothing, and says nothing.
+    let wrong = run([0, 7]).unwrap();
+    DeviceState::of(Device::new("sim", 0)).unwrap().synchronize().unwrap();
+    let error = run([0, 1]).unwrap_err().to_string();
+    assert!(error.contains("index holds 7, which is out of range"), "{error}");
+    // It is told once; readers of the values themselves are told each time.
+    run([0, 1]).unwrap();
+    exchange.check().unwrap();
+    assert!(wrong.to_vec::<f32>().is_err());
+    run([5, 1]).unwrap();
+    let error = exchange.check().unwrap_err().to_string();
+    assert!(error.contains("index holds 5"), "{error}");
+}
+
+#[test]
+fn an_exchange_is_with_a_stream_and_takes_memory_of_its_device() {
+    // SAFETY: there is no stream.
+    let error = unsafe { Exchange::new(sim(), OtherStream::Unordered) }.unwrap_err().to_string();
+    assert!(error.contains("an exchange needs a stream"), "{error}");
+    let (_, _, exchange) = other();
+    let call = exchange.begin().unwrap();
+    let host = Array::new([2], &[1.0_f32, 2.0]).unwrap();
+    let array = call.import(host.to_dlpack(OtherStream::Unordered).unwrap()).unwrap();
+    assert!(array.device().is_cpu());
+    let options = Options { device: Some(sim()), ..Options::default() };
+    let out = jit(|x: Tensor| x + 1.0).options(options).call(array).unwrap();
+    assert_eq!(out.to_vec::<f32>().unwrap(), [2.0, 3.0]);
+}
