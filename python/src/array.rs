@@ -1,6 +1,5 @@
 //! `fulgurite.Array`.
 
-use fulgurite::array::Memory;
 use fulgurite::notebook::Show;
 use fulgurite::{Array, DType, Device, TensorMeta};
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -9,6 +8,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::dlpack;
 use crate::error::{raised, without_lock};
+use crate::exchange::address_of;
 use crate::types::{PyDType, dtype_of};
 
 /// A tensor with data: memory, shape, element type and device. Its data does not change.
@@ -157,10 +157,13 @@ impl PyArray {
     /// Where the array's buffer begins: arrays with equal numbers share memory.
     #[getter]
     fn buffer_address(&self) -> usize {
-        match self.0.memory() {
-            Memory::Host(buffer) => buffer.as_ptr().addr(),
-            Memory::Device(buffer) => buffer.address().0 as usize,
-        }
+        address_of(&self.0)
+    }
+
+    /// Where the array's first element is.
+    #[getter]
+    fn data_address(&self) -> usize {
+        address_of(&self.0) + self.0.byte_offset()
     }
 
     /// The array, or a row-major copy.

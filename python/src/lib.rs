@@ -6,6 +6,7 @@ mod bind;
 mod dlpack;
 mod eager;
 mod error;
+mod exchange;
 mod function;
 mod operator;
 mod tensor;
@@ -20,6 +21,8 @@ mod _native {
     use crate::array::{PyArray, PyMeta};
     #[pymodule_export]
     use crate::error::{package, place};
+    #[pymodule_export]
+    use crate::exchange::{Crossing, check_calls};
     #[pymodule_export]
     use crate::function::{Form, Function, Pullback, VjpFunction, value_and_grad};
     #[pymodule_export]

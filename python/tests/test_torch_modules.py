@@ -187,6 +187,7 @@ PATTERNS = {
     "grids": lambda x: torch.meshgrid(x[0], x[1], indexing="ij")[0],
     "in place": lambda x: x.mul(2).add_(1).relu_().sigmoid_(),
     "constants": lambda x: x + torch.tensor([1.0, 2.0, 3.0]),
+    "methods of operators": lambda x: x.__eq__(1.0) | x.__lt__(0.5) | (x.__rsub__(2.0).__mul__(x) > 0),
     "integers": lambda x: (x > 0).long().sum() + x.argmax(-1) + x.shape[0],
 }
 

@@ -5,6 +5,7 @@ Importing this module registers the operators and the backend ``"fulgurite"``.
 
 from __future__ import annotations
 
+from ._exchange import synchronize
 from ._graph import Unsupported, why_not
 from ._library import REFUSED, register
 from ._module import CompiledModule, backend, breaks, jit
@@ -13,4 +14,4 @@ from ._table import REASONS, TABLE
 register()
 
 __all__ = ["REASONS", "REFUSED", "TABLE", "CompiledModule", "Unsupported", "backend", "breaks", "jit",
-           "register", "why_not"]
+           "register", "synchronize", "why_not"]

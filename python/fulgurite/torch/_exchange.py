@@ -4,38 +4,42 @@ from __future__ import annotations
 
 import torch
 
-from .._native import Array, dtype
+from .._errors import Error
+from .._native import Array, Crossing, check_calls, dtype
 
 DTYPES = {getattr(torch, name): dtype(name) for name in
           ("bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64")}
 TORCH_DTYPES = {ours.name: theirs for theirs, ours in DTYPES.items()}
 
 
-def to_array(tensor: torch.Tensor) -> Array:
-    """The array over a tensor's memory. On CUDA our stream waits for the current one."""
-    return Array.from_dlpack(tensor.detach())
+def cross(tensors) -> Crossing:
+    """The arrays over the memory of the tensors of one call; its ``results`` makes tensors of arrays and ends the call.
+
+    On CUDA, work here comes after what PyTorch's current stream does by now, and what that stream does when the call
+    has ended comes after the work here. The host waits for neither.
+    """
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        raise Error(
+            "a program was called while PyTorch captures a CUDA graph: its memory changes from call to call, and a "
+            "graph would use that of the captured one. Call it outside of the capture; programs capture graphs of "
+            "their own",
+            code="Capture",
+        )
+    return Crossing(tensors)
 
 
 def shares(tensor: torch.Tensor, array: Array) -> bool:
-    """Whether a tensor that :func:`to_tensors` made of an array has its memory."""
-    return tensor.data_ptr() == torch.from_dlpack(array).data_ptr()
+    """Whether a tensor that was made of an array has its memory."""
+    return tensor.data_ptr() == array.data_address
 
 
-def to_tensors(arrays) -> list[torch.Tensor]:
-    """Tensors over the memory of arrays; copies where that is memory of another library or of one before.
+def synchronize(device=None) -> None:
+    """Waits for the programs that were called with tensors of PyTorch's current stream of ``device``.
 
-    They are contiguous, and may be written to: PyTorch's operators return memory that nobody else has.
+    Raises what their kernels found wrong with their data, such as an index out of range. Otherwise a later call raises
+    it: the host waits for no program of a CUDA device.
     """
-    known: set[int] = set()
-    made = []
-    for array in arrays:
-        tensor = torch.from_dlpack(array)
-        address = array.buffer_address if array.numel() else None
-        if array.is_external or address in known:
-            tensor = tensor.clone(memory_format=torch.contiguous_format)
-        else:
-            tensor = tensor.contiguous()
-        if address is not None:
-            known.add(address)
-        made.append(tensor)
-    return made
+    device = torch.device("cuda" if device is None and torch.cuda.is_initialized() else device or "cpu")
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        check_calls(f"cuda:{index}")

@@ -15,7 +15,7 @@ import torch
 from .._errors import Error
 from .._native import Meta
 from ..ops import OPERATORS
-from ._exchange import DTYPES, TORCH_DTYPES, to_array, to_tensors
+from ._exchange import DTYPES, TORCH_DTYPES, cross
 
 #: Operators that are not registered, with the reason.
 REFUSED: dict[str, str] = {}
@@ -156,9 +156,23 @@ class _Call:
     def results(self, value) -> list:
         return [value] if self.single else list(value)
 
+    def crossed(self, values, others=()):
+        """The arguments with arrays for tensors, the arrays of further tensors, and the call in which they cross."""
+        tensors: list = []
+
+        def place(tensor):
+            tensors.append(tensor)
+            return _Place(len(tensors) - 1)
+
+        form = self.mapped(values, place)
+        count = len(tensors)
+        call = cross([*tensors, *others])
+        arrays = call.arrays
+        return tuple(_filled(value, arrays) for value in form), arrays[count:], call
+
     def kernel(self, *arguments, **keywords):
-        values = self.mapped(self.bound(arguments, keywords), to_array)
-        return self.returned(to_tensors(self.results(self.operator(*values))))
+        values, _, call = self.crossed(self.bound(arguments, keywords))
+        return self.returned(call.results(self.results(self.operator(*values))))
 
     def fake(self, *arguments, **keywords):
         values = self.mapped(self.bound(arguments, keywords), _meta)
@@ -179,10 +193,10 @@ class _Call:
     def backward_kernel(self, cotangents, wrt, *arguments, **keywords):
         values = self.bound(arguments, keywords)
         names = [name for name, _ in self.tensors(values)]
-        arrays = self.mapped(values, to_array)
-        given = [None if cotangent is None else to_array(cotangent) for cotangent in cotangents]
-        gradients = self.operator.gradients(arrays, [names[i] for i in wrt], given)
-        return to_tensors(gradients)
+        values, others, call = self.crossed(values, [each for each in cotangents if each is not None])
+        arrays = iter(others)
+        given = [None if cotangent is None else next(arrays) for cotangent in cotangents]
+        return call.results(self.operator.gradients(values, [names[i] for i in wrt], given))
 
     def backward_fake(self, cotangents, wrt, *arguments, **keywords):
         tensors = [tensor for _, tensor in self.tensors(self.bound(arguments, keywords))]
@@ -204,14 +218,9 @@ class _Call:
             cotangents = cotangents[0]
         tensors = ctx.saved_tensors
 
-        def filled(value, of):
-            if isinstance(value, _Place):
-                return of(value.index)
-            return [filled(item, of) for item in value] if isinstance(value, list) else value
-
         found = {}
         if any(cotangent is not None for cotangent in cotangents) and ctx.wrt:
-            arguments = [filled(value, lambda i: tensors[i]) for value in ctx.form]
+            arguments = [_filled(value, tensors) for value in ctx.form]
             packet = getattr(torch.ops.fulgurite, f"{self.name}_vjp")
             operator = getattr(packet, self.overload or "default")
             gradients = operator(list(cotangents), ctx.wrt, *arguments)
@@ -229,10 +238,17 @@ class _Call:
 
 
 class _Place:
-    """A saved tensor in the form of a call."""
+    """A tensor in the form of a call."""
 
     def __init__(self, index: int):
         self.index = index
+
+
+def _filled(value, tensors):
+    """A part of a form with the tensors in their places."""
+    if isinstance(value, _Place):
+        return tensors[value.index]
+    return [_filled(item, tensors) for item in value] if isinstance(value, list) else value
 
 
 def _meta(tensor: torch.Tensor) -> Meta:

@@ -14,7 +14,7 @@ from .._errors import Error
 from .._function import Traces
 from .._trees import word
 from ..transforms import _native as native_transforms
-from ._exchange import DTYPES, shares, to_array, to_tensors
+from ._exchange import DTYPES, cross, shares
 from ._graph import (
     Unsupported, draws, interpret, operator_of, path_of, place_of, switches_autocast, views_of, why_not, writes,
 )
@@ -119,7 +119,8 @@ class Program(torch.nn.Module):
         tensors = [tensor for _, tensor in flat]
         if self.random:
             # PyTorch's generator decides, so that torch.manual_seed repeats a run; the numbers are our own.
-            tensors.append(torch.randint(0, 1 << 31, (2,), dtype=torch.int64))
+            device = next((each.device for each in tensors), None)
+            tensors.append(torch.randint(0, 1 << 31, (2,), dtype=torch.int64).to(device, non_blocking=True))
         return tensors, [path for path, _ in flat], form
 
     def _trace(self, failed, structure, tensors):
@@ -175,14 +176,8 @@ class Program(torch.nn.Module):
 
     def _run(self, inputs, failed):
         tensors, paths, form = self._form(inputs)
-        for placeholder, value in zip(_placeholders(self.graph_module), inputs):
-            each: list = []
-            _structure(value, "", each)
-            foreign = next((tensor.dtype for _, tensor in each if tensor.dtype not in DTYPES), None)
-            if foreign is not None:
-                reason = f"an input has dtype {foreign}, which is no element type here"
-                failed.extend((user, reason) for user in placeholder.users if user.op.startswith("call"))
-                raise Error(reason, code="DType")
+        if any(tensor.dtype not in DTYPES for tensor in tensors):
+            self._foreign(inputs, failed)
         wrt = ()
         if torch.is_grad_enabled():
             wrt = tuple(path for path, each in zip(paths, tensors) if each.requires_grad and each.is_floating_point())
@@ -194,8 +189,9 @@ class Program(torch.nn.Module):
             results = list(_Run.apply(call, *tensors))
             of, targets, _ = call.structure
         else:
-            arrays, (of, targets, _) = function.call(form, [to_array(each) for each in tensors])
-            results = to_tensors(arrays)
+            crossing = cross(tensors)
+            arrays, (of, targets, _) = function.call(form, crossing.arrays)
+            results = crossing.results(arrays)
         self.last = function
         if targets:
             with torch.no_grad():
@@ -204,6 +200,17 @@ class Program(torch.nn.Module):
                     if wrt:
                         call.wrote(inputs[target])
         return _filled(of, results)
+
+    def _foreign(self, inputs, failed):
+        """Says which nodes have an input of a dtype that is none here."""
+        for placeholder, value in zip(_placeholders(self.graph_module), inputs):
+            each: list = []
+            _structure(value, "", each)
+            foreign = next((tensor.dtype for _, tensor in each if tensor.dtype not in DTYPES), None)
+            if foreign is not None:
+                reason = f"an input has dtype {foreign}, which is no element type here"
+                failed.extend((user, reason) for user in placeholder.users if user.op.startswith("call"))
+                raise Error(reason, code="DType")
 
     def traces(self, which: str) -> Traces:
         if isinstance(self.last, _native.VjpFunction):
@@ -269,11 +276,12 @@ class _Run(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, call, *tensors):
-        given = [to_array(each) for each in tensors]
+        crossing = cross(list(tensors))
+        given = crossing.arrays
         arrays, call.structure, ctx.pullback = call.function.call(call.form, given)
         ctx.set_materialize_grads(False)
         ctx.call = call
-        results = to_tensors(arrays)
+        results = crossing.results(arrays)
         # What is saved has the memory of arguments and of results, and is not copied.
         saved = {array.buffer_address for _, array in ctx.pullback.saved() if array.numel()}
         for name, tensor, array in zip(call.paths, tensors, given):
@@ -297,10 +305,11 @@ class _Run(torch.autograd.Function):
                 raise RuntimeError(
                     f"{name} was changed in place after the forward pass: the backward program reads its old values"
                 )
-        given = [None if cotangent is None else to_array(cotangent) for cotangent in cotangents]
-        gradients = ctx.pullback.call(given)
+        crossing = cross([cotangent for cotangent in cotangents if cotangent is not None])
+        arrays = iter(crossing.arrays)
+        gradients = ctx.pullback.call([None if cotangent is None else next(arrays) for cotangent in cotangents])
         # Of two inputs with one gradient each has its own memory: PyTorch adds to gradients in place.
-        found = dict(zip((path for path, _ in gradients), to_tensors([array for _, array in gradients])))
+        found = dict(zip((path for path, _ in gradients), crossing.results([array for _, array in gradients])))
         return (None, *(found.get(path) for path in paths))
 
 

@@ -133,6 +133,9 @@ def _entry(kind: str, target) -> Entry:
         if name in OPERATORS:
             called = _called(OPERATORS[name], target if kind == "call_function" else None)
             return Entry(name, called, operator=OPERATORS[name].name)
+    special = names[-1].rsplit(".", 1)[-1] if names else ""
+    if special.startswith("__") and special.endswith("__"):
+        return _of_python(special, shown)
     # In-place forms: the value that they compute takes the place of their first argument.
     for name in names:
         plain = name[:-1] if name.endswith("_") and not name.endswith("__") else None
@@ -145,6 +148,18 @@ def _entry(kind: str, target) -> Entry:
     if shown.startswith("operator.i") and f"operator.{shown[10:]}" in TABLE:
         return Entry(shown, TABLE[f"operator.{shown[10:]}"], mutates=True)
     return Entry(shown, reason=f"no operator computes torch.{shown}")
+
+
+def _of_python(name: str, shown: str) -> Entry:
+    """The entry of a method that Python calls for an operator: ``__eq__``, ``__radd__``."""
+    plain = getattr(python, name, None)
+    if plain is not None:
+        return entry("call_function", plain)
+    turned = getattr(python, f"__{name[3:]}", None) if name.startswith("__r") else None
+    found = None if turned is None else entry("call_function", turned)
+    if found is None or found.run is None:
+        return Entry(shown, reason=f"no operator computes torch.{shown}")
+    return Entry(found.name, lambda context, a, b: found.run(context, b, a), operator=found.operator)
 
 
 def _called(operator, target) -> Callable:

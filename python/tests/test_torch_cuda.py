@@ -1,0 +1,174 @@
+"""Modules and operators on tensors of CUDA: results are those of eager PyTorch, and no memory is read or written at the
+wrong time. Skipped without a GPU."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import models  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+
+import fulgurite  # noqa: E402
+import fulgurite.torch  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+
+
+def ids(*shape, most=32):
+    return torch.randint(0, most, shape, device="cuda")
+
+
+def randn(*shape, **options):
+    return torch.randn(*shape, device="cuda", **options)
+
+
+def near(ours, theirs, tolerance=2e-5):
+    assert ours.shape == theirs.shape and ours.dtype == theirs.dtype and ours.device == theirs.device
+    scale = theirs.abs().max().item() + 1e-6
+    assert (ours - theirs).abs().max().item() <= tolerance * scale, (ours - theirs).abs().max()
+
+
+MODELS = {
+    "mlp": (models.Mlp, lambda: (randn(3, 8),)),
+    "gpt": (models.Gpt, lambda: (ids(2, 8), ids(2, 8))),
+    "gpt with a mask": (lambda: models.Gpt(fused=False), lambda: (ids(2, 8),)),
+    "llama": (models.Llama, lambda: (ids(2, 8),)),
+    "resnet": (models.ResNet, lambda: (randn(2, 3, 32, 32),)),
+    "resnet, evaluated": (lambda: models.ResNet().eval(), lambda: (randn(2, 3, 32, 32),)),
+    "vit": (models.Vit, lambda: (randn(2, 3, 16, 16),)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs_gradients_and_buffers_are_those_of_pytorch(name):
+    make, arguments = MODELS[name]
+    model = make().cuda()
+    reference, compiled = copy.deepcopy(model), fulgurite.jit(model)
+    for _ in range(3):
+        given = arguments()
+        out, expected = compiled(*given), reference(*given)
+        out, expected = (value if isinstance(value, tuple) else (value,) for value in (out, expected))
+        for ours, theirs in zip(out, expected):
+            near(ours, theirs, 5e-5)
+        out[-1].square().sum().backward()
+        expected[-1].square().sum().backward()
+        theirs = dict(reference.named_parameters())
+        for path, parameter in model.named_parameters():
+            near(parameter.grad, theirs[path].grad, 5e-4)
+        others = dict(reference.named_buffers())
+        for path, value in model.named_buffers():
+            near(value.float(), others[path].float())
+    assert compiled.breaks == []
+
+
+def test_operators_have_gradients():
+    x, w, cotangent = randn(8, 64, requires_grad=True), randn(64), randn(8, 64)
+    ours = torch.ops.fulgurite
+    for of, reference in (
+        (lambda: ours.rms_norm(x, [64], w, 1e-6), lambda: F.rms_norm(x, (64,), w, 1e-6)),
+        (lambda: ours.softmax(x, 1), lambda: x.softmax(1)),
+        (lambda: ours.gelu(x.t()).t(), lambda: F.gelu(x)),
+    ):
+        near(of(), reference())
+        near(torch.autograd.grad(of(), x, cotangent)[0], torch.autograd.grad(reference(), x, cotangent)[0], 1e-4)
+
+
+def test_work_is_ordered_with_the_current_stream():
+    model = models.Gpt().cuda()
+    compiled, stream = fulgurite.jit(model), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    big = randn(2048, 2048)
+    for _ in range(5):
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            # The indices are there when the products are done.
+            for _ in range(20):
+                big = (big @ big).clamp(-1, 1)
+            given = (ids(2, 8).float() + big[:2, :8] * 0).long()
+            out = compiled(given) * 1.0
+            out.sum().backward()
+            gradient = model.lm_head.weight.grad.clone()
+            model.zero_grad()
+        torch.cuda.synchronize()
+        expected = model(given)
+        expected.sum().backward()
+        near(out, expected)
+        near(gradient, model.lm_head.weight.grad, 1e-3)
+        model.zero_grad()
+
+
+def test_memory_is_used_again_by_nobody_too_early():
+    model = models.Gpt(width=256, layers=3, vocabulary=4096).cuda()
+    reference, compiled = copy.deepcopy(model), fulgurite.jit(model)
+    for _ in range(20):
+        given = ids(8, 16, most=4096)
+        expected = reference(given)
+        expected.square().mean().backward()
+        # The input is gone at once, and others take its memory, and then that of the result.
+        out = compiled(given.clone())
+        others = [torch.full_like(given, 7) for _ in range(4)]
+        near(out, expected, 1e-4)
+        out.square().mean().backward()
+        del out
+        others = [torch.full_like(expected, 9.0) for _ in range(4)]
+        for ours, theirs in zip(model.parameters(), reference.parameters()):
+            near(ours.grad, theirs.grad, 1e-3)
+        model.zero_grad()
+        reference.zero_grad()
+        del others
+
+
+def test_an_index_out_of_range_is_told_by_a_later_call():
+    model = nn.Embedding(4, 8).cuda()
+    compiled, good = fulgurite.jit(model), torch.tensor([1, 2], device="cuda")
+    compiled(good)
+    fulgurite.torch.synchronize()
+    compiled(torch.tensor([1, 9], device="cuda"))
+    torch.cuda.synchronize()
+    with pytest.raises(fulgurite.Error, match="index holds 9"):
+        compiled(good)
+    compiled(torch.tensor([-7, 1], device="cuda"))
+    with pytest.raises(fulgurite.Error, match="index holds -7"):
+        fulgurite.torch.synchronize()
+    near(compiled(good), model(good))
+
+
+def test_a_call_while_pytorch_captures_a_graph_is_an_error():
+    x = randn(8, 64)
+    torch.ops.fulgurite.gelu(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        with pytest.raises(fulgurite.Error, match="captures a CUDA graph"):
+            torch.ops.fulgurite.gelu(x)
+        y = x + 1
+    graph.replay()
+    torch.cuda.synchronize()
+    near(y, x + 1)
+
+
+def test_an_optimizer_trains_as_eager():
+    model = models.Gpt().cuda()
+    reference, losses = copy.deepcopy(model), []
+    for each, run in ((model, fulgurite.jit(model)), (reference, reference)):
+        torch.manual_seed(1)
+        optimizer = torch.optim.AdamW(each.parameters(), lr=1e-2, fused=True)
+        found = []
+        for _ in range(20):
+            batch = ids(2, 9)
+            _, loss = run(batch[:, :-1].contiguous(), batch[:, 1:].contiguous())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        losses.append(found)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
