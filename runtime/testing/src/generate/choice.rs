@@ -1,6 +1,7 @@
 //! What operators are tested with: executors and element types.
 
-use std::sync::OnceLock;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use fulgurite_kernels::DType;
 
@@ -81,6 +82,7 @@ pub(super) fn tested_with(def: &'static OperatorDef, runner: &Runner, metas: &[V
     let opened = TracingRules::of(def).decomposition.is_some()
         && runner.first.priority.is_some()
         && runs_parts(runner, def, metas)
+        && !needs_others(runner, def, metas)
         && !matches!(def.kind, OperatorKind::Symbol(_));
     opened || runner.all.iter().any(|executor| may_claim(def, executor, metas))
 }
@@ -102,7 +104,42 @@ fn runs_parts(runner: &Runner, def: &'static OperatorDef, metas: &[Vec<Arg<Tenso
     if any || is_last || runner.all.len() > 1 {
         return true;
     }
-    metas.iter().any(|arguments| trace_call(def, arguments).is_ok_and(|trace| holds(&trace.block, &operators)))
+    holds_any(def, metas, &operators)
+}
+
+/// Whether the decomposition has a line that another executor of the device implements, and the runner has nothing for:
+/// linear algebra of the host, before kernels of a device. The composite is tested with that executor then, and with
+/// the others behind it.
+fn needs_others(runner: &Runner, def: &'static OperatorDef, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
+    type Names = Vec<&'static str>;
+    static KNOWN: Mutex<BTreeMap<Names, Vec<&'static OperatorDef>>> = Mutex::new(BTreeMap::new());
+    let names: Names = runner.all.iter().map(|executor| executor.name).collect();
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let prims = known.entry(names).or_insert_with(|| prims_of_others(runner)).clone();
+    drop(known);
+    holds_any(def, metas, &prims)
+}
+
+/// The prims that other executors of the runner's device implement, and those of the runner take no sample of.
+fn prims_of_others(runner: &Runner) -> Vec<&'static OperatorDef> {
+    let is_own = |name: &str| runner.all.iter().any(|executor| executor.name == name);
+    let others = executors().into_iter().filter(|executor| executor.device == runner.first.device);
+    let others: Vec<&str> = others.map(|executor| executor.name).filter(|name| !is_own(name)).collect();
+    let theirs = implementations().into_iter().filter(|implementation| others.contains(&implementation.by));
+    let mut prims: Vec<_> = theirs.filter_map(|implementation| find_operator(implementation.of).ok()).collect();
+    // What decomposes is run by its parts.
+    prims.retain(|prim| TracingRules::of(prim).decomposition.is_none());
+    prims.retain(|prim| {
+        let metas: Vec<_> = dtypes_of(prim).into_iter().flat_map(|(_, metas)| metas).collect();
+        !runner.all.iter().any(|executor| may_claim(prim, executor, &metas))
+    });
+    prims
+}
+
+/// Whether a line of the decomposition, for any of these arguments, is a call of one of these operators.
+fn holds_any(def: &'static OperatorDef, metas: &[Vec<Arg<TensorMeta>>], operators: &[&'static OperatorDef]) -> bool {
+    !operators.is_empty()
+        && metas.iter().any(|arguments| trace_call(def, arguments).is_ok_and(|trace| holds(&trace.block, operators)))
 }
 
 /// Whether a line of the block, or of a body in it, is a call of one of these operators.
