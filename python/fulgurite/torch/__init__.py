@@ -8,9 +8,10 @@ from __future__ import annotations
 from ._graph import Unsupported, why_not
 from ._library import REFUSED, register
 from ._module import CompiledModule, backend, breaks, jit
+from ._replaces import replaces
 from ._table import REASONS, TABLE
 
 register()
 
 __all__ = ["REASONS", "REFUSED", "TABLE", "CompiledModule", "Unsupported", "backend", "breaks", "jit",
-           "register", "why_not"]
+           "register", "replaces", "why_not"]
