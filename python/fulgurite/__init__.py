@@ -34,12 +34,12 @@ from ._function import (  # noqa: E402
     value_and_grad,
     vjp,
 )
-from ._native import Array, Meta, Tensor, Trace, dtype, executors  # noqa: E402
+from ._native import Array, Line, Meta, Tensor, Trace, Value, dtype, executors  # noqa: E402
 
 globals().update({each.name: each for each in _native.dtypes()})
 
 __all__ = [
-    "Array", "ArgumentError", "Error", "Meta", "Tensor", "Trace", "Traces", "array", "dtype", "executors", "explain",
+    "Array", "ArgumentError", "Error", "Line", "Meta", "Tensor", "Trace", "Traces", "Value", "array", "dtype", "executors", "explain",
     "from_dlpack", "grad", "jit", "last_backward_traces", "last_traces", "ops", "scope", "transforms", "value_and_grad",
     "vjp", *(each.name for each in _native.dtypes()),
 ]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from . import _native
 from ._errors import ArgumentError, Error
+from ._explanation import Explanation
 from ._native import Array, Tensor, Trace
 from ._trees import Leaves, flatten, join, unflatten
 from .transforms import _native as native_transforms
@@ -149,17 +150,17 @@ class Function:
         """How often it was compiled, its vjp included."""
         return self._native.compiles + (self._vjp.compiles if self._vjp else 0)
 
-    def last_traces(self) -> Traces:
+    def last_traces(self, target: str | None = None) -> Traces:
         """The program of the last call after each stage."""
-        return Traces(self._native.stages())
+        return Traces(self._native.stages(target))
 
-    def last_backward_traces(self) -> Traces:
+    def last_backward_traces(self, target: str | None = None) -> Traces:
         """The backward program of the last ``fulgurite.vjp`` after each stage."""
-        return Traces(self._vjp.stages("backward") if self._vjp else [])
+        return Traces(self._vjp.stages("backward", target) if self._vjp else [])
 
-    def explain(self) -> str:
+    def explain(self, target: str | None = None) -> Explanation:
         """Which executor took which line of the last call, and why others did not."""
-        return self._native.explain()
+        return Explanation(self._native.explain(target))
 
     def _vjp_function(self):
         if self._vjp is None:
@@ -219,11 +220,11 @@ class _ValueAndGrad:
             return self._traced(*arguments, **keywords)
         return self._jitted(*arguments, **keywords)
 
-    def last_traces(self) -> Traces:
-        return self._jitted.last_traces()
+    def last_traces(self, target: str | None = None) -> Traces:
+        return self._jitted.last_traces(target)
 
-    def explain(self) -> str:
-        return self._jitted.explain()
+    def explain(self, target: str | None = None) -> Explanation:
+        return self._jitted.explain(target)
 
     def _traced(self, *arguments, **keywords):
         numbers = (self._argnums,) if isinstance(self._argnums, int) else tuple(self._argnums)
@@ -356,26 +357,35 @@ def _cotangents(structure, tree, path, given):
         _cotangents(part, item, join(path, key), given)
 
 
-def last_traces(function) -> Traces:
-    """The program of the last call of a compiled function or module after each stage; of a module, the forward one."""
-    return _asked(function, "last_traces")()
+def last_traces(function, target: str | None = None) -> Traces:
+    """The program of the last call of a compiled function or module after each stage; of a module, the forward one.
+
+    Parameters
+    ----------
+    function : callable
+        What :func:`jit` returned, after a call.
+    target : str, optional
+        Compiles the program of the last call for another target, ``"cuda:sm_90a"`` or ``"cpu"``, and runs nothing: the
+        device need not be there.
+    """
+    return _asked(function, "last_traces", target)
 
 
-def last_backward_traces(function) -> Traces:
-    """The backward program of the last call that had one, after each stage."""
-    return _asked(function, "last_backward_traces")()
+def last_backward_traces(function, target: str | None = None) -> Traces:
+    """The backward program of the last call that had one, after each stage; ``target`` as of :func:`last_traces`."""
+    return _asked(function, "last_backward_traces", target)
 
 
-def explain(function) -> str:
-    """Which executor took which line of the last call, and why others did not."""
-    return _asked(function, "explain")()
+def explain(function, target: str | None = None) -> Explanation:
+    """Which executor took which line of the last call, and why others did not; ``target`` as of :func:`last_traces`."""
+    return _asked(function, "explain", target)
 
 
-def _asked(function, what):
+def _asked(function, what, target):
     method = getattr(function, what, None)
     if method is None:
         raise ArgumentError(f"{what}: expected what jit returned, got {function!r:.60}", operator=what)
-    return method
+    return method() if target is None else method(target=target)
 
 
 __all__ = ["Function", "Trace", "Traces", "explain", "grad", "jit", "last_backward_traces", "last_traces", "scope",

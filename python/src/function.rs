@@ -3,16 +3,19 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fulgurite::compile::{Options, Place, UserTransform};
+use fulgurite::compile::{self, Place, Programs, Stage, UserTransform, explain};
 use fulgurite::jit::{Compiled, CompiledVjp, Jit, Pullback as RustPullback, Vjp};
 use fulgurite::trace::Trace;
-use fulgurite::{Array, Device, Error, Failure, Tensor, jit, tracer};
+use fulgurite::transforms::autodiff::floating_outputs;
+use fulgurite::transforms::retarget::retarget;
+use fulgurite::{Array, Error, Failure, Target, Tensor, jit, tracer};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use crate::array::{PyArray, device_of, or_raise};
+use crate::array::PyArray;
 use crate::error::without_lock;
+use crate::options::{Asked, PerKind};
 use crate::tensor::{PyTensor, tracing};
 use crate::trace::PyTrace;
 use crate::tree::{Flat, Structure};
@@ -80,7 +83,8 @@ fn keep_raised(py: Python<'_>, error: PyErr) {
 }
 
 /// The traced function that calls `callback(object, tensors)`.
-fn traced(callback: Py<PyAny>) -> Traced {
+fn traced(callback: &Arc<Py<PyAny>>) -> Traced {
+    let callback = callback.clone();
     Box::new(move |arguments: Flat<Tensor>| {
         Python::attach(|py| {
             let called = || {
@@ -97,7 +101,7 @@ fn traced(callback: Py<PyAny>) -> Traced {
 }
 
 /// A transform of Python's: a function from `Trace` to `Trace`.
-fn transform(name: String, function: Py<PyAny>, place: &str) -> PyResult<UserTransform> {
+pub(crate) fn transform(name: String, function: Py<PyAny>, place: &str) -> PyResult<UserTransform> {
     let place = match place {
         "start" => Place::Start,
         "before_autodiff" => Place::BeforeAutodiff,
@@ -111,12 +115,8 @@ fn transform(name: String, function: Py<PyAny>, place: &str) -> PyResult<UserTra
     let argument = name.clone();
     let apply = move |trace: &Trace| {
         Python::attach(|py| {
-            let stage = fulgurite::compile::Stage {
-                name: argument.clone(),
-                trace: trace.clone(),
-                gradients: Vec::new(),
-                choices: Vec::new(),
-            };
+            let stage =
+                Stage { name: argument.clone(), trace: trace.clone(), gradients: Vec::new(), choices: Vec::new() };
             let called = || {
                 let result = function.bind(py).call1((Bound::new(py, PyTrace(stage))?,))?;
                 Ok(result.cast::<PyTrace>()?.get().0.trace.clone())
@@ -131,29 +131,6 @@ fn transform(name: String, function: Py<PyAny>, place: &str) -> PyResult<UserTra
     Ok(UserTransform::new(name, apply).at(place))
 }
 
-/// Options of compilation, as Python gives them.
-fn options(
-    py: Python<'_>,
-    executors: Option<Vec<String>>,
-    device: Option<&Bound<'_, PyAny>>,
-    autocast: Option<&Bound<'_, PyAny>>,
-    transforms: Vec<(String, Py<PyAny>, String)>,
-) -> PyResult<Options> {
-    let device: Option<Device> = device.map(device_of).transpose()?;
-    let mut options = Options { device, ..Options::default() };
-    if let Some(names) = executors {
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        options = or_raise(py, options.with_executors(&names))?;
-    }
-    if let Some(autocast) = autocast {
-        options.autocast = crate::types::dtype_of(autocast)?;
-    }
-    for (name, function, place) in transforms {
-        options.transforms.push(transform(name, function, &place)?);
-    }
-    Ok(options)
-}
-
 /// The results of a call for Python: arrays, and the structure of the rest.
 fn to_python(py: Python<'_>, results: Flat<Array>) -> PyResult<(Bound<'_, PyList>, Py<PyAny>)> {
     let object = results.structure.object.clone_ref(py);
@@ -161,14 +138,15 @@ fn to_python(py: Python<'_>, results: Flat<Array>) -> PyResult<(Bound<'_, PyList
     Ok((PyList::new(py, arrays?)?, object))
 }
 
-fn stages(py: Python<'_>, stages: &[fulgurite::compile::Stage]) -> PyResult<Vec<Py<PyTrace>>> {
+fn stages(py: Python<'_>, stages: &[Stage]) -> PyResult<Vec<Py<PyTrace>>> {
     stages.iter().map(|stage| Py::new(py, PyTrace(stage.clone()))).collect()
 }
 
 /// A Python function that is traced and compiled when it is first called, and again when its arguments change form.
 #[pyclass(frozen, module = "fulgurite")]
 pub(crate) struct Function {
-    jit: Jit<Flat<Array>, Flat<Tensor>, Traced>,
+    asked: Asked,
+    jits: PerKind<Jit<Flat<Array>, Flat<Tensor>, Traced>>,
     last: Mutex<Option<Arc<Compiled<Flat<Tensor>>>>>,
 }
 
@@ -186,9 +164,11 @@ impl Function {
         autocast: Option<&Bound<'_, PyAny>>,
         transforms: Vec<(String, Py<PyAny>, String)>,
     ) -> PyResult<Function> {
-        let options = options(py, executors, device, autocast, transforms)?;
-        let jit = jit(traced(callback)).named(name).options(options);
-        Ok(Function { jit, last: Mutex::default() })
+        let callback = Arc::new(callback);
+        let asked = Asked::new(py, executors, device, autocast, transforms)?;
+        let (known, name) = (asked.clone(), name.to_owned());
+        let make = move |kind: &str| Ok(jit(traced(&callback)).named(&name).options(known.on(kind)?));
+        Ok(Function { asked, jits: PerKind::new(make), last: Mutex::default() })
     }
 
     /// Calls the function with the arrays of a form: the arrays of the results, and the object of their structure.
@@ -200,9 +180,10 @@ impl Function {
     ) -> PyResult<(Bound<'py, PyList>, Py<PyAny>)> {
         let arguments = form.of(leaves)?;
         let results = or_reraise(without_lock(py, || {
-            let compiled = self.jit.compile(&arguments)?;
+            let jit = self.jits.get(self.asked.kind(arguments.leaves.iter()))?;
+            let compiled = jit.compile(&arguments)?;
             *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(compiled);
-            self.jit.call(arguments)
+            jit.call(arguments)
         }))?;
         to_python(py, results)
     }
@@ -210,20 +191,60 @@ impl Function {
     /// Number of compilations.
     #[getter]
     fn compiles(&self) -> usize {
-        self.jit.compiles()
+        self.jits.all().iter().map(|jit| jit.compiles()).sum()
     }
 
-    /// The program of the last call after each stage.
-    fn stages(&self, py: Python<'_>) -> PyResult<Vec<Py<PyTrace>>> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        stages(py, last.as_deref().map_or(&[], Compiled::stages))
+    /// The program of the last call after each stage; compiled for another target, where one is given.
+    #[pyo3(signature = (target=None))]
+    fn stages(&self, py: Python<'_>, target: Option<&str>) -> PyResult<Vec<Py<PyTrace>>> {
+        let Some(last) = self.last() else { return Ok(Vec::new()) };
+        match target {
+            None => stages(py, last.stages()),
+            Some(target) => stages(py, &self.compiled_for(py, last.stages(), target)?),
+        }
     }
 
     /// Which executor took which line of the program of the last call, and why others did not.
-    fn explain(&self) -> PyResult<String> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        last.map(|compiled| compiled.explain()).ok_or_else(not_called)
+    #[pyo3(signature = (target=None))]
+    fn explain(&self, py: Python<'_>, target: Option<&str>) -> PyResult<String> {
+        let last = self.last().ok_or_else(not_called)?;
+        match target {
+            None => Ok(self.asked.elsewhere(last.program().trace().target.kind()) + &last.explain()),
+            Some(target) => {
+                let made = self.compiled_for(py, last.stages(), target)?;
+                Ok(self.asked.elsewhere(target_of(target)?.kind()) + &explain(&made))
+            }
+        }
     }
+}
+
+impl Function {
+    fn last(&self) -> Option<Arc<Compiled<Flat<Tensor>>>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The stages of a program for another target.
+    fn compiled_for(&self, py: Python<'_>, made: &[Stage], target: &str) -> PyResult<Vec<Stage>> {
+        let target = target_of(target)?;
+        or_reraise(without_lock(py, || {
+            let options = self.asked.only_compiled(&target)?;
+            compile::stages(acquired(made, &target)?, &options)
+        }))
+    }
+}
+
+/// A target by its name.
+fn target_of(name: &str) -> PyResult<Target> {
+    name.parse().map_err(PyValueError::new_err)
+}
+
+/// The program as it was traced, for another target.
+fn acquired(made: &[Stage], target: &Target) -> Result<Trace, Error> {
+    let first = made.first().ok_or_else(|| Error::Argument {
+        argument: "target".into(),
+        message: "the function was not called yet".into(),
+    })?;
+    Ok(retarget(&first.trace, target))
 }
 
 fn not_called() -> PyErr {
@@ -235,7 +256,9 @@ type LastVjp = Arc<CompiledVjp<Flat<Tensor>>>;
 /// A Python function whose forward and backward pass are two programs.
 #[pyclass(frozen, module = "fulgurite")]
 pub(crate) struct VjpFunction {
-    vjp: Vjp<Flat<Array>, Flat<Tensor>, Traced>,
+    asked: Asked,
+    vjps: PerKind<Vjp<Flat<Array>, Flat<Tensor>, Traced>>,
+    wrt: Vec<String>,
     last: Mutex<Option<LastVjp>>,
 }
 
@@ -256,10 +279,14 @@ impl VjpFunction {
         autocast: Option<&Bound<'_, PyAny>>,
         transforms: Vec<(String, Py<PyAny>, String)>,
     ) -> PyResult<VjpFunction> {
-        let options = options(py, executors, device, autocast, transforms)?;
-        let vjp = jit(traced(callback)).named(name).options(options).vjp();
-        let vjp = wrt.iter().fold(vjp, |vjp, path| vjp.with_respect_to(path));
-        Ok(VjpFunction { vjp, last: Mutex::default() })
+        let callback = Arc::new(callback);
+        let asked = Asked::new(py, executors, device, autocast, transforms)?;
+        let (known, name, paths) = (asked.clone(), name.to_owned(), wrt.clone());
+        let make = move |kind: &str| {
+            let vjp = jit(traced(&callback)).named(&name).options(known.on(kind)?).vjp();
+            Ok(paths.iter().fold(vjp, |vjp, path| vjp.with_respect_to(path)))
+        };
+        Ok(VjpFunction { asked, vjps: PerKind::new(make), wrt, last: Mutex::default() })
     }
 
     /// Runs the forward program: arrays, the object of their structure, and the pullback, which has the saved values.
@@ -271,9 +298,10 @@ impl VjpFunction {
     ) -> PyResult<(Bound<'py, PyList>, Py<PyAny>, Pullback)> {
         let arguments = form.of(leaves)?;
         let (results, pullback) = or_reraise(without_lock(py, || {
-            let compiled = self.vjp.compile(&arguments)?;
+            let vjp = self.vjps.get(self.asked.kind(arguments.leaves.iter()))?;
+            let compiled = vjp.compile(&arguments)?;
             *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(compiled);
-            self.vjp.call(arguments)
+            vjp.call(arguments)
         }))?;
         let paths = results.structure.paths.clone();
         let (arrays, object) = to_python(py, results)?;
@@ -283,14 +311,16 @@ impl VjpFunction {
     /// Number of compilations.
     #[getter]
     fn compiles(&self) -> usize {
-        self.vjp.compiles()
+        self.vjps.all().iter().map(|vjp| vjp.compiles()).sum()
     }
 
-    /// The joint, the forward or the backward program of the last call after each stage.
-    fn stages(&self, py: Python<'_>, which: &str) -> PyResult<Vec<Py<PyTrace>>> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(compiled) = last else { return Ok(Vec::new()) };
-        let programs = compiled.programs();
+    /// The joint, the forward or the backward program of the last call after each stage; compiled for another target,
+    /// where one is given.
+    #[pyo3(signature = (which, target=None))]
+    fn stages(&self, py: Python<'_>, which: &str, target: Option<&str>) -> PyResult<Vec<Py<PyTrace>>> {
+        let Some(last) = self.last() else { return Ok(Vec::new()) };
+        let elsewhere = target.map(|target| self.compiled_for(py, &last, target)).transpose()?;
+        let programs = elsewhere.as_ref().unwrap_or_else(|| last.programs());
         match which {
             "joint" => stages(py, &programs.joint),
             "forward" => stages(py, &programs.forward),
@@ -300,9 +330,47 @@ impl VjpFunction {
     }
 
     /// Which executor supplied which gradient and took which line, and why others did not.
-    fn explain(&self) -> PyResult<String> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        last.map(|compiled| compiled.explain()).ok_or_else(not_called)
+    #[pyo3(signature = (target=None))]
+    fn explain(&self, py: Python<'_>, target: Option<&str>) -> PyResult<String> {
+        let last = self.last().ok_or_else(not_called)?;
+        match target {
+            None => Ok(self.asked.elsewhere(last.forward().trace().target.kind()) + &last.explain()),
+            Some(target) => {
+                let Programs { joint, forward, backward } = self.compiled_for(py, &last, target)?;
+                let told = explain(joint.iter().chain(&forward).chain(&backward));
+                Ok(self.asked.elsewhere(target_of(target)?.kind()) + &told)
+            }
+        }
+    }
+}
+
+impl VjpFunction {
+    fn last(&self) -> Option<LastVjp> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Both programs for another target.
+    fn compiled_for(&self, py: Python<'_>, last: &LastVjp, target: &str) -> PyResult<Programs> {
+        let target = target_of(target)?;
+        or_reraise(without_lock(py, || {
+            let options = self.asked.only_compiled(&target)?;
+            let trace = acquired(&last.programs().joint, &target)?;
+            let block = &trace.block;
+            let chosen = |name: &str| {
+                let below = |path: &String| {
+                    name.strip_prefix(path.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+                };
+                self.wrt.is_empty() || self.wrt.iter().any(below)
+            };
+            let wrt: Vec<usize> = (0..block.parameters.len())
+                .filter(|i| {
+                    let value = block.value(block.parameters[*i]);
+                    value.meta.dtype().is_floating() && chosen(&value.name)
+                })
+                .collect();
+            let of = floating_outputs(&trace);
+            compile::split_stages(trace, &wrt, &of, &options)
+        }))
     }
 }
 

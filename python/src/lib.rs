@@ -8,7 +8,10 @@ mod eager;
 mod error;
 mod exchange;
 mod function;
+mod lines;
 mod operator;
+mod options;
+mod replaced;
 mod tensor;
 mod trace;
 mod tree;
@@ -26,7 +29,11 @@ mod _native {
     #[pymodule_export]
     use crate::function::{Form, Function, Pullback, VjpFunction, value_and_grad};
     #[pymodule_export]
+    use crate::lines::{PyLine, PyValue};
+    #[pymodule_export]
     use crate::operator::{Operator, executors, operators};
+    #[pymodule_export]
+    use crate::replaced::replaced;
     #[pymodule_export]
     use crate::tensor::{PyTensor, is_tracing, scope};
     #[pymodule_export]

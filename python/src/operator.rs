@@ -241,7 +241,7 @@ fn parameter<'py>(py: Python<'py>, param: &ParamDef) -> PyResult<Bound<'py, PyTu
 }
 
 /// An attribute as a Python value.
-fn value(py: Python<'_>, attribute: &Attribute) -> PyResult<Py<PyAny>> {
+pub(crate) fn value(py: Python<'_>, attribute: &Attribute) -> PyResult<Py<PyAny>> {
     Ok(match attribute {
         Attribute::None => py.None(),
         Attribute::Scalar(Scalar::Bool(value)) => value.into_pyobject(py)?.to_owned().into_any().unbind(),

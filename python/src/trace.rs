@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 use crate::array::or_raise;
 use crate::error::without_lock;
+use crate::lines::{PyLine, PyValue, lines_of};
 
 /// The program after one stage of its compilation. `str` is its text, which `Trace(text)` reads.
 #[pyclass(frozen, name = "Trace", module = "fulgurite")]
@@ -46,6 +47,38 @@ impl PyTrace {
         let mut found = Vec::new();
         symbols(&self.0.trace.block, &mut found);
         found
+    }
+
+    /// The lines in order. Lines inside of others (of `value_and_grad`, `checkpoint` and regions) are behind them.
+    #[getter]
+    fn lines(&self) -> Vec<PyLine> {
+        lines_of(&self.0.trace)
+    }
+
+    /// The lines that call an operator of this name, also those inside of others.
+    fn find(&self, py: Python<'_>, operator: &str) -> PyResult<Vec<PyLine>> {
+        let statements = ["value_and_grad", "checkpoint", "region"];
+        if !statements.contains(&operator) {
+            or_raise(py, fulgurite::registry::find_operator(operator))?;
+        }
+        let mut found = lines_of(&self.0.trace);
+        found.retain(|line| line.calls(operator));
+        Ok(found)
+    }
+
+    /// The inputs: parameters, arguments, and in a backward trace saved values and cotangents.
+    #[getter]
+    fn inputs(&self) -> Vec<PyValue> {
+        let block = &self.0.trace.block;
+        block.parameters.iter().map(|id| PyValue::of(block, &[], *id)).collect()
+    }
+
+    /// The values that it returns, by their paths.
+    #[getter]
+    fn outputs(&self) -> Vec<(String, PyValue)> {
+        let Stage { trace, .. } = &self.0;
+        let each = trace.outputs.iter().zip(&trace.block.results);
+        each.map(|(output, id)| (output.path.clone(), PyValue::of(&trace.block, &[], *id))).collect()
     }
 
     fn __str__(&self, py: Python<'_>) -> PyResult<String> {

@@ -9,9 +9,10 @@ from ._exchange import synchronize
 from ._graph import Unsupported, why_not
 from ._library import REFUSED, register
 from ._module import CompiledModule, backend, breaks, jit
+from ._replaces import replaces
 from ._table import REASONS, TABLE
 
 register()
 
 __all__ = ["REASONS", "REFUSED", "TABLE", "CompiledModule", "Unsupported", "backend", "breaks", "jit",
-           "register", "synchronize", "why_not"]
+           "register", "replaces", "synchronize", "why_not"]

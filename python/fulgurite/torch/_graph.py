@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from .. import _native, ops
 from .._errors import ArgumentError, Error
 from .._native import Tensor
+from ._exchange import TORCH_DTYPES
 from ._table import entry
 
 
@@ -101,9 +103,15 @@ def switches_autocast(node) -> bool:
     return node.op == "call_function" and _short(node) in ("_enter_autocast", "_exit_autocast")
 
 
+#: The folder of PyTorch.
+_PYTORCH = os.path.dirname(torch.__file__) + os.sep
+
+
 def place_of(node) -> str | None:
     """The line of the user's program that a node comes from, as ``file:line``."""
     lines = re.findall(r'File "([^"]+)", line (\d+)', getattr(node, "stack_trace", None) or "")
+    # PyTorch's own modules, and what wraps their calls, are in between.
+    lines = [each for each in lines if not each[0].startswith(_PYTORCH)] or lines
     return f"{lines[-1][0]}:{lines[-1][1]}" if lines else None
 
 
@@ -211,7 +219,7 @@ def interpret(module, inputs, device: str, generator=None, failed=None):
                     written[target] = ops.detach(new) if new.dtype.is_floating_point else new
     except (Error, Unsupported, TypeError, ValueError, IndexError) as error:
         if failed is not None:
-            failed.append((context.node, str(error)))
+            failed.append((context.node, error.reason if isinstance(error, Unsupported) else str(error)))
         raise
     finally:
         _native.place(before)
@@ -228,10 +236,32 @@ def _run(node, values, context):
 
     def run():
         result = found.run(context, *arguments, **keywords)
+        _expect_like(node, result, node.meta.get("example_value"))
         return _detached(result) if context.constant else result
 
     scope = scope_of(node)
     return _native.scope(scope, run) if scope else run()
+
+
+def _expect_like(node, result, example) -> None:
+    """An error if a result is not of the shape and type that PyTorch says: the table has another operator then."""
+    if isinstance(example, (tuple, list)) and isinstance(result, (tuple, list)):
+        # A result that is `None` in PyTorch (weights that nobody asked for) need not be there.
+        theirs = [each for each in example if each is not None]
+        if len(result) not in (len(theirs), len(example)):
+            raise Unsupported(node, f"PyTorch has {len(example)} results, the operator {len(result)}")
+        for ours, theirs in zip(result, example):
+            _expect_like(node, ours, theirs)
+        return
+    if not isinstance(example, torch.Tensor) or not isinstance(result, Tensor):
+        return
+    theirs = tuple(example.shape)
+    # Extents that PyTorch does not know as numbers are not compared.
+    same = len(theirs) == len(result.shape) and all(
+        a == b for a, b in zip(result.shape, theirs) if type(b) is int)
+    if not same or TORCH_DTYPES[result.dtype.name] != example.dtype:
+        raise Unsupported(node, f"its result is {example.dtype} {list(theirs)} in PyTorch, and "
+                                f"{TORCH_DTYPES[result.dtype.name]} {list(result.shape)} by the operator")
 
 
 def _detached(result):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 
 import torch
 from torch.fx.passes.split_module import split_module
 
 from .. import _native
 from .._errors import Error
+from .._explanation import Explanation
 from .._function import Traces
 from .._trees import word
 from ..transforms import _native as native_transforms
@@ -212,10 +212,10 @@ class Program(torch.nn.Module):
                 failed.extend((user, reason) for user in placeholder.users if user.op.startswith("call"))
                 raise Error(reason, code="DType")
 
-    def traces(self, which: str) -> Traces:
+    def traces(self, which: str, target: str | None = None) -> Traces:
         if isinstance(self.last, _native.VjpFunction):
-            return Traces(self.last.stages(which))
-        return Traces(self.last.stages() if self.last is not None and which == "forward" else [])
+            return Traces(self.last.stages(which, target))
+        return Traces(self.last.stages(target) if self.last is not None and which == "forward" else [])
 
 
 def _structure(value, name: str, flat: list):
@@ -422,10 +422,13 @@ class CompiledModule:
             executors=None if executors is None else [str(name) for name in executors],
             transforms=native_transforms(transforms), autocast=autocast, strict=strict, name=type(module).__name__,
         )
-        self._compiled = torch.compile(module, backend=self._backend, dynamic=dynamic)
+        options, report = self._options, self.report
 
-    def _backend(self, graph_module, example_inputs):
-        return _compile(graph_module, self._options, self.report)
+        # A function, not a method: libraries that wrap `torch.compile` copy what they are given.
+        def compile(graph_module, example_inputs):
+            return _compile(graph_module, options, report)
+
+        self._compiled = torch.compile(module, backend=compile, dynamic=dynamic)
 
     def __call__(self, *arguments, **keywords):
         self.report.last = []
@@ -438,7 +441,12 @@ class CompiledModule:
                 if count > before.get(reason, 0):
                     self.report.breaks.append(Break(None, reason.strip().splitlines()[0]))
 
+    def __deepcopy__(self, memo):
+        raise TypeError("a compiled module is not copied: copy the module, and compile the copy")
+
     def __getattr__(self, name):
+        if "module" not in self.__dict__:
+            raise AttributeError(name)
         module = self.__dict__["module"]
         found = getattr(module, name)
         if not inspect.ismethod(found) or found.__self__ is not module:
@@ -466,23 +474,24 @@ class CompiledModule:
         """What is left to PyTorch, and why."""
         return list(self.report.breaks)
 
-    def last_traces(self) -> Traces:
+    def last_traces(self, target: str | None = None) -> Traces:
         """The forward programs of the last call after each stage; behind those of forward and backward together."""
         parts = ((program, part) for program in self.report.last for part in ("joint", "forward"))
-        return Traces(trace for program, part in parts for trace in program.traces(part))
+        return Traces(trace for program, part in parts for trace in program.traces(part, target))
 
-    def last_backward_traces(self) -> Traces:
+    def last_backward_traces(self, target: str | None = None) -> Traces:
         """The backward programs of the last call with gradients after each stage."""
-        return Traces(trace for program in reversed(self.report.last) for trace in program.traces("backward"))
+        last = reversed(self.report.last)
+        return Traces(trace for program in last for trace in program.traces("backward", target))
 
-    def last_joint_traces(self) -> Traces:
+    def last_joint_traces(self, target: str | None = None) -> Traces:
         """Forward and backward as one program, as they were before they were divided."""
-        return Traces(trace for program in self.report.last for trace in program.traces("joint"))
+        return Traces(trace for program in self.report.last for trace in program.traces("joint", target))
 
-    def explain(self) -> str:
+    def explain(self, target: str | None = None) -> Explanation:
         """Which executor took which line of the last call, why others did not, and what was left to PyTorch."""
-        told = [program.last.explain() for program in self.report.last if program.last is not None]
-        return os.linesep.join([*told, *(f"left to PyTorch: {each}" for each in self.breaks)])
+        told = [program.last.explain(target) for program in self.report.last if program.last is not None]
+        return Explanation("\n".join([*told, *(f"left to PyTorch: {each}" for each in self.breaks)]))
 
 
 def jit(module, *, executors=None, transforms=(), autocast=None, strict=False, dynamic=False) -> CompiledModule:

@@ -23,13 +23,15 @@ from ._exchange import DTYPES, TORCH_DTYPES
 #: Names of PyTorch's functions that are spelled otherwise here.
 TABLE: dict[str, Callable] = {}
 
+#: What computes functions of the user's own (:func:`fulgurite.torch.replaces`).
+REPLACED: dict[Callable, Callable] = {}
+
 #: Why functions are left to PyTorch.
 REASONS = {
     "Tensor.item": "the value is needed in Python, before it is computed",
     "Tensor.tolist": "the values are needed in Python, before they are computed",
     "Tensor.numpy": "the values are needed in Python, before they are computed",
     "operator.setitem": "it writes into a part of a tensor",
-    "Tensor.copy_": "it writes into a tensor",
     "nonzero": "the shape of the result depends on the data",
     "Tensor.nonzero": "the shape of the result depends on the data",
     "masked_select": "the shape of the result depends on the data",
@@ -61,6 +63,9 @@ def _registry() -> dict:
 
 
 OPERATORS = _registry()
+
+#: Operators by their names in `torch.ops.fulgurite`.
+OWN = {name.replace("::", "_"): each for name, each in ops.OPERATORS.items() if each.kind in ("composite", "prim")}
 
 
 def _paths() -> dict:
@@ -104,11 +109,33 @@ def entry(kind: str, target) -> Entry:
             return _ENTRIES[key]
     except TypeError:
         return Entry(str(target), reason="it is no function of PyTorch")
+    if kind == "call_function" and target in REPLACED:
+        name = getattr(target, "__qualname__", str(target))
+        return Entry(f"{getattr(target, '__module__', '?')}.{name}", REPLACED[target], operator=name)
     _ENTRIES[key] = found = _entry(kind, target)
     return found
 
 
+def _own(target) -> Entry | None:
+    """The entry of `torch.ops.fulgurite.*`: the operator itself."""
+    if isinstance(target, torch._ops.OpOverload):
+        target = target._schema.name
+    elif isinstance(target, torch._ops.OpOverloadPacket):
+        target = target._qualified_op_name
+    else:
+        return None
+    space, _, name = target.partition("::")
+    operator = OWN.get(name) if space == "fulgurite" else None
+    if operator is None:
+        return None
+    return Entry(target, lambda context, *arguments, **keywords: operator(*arguments, **keywords),
+                 operator=operator.name)
+
+
 def _entry(kind: str, target) -> Entry:
+    own = _own(target)
+    if own is not None:
+        return own
     if kind == "call_method":
         names = [f"Tensor.{target}", target, f"nn.functional.{target}", f"special.{target}", f"linalg.{target}"]
     elif target is builtins.getattr:
@@ -129,7 +156,8 @@ def _entry(kind: str, target) -> Entry:
             return Entry(name, reason=REASONS[name])
     for name in names:
         if name in TABLE:
-            return Entry(name, TABLE[name], operator=getattr(TABLE[name], "operator", ""))
+            return Entry(name, TABLE[name], mutates=getattr(TABLE[name], "mutates", False),
+                         operator=getattr(TABLE[name], "operator", ""))
         if name in OPERATORS:
             called = _called(OPERATORS[name], target if kind == "call_function" else None)
             return Entry(name, called, operator=OPERATORS[name].name)
@@ -200,12 +228,19 @@ def _called(operator, target) -> Callable:
             default = theirs[name].default if theirs is not None and name in theirs else None
             harmless = name in _IGNORED or value is None or _equal(value, default)
             harmless = harmless or (name in _ASKED_FOR and value is False)
-            if name == "device" and str(value) != "cpu":
-                harmless = context.device == str(value)
+            if name == "device" and value is not None:
+                harmless = device_name(value) == context.device
             if not harmless:
                 raise ArgumentError(
                     f"{operator.name}: PyTorch's argument '{name}' is {value!r:.40}, which the operator does not have",
                     operator=operator.name, argument=name)
+        if "device" in names and len(arguments) <= names.index("device"):
+            example = context.node.meta.get("example_value") if context.node is not None else None
+            if named.get("device") is not None:
+                named["device"] = device_name(named["device"])
+            elif isinstance(example, torch.Tensor) and example.device.type != "cpu":
+                # PyTorch's default device, or the one that a context manager sets.
+                named["device"] = device_name(example.device)
         if operator.name in _MADE and torch.get_default_dtype() != torch.float32 and named.get("dtype") is None:
             fill = named.get("fill_value", arguments[1] if operator.name == "full" and len(arguments) > 1 else 0.0)
             if isinstance(fill, float) and len(arguments) <= names.index("dtype"):
@@ -215,6 +250,17 @@ def _called(operator, target) -> Callable:
         return operator(*arguments, **named)
 
     return call
+
+
+def device_name(device) -> str:
+    """Our name of a device of PyTorch's. `cuda` is the current one."""
+    device = torch.device(device)
+    if device.type == "cpu":
+        return "cpu"
+    index = device.index
+    if index is None:
+        index = torch.cuda.current_device() if device.type == "cuda" and torch.cuda.is_available() else 0
+    return f"{device.type}:{index}"
 
 
 def _equal(value, default) -> bool:
@@ -329,6 +375,15 @@ def _same(context, value, **_):
     return value
 
 
+@_named("Tensor.copy_")
+def _copy(context, value, source, non_blocking=False):
+    source = converted(source, TORCH_DTYPES[value.dtype.name])
+    return source if source.shape == value.shape else ops.broadcast_to(source, list(value.shape))
+
+
+_copy.mutates = True
+
+
 @_named("Tensor.cpu")
 def _cpu(context, value, **_):
     return _to(context, value, device="cpu")
@@ -356,7 +411,7 @@ def _to(context, value, *arguments, **keywords):
             wanted = TORCH_DTYPES[argument.dtype.name]
         elif not isinstance(argument, bool) and argument is not None:
             device = argument
-    if device is not None and str(torch.device(device)) != value.device:
+    if device is not None and device_name(device) != value.device:
         raise ArgumentError(f"to: a traced value stays on {value.device}, {device} is asked for", operator="to")
     return value if wanted is None else converted(value, wanted)
 
@@ -386,7 +441,7 @@ def _arange(context, *arguments, start=None, end=None, step=None, dtype=None, de
     start, step = 0 if start is None else start, 1 if step is None else step
     if dtype is None and any(isinstance(each, float) for each in (start, end, step)):
         dtype = torch.get_default_dtype()
-    return ops.arange(start, end, step, dtype=dtype, device=str(device or context.device))
+    return ops.arange(start, end, step, dtype=dtype, device=device_name(device or context.device))
 
 
 def _known(name: str, others: dict) -> None:
@@ -400,7 +455,7 @@ def _known(name: str, others: dict) -> None:
 def _filled(context, value, size, number, dtype, device):
     size = [size] if isinstance(size, int) else list(size)
     dtype = DTYPES[dtype] if dtype is not None else value.dtype
-    return ops.full(size, number, dtype=dtype, device=str(device or value.device))
+    return ops.full(size, number, dtype=dtype, device=device_name(device or value.device))
 
 
 def _sizes(sizes, size):
