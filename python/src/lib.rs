@@ -8,6 +8,7 @@ mod eager;
 mod error;
 mod function;
 mod operator;
+mod step;
 mod tensor;
 mod trace;
 mod tree;
@@ -24,6 +25,8 @@ mod _native {
     use crate::function::{Form, Function, Pullback, VjpFunction, value_and_grad};
     #[pymodule_export]
     use crate::operator::{Operator, executors, operators};
+    #[pymodule_export]
+    use crate::step::{State, StepFunction, stream_of};
     #[pymodule_export]
     use crate::tensor::{PyTensor, is_tracing, scope};
     #[pymodule_export]
