@@ -32,18 +32,42 @@ pub(crate) fn import(py: Python<'_>, producer: &Bound<'_, PyAny>) -> PyResult<Ar
         let stream = without_lock(py, || stream_of(Device::new("cuda", index)))?;
         options.set_item("stream", stream)?;
     }
+    let managed = managed(py, producer, &options)?;
+    // The deleter of the producer may need the interpreter, which it then takes itself.
+    without_lock(py, move || Array::from_dlpack(managed, OtherStream::Unordered))
+}
+
+/// As [`import`], of memory that programs may write to: the caller has promised what [`Array::lent`] wants. Streams are
+/// not ordered, neither here nor for later runs.
+pub(crate) fn lent(py: Python<'_>, producer: &Bound<'_, PyAny>) -> PyResult<Array> {
+    let options = PyDict::new(py);
+    options.set_item("max_version", (1, 0))?;
+    let (kind, _): (i32, u32) = producer.getattr("__dlpack_device__")?.call0()?.extract()?;
+    if kind == CUDA {
+        // The producer is not to order anything.
+        options.set_item("stream", -1)?;
+    }
+    let managed = managed(py, producer, &options)?;
+    if managed.is_read_only() || managed.is_copied() {
+        return Err(PyBufferError::new_err("the memory may only be read, or is a copy: it cannot be updated in place"));
+    }
+    let array = without_lock(py, move || Array::from_dlpack(managed, OtherStream::Unordered))?;
+    // SAFETY: promised by the caller.
+    Ok(unsafe { array.lent() })
+}
+
+/// The tensor that `__dlpack__` of an object returns.
+fn managed(py: Python<'_>, producer: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Managed> {
     let method = producer.getattr("__dlpack__")?;
-    let capsule = match method.call((), Some(&options)) {
+    let capsule = match method.call((), Some(options)) {
         // A producer from before versions does not know the argument.
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
             options.del_item("max_version")?;
-            method.call((), Some(&options))?
+            method.call((), Some(options))?
         }
         other => other?,
     };
-    let managed = take(py, &capsule)?;
-    // The deleter of the producer may need the interpreter, which it then takes itself.
-    without_lock(py, move || Array::from_dlpack(managed, OtherStream::Unordered))
+    take(py, &capsule)
 }
 
 /// The tensor in a capsule, which no longer has it.

@@ -29,7 +29,7 @@ thread_local! {
 }
 
 /// The result with what Python raised meanwhile in place of the error that stands for it.
-fn or_reraise<T>(result: PyResult<T>) -> PyResult<T> {
+pub(crate) fn or_reraise<T>(result: PyResult<T>) -> PyResult<T> {
     match (result, RAISED.take()) {
         (Err(_), Some(raised)) => Err(raised),
         (result, _) => result,
@@ -50,7 +50,7 @@ impl Form {
 }
 
 impl Form {
-    fn of(&self, leaves: &Bound<'_, PyList>) -> PyResult<Flat<Array>> {
+    pub(crate) fn of(&self, leaves: &Bound<'_, PyList>) -> PyResult<Flat<Array>> {
         let arrays: PyResult<Vec<Array>> =
             leaves.iter().map(|leaf| Ok(leaf.cast::<PyArray>()?.get().0.clone())).collect();
         let arrays = arrays?;
@@ -63,20 +63,20 @@ impl Form {
 }
 
 /// What a Python callback returns: tensors, their paths, and the structure of the rest.
-fn returned(py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Flat<Tensor>> {
+pub(crate) fn returned(py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Flat<Tensor>> {
     let (tensors, paths, object): (Vec<Bound<'_, PyAny>>, Vec<String>, Py<PyAny>) = value.extract()?;
     let tensors: PyResult<Vec<Tensor>> = tensors.iter().map(|leaf| Ok(leaf.cast::<PyTensor>()?.get().0)).collect();
     let _ = py;
     Ok(Flat { leaves: tensors?, structure: Arc::new(Structure { paths, key: String::new(), object }) })
 }
 
-fn handles<'py>(py: Python<'py>, tensors: &[Tensor]) -> PyResult<Bound<'py, PyList>> {
+pub(crate) fn handles<'py>(py: Python<'py>, tensors: &[Tensor]) -> PyResult<Bound<'py, PyList>> {
     let handles: PyResult<Vec<_>> = tensors.iter().map(|tensor| Bound::new(py, PyTensor(*tensor))).collect();
     PyList::new(py, handles?)
 }
 
 /// Keeps what Python raised, and ends the trace with an error.
-fn keep_raised(py: Python<'_>, error: PyErr) {
+pub(crate) fn keep_raised(py: Python<'_>, error: PyErr) {
     let text = error.value(py).to_string();
     RAISED.replace(Some(error));
     tracer::fail("Python", Failure::new("PythonException", text));
@@ -132,13 +132,13 @@ pub(crate) fn transform(name: String, function: Py<PyAny>, place: &str) -> PyRes
 }
 
 /// The results of a call for Python: arrays, and the structure of the rest.
-fn to_python(py: Python<'_>, results: Flat<Array>) -> PyResult<(Bound<'_, PyList>, Py<PyAny>)> {
+pub(crate) fn to_python(py: Python<'_>, results: Flat<Array>) -> PyResult<(Bound<'_, PyList>, Py<PyAny>)> {
     let object = results.structure.object.clone_ref(py);
     let arrays: PyResult<Vec<_>> = results.leaves.into_iter().map(|array| Bound::new(py, PyArray(array))).collect();
     Ok((PyList::new(py, arrays?)?, object))
 }
 
-fn stages(py: Python<'_>, stages: &[Stage]) -> PyResult<Vec<Py<PyTrace>>> {
+pub(crate) fn stages(py: Python<'_>, stages: &[Stage]) -> PyResult<Vec<Py<PyTrace>>> {
     stages.iter().map(|stage| Py::new(py, PyTrace(stage.clone()))).collect()
 }
 
@@ -247,7 +247,7 @@ fn acquired(made: &[Stage], target: &Target) -> Result<Trace, Error> {
     Ok(retarget(&first.trace, target))
 }
 
-fn not_called() -> PyErr {
+pub(crate) fn not_called() -> PyErr {
     PyRuntimeError::new_err("the function was not called yet: nothing is compiled")
 }
 

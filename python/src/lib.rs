@@ -12,6 +12,7 @@ mod lines;
 mod operator;
 mod options;
 mod replaced;
+mod step;
 mod tensor;
 mod trace;
 mod tree;
@@ -34,6 +35,8 @@ mod _native {
     use crate::operator::{Operator, executors, operators};
     #[pymodule_export]
     use crate::replaced::replaced;
+    #[pymodule_export]
+    use crate::step::{State, StepFunction, stream_of};
     #[pymodule_export]
     use crate::tensor::{PyTensor, is_tracing, scope};
     #[pymodule_export]

@@ -42,8 +42,12 @@ impl Asked {
     }
 
     /// The kind of device on which a call with these arguments runs.
-    pub(crate) fn kind<'a>(&self, mut arrays: impl Iterator<Item = &'a Array>) -> &'static str {
-        let device = arrays.find(|array| !array.device().is_cpu()).map(Array::device);
+    pub(crate) fn kind<'a>(&self, arrays: impl Iterator<Item = &'a Array>) -> &'static str {
+        self.kind_of(device_among(arrays))
+    }
+
+    /// The kind of device on which a call runs whose arrays are on this one, or on the host.
+    pub(crate) fn kind_of(&self, device: Option<Device>) -> &'static str {
         device.or(self.options.device).unwrap_or(Device::CPU).kind()
     }
 
@@ -77,6 +81,11 @@ impl Asked {
             .map(|own| format!("executor {}: runs on {}, this program is for {kind}\n", own.name, own.device))
             .collect()
     }
+}
+
+/// The device of the first array that is not on the host.
+pub(crate) fn device_among<'a>(mut arrays: impl Iterator<Item = &'a Array>) -> Option<Device> {
+    arrays.find(|array| !array.device().is_cpu()).map(Array::device)
 }
 
 /// What stands for the default executors in a list.

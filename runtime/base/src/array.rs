@@ -40,6 +40,8 @@ struct Parts {
     form: Arc<Form>,
     /// In elements, from the start of the buffer.
     offset: usize,
+    /// Whether programs may write to memory of others that it is in.
+    lent: bool,
 }
 
 /// What a program is compiled for, of an array.
@@ -224,12 +226,12 @@ impl Array {
 
     /// As [`Array::from_shared`], in memory of any device.
     pub fn from_memory(memory: Memory, meta: TensorMeta, strides: Strides, offset: usize) -> Array {
-        Array(Box::new(Parts { memory, form: Form::new(meta, strides), offset }))
+        Array(Box::new(Parts { memory, form: Form::new(meta, strides), offset, lent: false }))
     }
 
     /// The whole of some memory, in a form that other arrays have too.
     pub fn of_form(memory: Memory, form: Arc<Form>) -> Array {
-        Array(Box::new(Parts { memory, form, offset: 0 }))
+        Array(Box::new(Parts { memory, form, offset: 0, lent: false }))
     }
 
     /// The same values on `device`; the same data if they are there already.
@@ -298,13 +300,14 @@ impl Array {
         self.0.form.contiguous
     }
 
-    /// Whether no other array holds the data. [Memory of others](Array::from_external) is never unique.
+    /// Whether no other array holds the data. [Memory of others](Array::from_external) is unique only where it was
+    /// [lent](Array::lent).
     pub fn is_unique(&self) -> bool {
         let holders = match &self.0.memory {
             Memory::Host(buffer) => Arc::strong_count(buffer),
             Memory::Device(buffer) => Arc::strong_count(buffer),
         };
-        holders == 1 && !self.is_external()
+        holders == 1 && (self.0.lent || !self.is_external())
     }
 
     /// Whether the data is in [memory of others](Array::from_external).
@@ -313,6 +316,23 @@ impl Array {
             Memory::Host(buffer) => buffer.is_external(),
             Memory::Device(buffer) => buffer.is_external(),
         }
+    }
+
+    /// The array, whose [memory of others](Array::from_external) programs may write to where they are given it to keep
+    /// (`donate`): what they update is then updated where its owner sees it. Views of the array are not lent.
+    ///
+    /// # Safety
+    /// While a program runs to which the array is donated, nobody else reads or writes the bytes between its lowest and
+    /// its highest element; on a device, work that was enqueued elsewhere is ordered before and behind the device's
+    /// stream. No other argument of the program is in these bytes.
+    pub unsafe fn lent(mut self) -> Array {
+        self.0.lent = true;
+        self
+    }
+
+    /// Whether programs may write to the [memory of others](Array::lent) that it is in.
+    pub fn is_lent(&self) -> bool {
+        self.0.lent
     }
 
     /// Whether both see the same memory.

@@ -39,7 +39,7 @@ impl Array {
     /// event after which the data is there: work on the array waits for it, on the host this call does.
     ///
     /// Programs only read such memory. Donating it is refused ([`Array::is_unique`] is false); donate a copy, which
-    /// [`Array::to_contiguous`] makes.
+    /// [`Array::to_contiguous`] makes, or [lend](Array::lent) the memory.
     ///
     /// # Safety
     /// From `ready` on and until `deleter` is called, all bytes from the lowest to the highest element that shape and

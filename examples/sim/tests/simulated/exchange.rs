@@ -10,10 +10,10 @@ use fulgurite::dlpack::{DLDataType, DLDevice, DLManagedTensorVersioned, DLPackVe
 use fulgurite::dlpack::{Managed, OtherStream};
 use fulgurite::exchange::Exchange;
 use fulgurite::kernels::launch::{CopyRange, DeviceAddress};
-use fulgurite::ops::embedding;
 use fulgurite::prelude::*;
 use fulgurite::{DType, Device};
 use fulgurite_example_sim::kind::{EXTENSION, PER_THREAD};
+use fulgurite_ops::embedding;
 
 use crate::external::{busy, memory, sim};
 
@@ -88,7 +88,8 @@ fn work_of_a_call_comes_behind_the_other_stream_and_before_it() {
         let call = exchange.begin().unwrap();
         let array = call.import(tensor_over(&block, &deleted)).unwrap();
         // And our own stream has much to do before the program reads it.
-        busy(state.stream(), &*context.allocate(64).map(|own| Box::leak(Box::new(own))).unwrap());
+        let own = context.allocate(64).unwrap();
+        busy(state.stream(), &*own);
         let result = tripled.call(array).unwrap();
         let export = call.export(&result).unwrap();
         drop(call);
@@ -147,13 +148,13 @@ fn what_is_wrong_with_data_is_told_by_a_later_call() {
     let (_, _, exchange) = other();
     let table = Array::new([3, 2], &[0.0_f32; 6]).unwrap().to_device(sim()).unwrap();
     let looked = jit(|(ids, table): (Tensor, Tensor)| embedding(ids, table));
-    let mut run = |ids: [i64; 2]| {
+    let run = |ids: [i64; 2]| -> fulgurite::Result<Array> {
         let call = exchange.begin()?;
         let ids = Array::new([2], &ids).unwrap().to_device(sim()).unwrap();
         let result = looked.call((ids, table.clone())).unwrap();
         drop(call.export(&result).unwrap());
         drop(call);
-        fulgurite::Result::Ok(result)
+        Ok(result)
     };
     run([0, 2]).unwrap();
     exchange.check().unwrap();

@@ -376,9 +376,9 @@ impl DeviceProgram {
         let number = loaded.state.enqueued(&self.code.name);
         tracing::trace!(function = %self.code.name, "inputs are on the device");
         let starts: Arc<[DeviceAddress]> = starts.into();
-        counted(|spent| &mut spent.launching, || work(loaded, &starts))?;
+        counted(|spent| &mut spent.launching, || work(loaded, &starts)).inspect_err(|_| super::note_overwritten())?;
         let run = Enqueued { inputs: placed, fresh, seen: &seen, number };
-        counted(|spent| &mut spent.results, || self.hand_out(loaded, run))
+        counted(|spent| &mut spent.results, || self.hand_out(loaded, run)).inspect_err(|_| super::note_overwritten())
     }
 
     /// What callers get of a run that is enqueued.

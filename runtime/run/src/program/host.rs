@@ -141,10 +141,22 @@ impl HostProgram {
             .map(|meta| Buffer::uninitialized(meta.bytes()))
             .collect::<Result<Vec<_>, _>>()?;
         let bases = self.bases(&inputs, &arena, |i| fresh[i].as_ptr())?;
-        let outcome = self.steps.iter().try_for_each(|step| run(step, &bases));
+        let mut begun = 0;
+        let outcome = self.steps.iter().try_for_each(|step| {
+            begun += 1;
+            run(step, &bases)
+        });
+        if outcome.is_err() && self.steps[..begun].iter().any(|step| self.overwrites(step)) {
+            super::note_overwritten();
+        }
         *self.arena.lock().unwrap_or_else(PoisonError::into_inner) = Some(arena);
         outcome?;
         Ok(self.placement.collect(inputs, fresh.into_iter().map(|buffer| Memory::Host(Arc::new(buffer))).collect()))
+    }
+
+    /// Whether a step writes to the memory of a donated input.
+    fn overwrites(&self, step: &Step) -> bool {
+        step.results.iter().any(|i| matches!(self.placement.slots[*i].base, Base::Input(_)))
     }
 
     /// The first element of each value.

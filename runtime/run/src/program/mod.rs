@@ -7,6 +7,7 @@ mod placement;
 mod profile;
 mod totals;
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,6 +23,25 @@ pub use ceilings::{Ceiling, Ceilings, Source};
 pub use device::RunCounts;
 pub use profile::{Profile, Span, SymbolTime};
 pub use totals::Totals;
+
+thread_local! {
+    /// Whether a run of this thread that failed had begun to write to its donated inputs.
+    static OVERWRITTEN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says that a run which failed had begun to write to its donated inputs.
+fn note_overwritten() {
+    OVERWRITTEN.set(true);
+}
+
+/// What `work` returns, and whether a program that failed in it, on this thread, had begun to write to its donated
+/// inputs: what is in them then is a part of the update. Where it had not, they are as they were, for one who has kept
+/// the memory that [was lent](Array::lent).
+pub fn with_overwritten<T>(work: impl FnOnce() -> T) -> (T, bool) {
+    let before = OVERWRITTEN.replace(false);
+    let done = work();
+    (done, OVERWRITTEN.replace(before))
+}
 
 /// A program ready to run.
 pub struct Program {
@@ -180,7 +200,7 @@ impl Program {
     pub(crate) fn run_bound(&self, state: &BoundState, inputs: Vec<Array>) -> Result<Vec<Array>> {
         self.with_ranks(|| match &self.ready {
             Ready::Host(_) => unreachable!("no state is bound to a program of the host"),
-            Ready::Device(program) => program.run_bound(&state.0, inputs),
+            Ready::Device(program) => program.run_bound(&state.0, inputs).inspect_err(|_| note_overwritten()),
         })
     }
 

@@ -70,7 +70,7 @@ impl DeviceProgram {
         for (array, overwritten) in outputs[..count].iter().zip(&self.placement.overwritten) {
             let buffer = own(array, &loaded.state)?;
             let start = buffer.address().offset(array.byte_offset());
-            if array.is_external() || !is_aligned(array, start) {
+            if (array.is_external() && !array.is_lent()) || !is_aligned(array, start) {
                 return None;
             }
             starts.push(start);
