@@ -19,6 +19,7 @@ from .._arrays import from_the_end
 from .._errors import ArgumentError
 from .._native import Tensor
 from ._exchange import DTYPES, TORCH_DTYPES
+from ._library import operator_of
 
 #: Names of PyTorch's functions that are spelled otherwise here.
 TABLE: dict[str, Callable] = {}
@@ -94,6 +95,8 @@ class Entry:
 
 
 _ENTRIES: dict = {}
+# An operator that is declared later may compute what none did.
+ops._WATCHERS.append(lambda *_: _ENTRIES.clear())
 
 
 def entry(kind: str, target) -> Entry:
@@ -108,7 +111,15 @@ def entry(kind: str, target) -> Entry:
     return found
 
 
+def _own(operator, call) -> Callable:
+    """Calls an operator of ``torch.ops.fulgurite`` with the arguments of its schema."""
+    return lambda context, *arguments, **keywords: operator(*call.bound(arguments, keywords))
+
+
 def _entry(kind: str, target) -> Entry:
+    own = operator_of(target) if kind == "call_function" else None
+    if own is not None:
+        return Entry(f"ops.fulgurite.{own[0].name}", _own(*own), operator=own[0].name)
     if kind == "call_method":
         names = [f"Tensor.{target}", target, f"nn.functional.{target}", f"special.{target}", f"linalg.{target}"]
     elif target is builtins.getattr:
