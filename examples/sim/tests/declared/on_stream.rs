@@ -93,7 +93,8 @@ fn an_error_of_the_function_is_that_of_the_operator() {
     assert!(error.to_string().contains("no rows"), "{error}");
 }
 
-type Calls = Jit<Array, Tensor, Box<dyn Fn(Tensor) -> Tensor + Send + Sync>>;
+type Traced = Box<dyn Fn(Tensor) -> Tensor + Send + Sync>;
+type Calls = Jit<Array, Tensor, Traced>;
 
 /// The program is held while its function runs: a call of it from there would wait for itself.
 #[test]
@@ -107,8 +108,8 @@ fn a_function_that_calls_its_own_program_is_an_error() {
             Err(error) => Err(Failure::new("Again", error.to_string())),
         }
     });
-    let traced = move |x: Tensor| fulgurite::tracer::call(def, vec![Arg::Tensor(x)])[0];
-    let program: Arc<Calls> = Arc::new(jit(Box::new(traced) as Box<_>).options(options()));
+    let traced: Traced = Box::new(move |x| fulgurite::tracer::call(def, vec![Arg::Tensor(x)])[0]);
+    let program: Arc<Calls> = Arc::new(jit(traced).options(options()));
     *PROGRAM.lock().unwrap() = Some(program.clone());
     let error = program.call(Array::new([2], &[1.0_f32, 2.0]).unwrap()).unwrap_err();
     assert!(error.code() == "Again" && error.to_string().contains("a kernel of its own calls the program"), "{error}");
