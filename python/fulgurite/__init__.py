@@ -22,7 +22,8 @@ _native.package(_os.path.dirname(_os.path.abspath(__file__)) + _os.sep)
 
 from . import ops, transforms  # noqa: E402
 from ._arrays import array, from_dlpack  # noqa: E402
-from ._errors import ArgumentError, Error  # noqa: E402
+from ._errors import ArgumentError, Error, Refusal  # noqa: E402
+from ._executor import Executor  # noqa: E402
 from ._function import (  # noqa: E402
     Traces,
     explain,
@@ -35,20 +36,24 @@ from ._function import (  # noqa: E402
     vjp,
 )
 from ._native import Array, Line, Meta, Tensor, Trace, Value, dtype, executors  # noqa: E402
+from ._operator import Operator, operator  # noqa: E402
+from ._rules import require  # noqa: E402
+from ._signature import Boolean, Floating, Integer, Number, Operand, Size  # noqa: E402
 
 globals().update({each.name: each for each in _native.dtypes()})
 
 __all__ = [
-    "Array", "ArgumentError", "Error", "Line", "Meta", "Tensor", "Trace", "Traces", "Value", "array", "dtype", "executors", "explain",
-    "from_dlpack", "grad", "jit", "last_backward_traces", "last_traces", "ops", "scope", "transforms", "value_and_grad",
-    "vjp", *(each.name for each in _native.dtypes()),
+    "Array", "ArgumentError", "Boolean", "Error", "Executor", "Floating", "Integer", "Line", "Meta", "Number",
+    "Operand", "Operator", "Refusal", "Size", "Tensor", "Trace", "Traces", "Value", "array", "dtype", "executors",
+    "explain", "from_dlpack", "grad", "jit", "last_backward_traces", "last_traces", "operator", "ops", "require",
+    "scope", "testing", "transforms", "value_and_grad", "vjp", *(each.name for each in _native.dtypes()),
 ]
 
 
 def __getattr__(name: str):
-    # PyTorch is imported when it is asked for.
-    if name == "torch":
+    # PyTorch, and what tests need, are imported when they are asked for.
+    if name in ("torch", "testing"):
         import importlib
 
-        return importlib.import_module("fulgurite.torch")
+        return importlib.import_module(f"fulgurite.{name}")
     raise AttributeError(f"module 'fulgurite' has no attribute '{name}'")

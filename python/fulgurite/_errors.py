@@ -25,3 +25,7 @@ class Error(RuntimeError):
 
 class ArgumentError(Error, TypeError):
     """An argument of another type than the signature says, a missing one, or one too many."""
+
+
+class Refusal(Error, ValueError):
+    """A precondition that does not hold: what :func:`fulgurite.require` raises in a rule of a declaration."""

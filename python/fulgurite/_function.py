@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from . import _native
 from ._errors import ArgumentError, Error
+from ._executor import executor_names
 from ._explanation import Explanation
 from ._native import Array, Tensor, Trace
 from ._trees import Leaves, flatten, join, unflatten
@@ -118,7 +119,7 @@ class Function:
         self._function = function
         self._arguments = _Arguments(function)
         self._options = dict(
-            executors=None if executors is None else [str(name) for name in executors],
+            executors=executor_names(executors),
             transforms=native_transforms(transforms),
             device=device,
             autocast=autocast,
@@ -178,7 +179,7 @@ def jit(function=None, *, executors: Sequence[str] | None = None, transforms=(),
         A function of arrays and of dictionaries, lists, tuples and dataclasses of them; arrays of other libraries are
         used without a copy. Other values (numbers, strings) are known when it is traced: another value compiles again.
         A module of PyTorch is compiled by :func:`fulgurite.torch.jit`.
-    executors : list of str, optional
+    executors : list of str or Executor, optional
         Executors in the order in which they are asked; ``"default"`` stands for the default ones that are not named.
     transforms : list, optional
         Functions from trace to trace; see :mod:`fulgurite.transforms`.

@@ -133,6 +133,40 @@ _TOP = _MEMBERS.pop("", {})
 _NAMESPACES = {name: _Namespace(name, members) for name, members in _MEMBERS.items()}
 
 
+#: Called with each operator that is declared later (``True``) or withdrawn (``False``).
+_WATCHERS: list = []
+
+
+def _declare(operator):
+    """Makes an operator that was declared meanwhile one of these, and returns its function."""
+    namespace, _, short = operator.name.rpartition("::")
+    OPERATORS[operator.name] = operator
+    if namespace and namespace not in _NAMESPACES:
+        _NAMESPACES[namespace] = _Namespace(namespace, {})
+    if namespace:
+        _NAMESPACES[namespace]._members[short] = operator
+        _NAMESPACES[namespace].__dict__.pop(short, None)
+    else:
+        _TOP[short] = operator
+        globals().pop(short, None)
+    for watcher in _WATCHERS:
+        watcher(operator, True)
+    return _function(operator)
+
+
+def _forget(operator) -> None:
+    """Forgets an operator that was withdrawn."""
+    namespace, _, short = operator.name.rpartition("::")
+    if OPERATORS.get(operator.name) is not operator:
+        return
+    del OPERATORS[operator.name]
+    members = _NAMESPACES[namespace]._members if namespace else _TOP
+    members.pop(short, None)
+    (_NAMESPACES[namespace].__dict__ if namespace else globals()).pop(short, None)
+    for watcher in _WATCHERS:
+        watcher(operator, False)
+
+
 def __getattr__(name: str):
     if name in _TOP:
         function = globals()[name] = _function(_TOP[name])

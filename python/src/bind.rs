@@ -2,11 +2,13 @@
 
 use fulgurite::argument::{Arg, Attribute, Scalar};
 use fulgurite::operator::{OperatorDef, ParamDef, ParamKind, did_you_mean};
+use fulgurite::testing::samples::SampleTensor;
 use fulgurite::{Array, Tensor, TensorMeta};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::array::{PyMeta, array_of};
+use crate::declare::samples::PySampleTensor;
 use crate::error::argument_error;
 use crate::tensor::PyTensor;
 use crate::types::dtype_of;
@@ -20,6 +22,8 @@ pub(crate) enum Given {
     Traced(Tensor),
     /// Only what is known before it is computed.
     Meta(TensorMeta),
+    /// A tensor of a sample of a declaration.
+    Sample(SampleTensor),
 }
 
 /// The type of an attribute, read once from its name in the signature.
@@ -286,7 +290,7 @@ impl Signature {
         }
         let tensor = |given: &Given| match given {
             Given::Traced(tensor) => *tensor,
-            Given::Array(_) | Given::Meta(_) => Tensor::PLACEHOLDER,
+            Given::Array(_) | Given::Meta(_) | Given::Sample(_) => Tensor::PLACEHOLDER,
         };
         Ok(arguments.iter().map(|argument| argument.map(tensor)).collect())
     }
@@ -298,6 +302,9 @@ fn tensor(py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Option<Given>> {
     }
     if let Ok(meta) = value.cast::<PyMeta>() {
         return Ok(Some(Given::Meta(meta.get().0.clone())));
+    }
+    if let Ok(sample) = value.cast::<PySampleTensor>() {
+        return Ok(Some(Given::Sample(sample.get().0.clone())));
     }
     Ok(array_of(py, value)?.map(Given::Array))
 }

@@ -100,6 +100,11 @@ pub(crate) fn export(py: Python<'_>, array: &Array, stream: Option<i64>, copy: b
     // SAFETY: the consumer promises by the protocol that the number is a stream of the array's device.
     let stream = unsafe { OtherStream::from_python(stream) }.map_err(|error| raised(py, &error))?;
     let managed = without_lock(py, || if copy { array.to_dlpack_copy(stream) } else { array.to_dlpack(stream) })?;
+    capsule_of(py, managed)
+}
+
+/// A capsule with a tensor.
+pub(crate) fn capsule_of(py: Python<'_>, managed: Managed) -> PyResult<Py<PyAny>> {
     let Some(tensor) = managed.into_raw() else {
         return Err(PyBufferError::new_err("the array has no versioned tensor"));
     };

@@ -8,6 +8,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
+use crate::declare::raised::{CODE, ends, take_cause, take_fatal};
+
 /// The folder of the package: frames in it are not the caller's.
 static PACKAGE: PyOnceLock<String> = PyOnceLock::new();
 
@@ -83,7 +85,17 @@ fn subjects(error: &Error) -> (Option<String>, Option<String>) {
 /// What is raised for an error.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     let (operator, argument) = subjects(error);
-    exception(py, "Error", &without_own_places(&error.to_string()), error.code(), (operator, argument))
+    let cause = take_cause(error.code(), &error.to_string());
+    let cause = match cause {
+        // Ctrl-C and `sys.exit` are nobody's error.
+        Some(ending) if ends(py, &ending) => return ending,
+        cause => cause,
+    };
+    let made = exception(py, "Error", &without_own_places(&error.to_string()), error.code(), (operator, argument));
+    if cause.is_some() {
+        made.set_cause(py, cause);
+    }
+    made
 }
 
 /// What is raised for an argument that an operator or a function does not take: `fulgurite.ArgumentError`, which is
@@ -120,6 +132,14 @@ fn exception(
 pub(crate) fn without_lock<T: Send>(py: Python<'_>, run: impl FnOnce() -> Result<T, Error> + Send) -> PyResult<T> {
     let outcome = py.detach(|| catch_unwind(AssertUnwindSafe(run)));
     py.check_signals()?;
+    if let Some((text, cause)) = take_fatal() {
+        if ends(py, &cause) {
+            return Err(cause);
+        }
+        let made = exception(py, "Error", &text, CODE, (None, None));
+        made.set_cause(py, Some(cause));
+        return Err(made);
+    }
     match outcome {
         Ok(result) => result.map_err(|error| raised(py, &error)),
         Err(panic) => Err(panicked(py, &*panic)),

@@ -3,6 +3,7 @@
 
 mod array;
 mod bind;
+mod declare;
 mod dlpack;
 mod eager;
 mod error;
@@ -23,6 +24,14 @@ mod types;
 mod _native {
     #[pymodule_export]
     use crate::array::{PyArray, PyMeta};
+    #[pymodule_export]
+    use crate::declare::kernel::{Foreign, Lent};
+    #[pymodule_export]
+    use crate::declare::samples::{Case, PyErrorSamples, PySampleTensor, PySamples};
+    #[pymodule_export]
+    use crate::declare::tests::{PyTest, tests};
+    #[pymodule_export]
+    use crate::declare::{PyRegistration, devices, register_executor, register_implementation, register_operator};
     #[pymodule_export]
     use crate::error::{package, place};
     #[pymodule_export]

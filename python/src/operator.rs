@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fulgurite::argument::{Arg, Attribute, Scalar, map_arguments};
 use fulgurite::operator::{Autocast, OperatorDef, OperatorKind, ParamDef, ParamKind, ResultsDef};
-use fulgurite::{Array, TensorMeta, tracer};
+use fulgurite::{Array, Device, TensorMeta, tracer};
 use pyo3::BoundObject;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -38,6 +38,10 @@ pub(crate) fn executors(device: &str) -> (Vec<&'static str>, Vec<&'static str>) 
 }
 
 impl Operator {
+    pub(crate) fn of(def: &'static OperatorDef) -> Operator {
+        Operator(Signature::of(def))
+    }
+
     fn def(&self) -> &'static OperatorDef {
         self.0.def
     }
@@ -71,7 +75,7 @@ impl Operator {
         }
         Ok(map_arguments(arguments, |given| match given {
             Given::Array(array) => array.clone(),
-            Given::Traced(_) | Given::Meta(_) => Array::scalar(f32::NAN),
+            Given::Traced(_) | Given::Meta(_) | Given::Sample(_) => Array::scalar(f32::NAN),
         }))
     }
 }
@@ -186,6 +190,7 @@ impl Operator {
             Given::Array(array) => array.meta().clone(),
             Given::Traced(tensor) => tensor.meta(),
             Given::Meta(meta) => meta.clone(),
+            Given::Sample(tensor) => tensor.meta(Device::CPU),
         });
         let inferred = catch_unwind(AssertUnwindSafe(|| tracer::infer(self.def(), &metas)));
         let inferred = inferred.map_err(|panic| panicked(py, &*panic))?;

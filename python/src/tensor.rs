@@ -78,6 +78,19 @@ pub(crate) fn tracing<T>(run: impl FnOnce() -> T) -> T {
     run()
 }
 
+/// Runs a kernel, which is no part of what may be traced on this thread.
+pub(crate) fn outside<T>(run: impl FnOnce() -> T) -> T {
+    /// Goes on tracing also where `run` unwinds.
+    struct Before(usize);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            DEPTH.set(self.0);
+        }
+    }
+    let _before = Before(DEPTH.replace(0));
+    run()
+}
+
 /// Calls `function` with names in the trace prefixed by `name`.
 #[pyfunction]
 pub(crate) fn scope(name: &str, function: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {

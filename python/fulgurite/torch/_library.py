@@ -14,7 +14,7 @@ import torch
 
 from .._errors import Error
 from .._native import Meta
-from ..ops import OPERATORS
+from ..ops import OPERATORS, _WATCHERS
 from ._exchange import DTYPES, TORCH_DTYPES, cross
 
 #: Operators that are not registered, with the reason.
@@ -273,45 +273,75 @@ def register() -> None:
     if _LIBRARY is not None:
         return
     _LIBRARY = torch.library.Library("fulgurite", "DEF")
-    for name, operator in OPERATORS.items():
-        if operator.kind not in ("prim", "composite"):
-            REFUSED[name] = "a kernel symbol of an executor: the operators that it implements call it"
-        elif operator.collective:
-            REFUSED[name] = "a collective: it is run by the programs of several ranks"
-        else:
-            try:
-                _register(operator)
-            except _Refused as refused:
-                REFUSED[name] = str(refused)
+    for operator in list(OPERATORS.values()):
+        if operator.name not in REFUSED:
+            _try_register(operator, _LIBRARY)
+    _WATCHERS.append(_declared)
 
 
-def _register(operator) -> None:
+#: The libraries of operators that are declared later, each with one.
+_LATER: dict[str, torch.library.Library] = {}
+
+
+def _declared(operator, there: bool) -> None:
+    """Registers an operator that is declared later, or forgets one that is withdrawn."""
+    REFUSED.pop(operator.name, None)
+    if there:
+        _LATER[operator.name] = torch.library.Library("fulgurite", "FRAGMENT")
+        _try_register(operator, _LATER[operator.name])
+    elif operator.name in _LATER:
+        _LATER.pop(operator.name)._destroy()
+
+
+def operator_of(target):
+    """The operator of a function of ``torch.ops.fulgurite``, and how PyTorch's arguments become its own; or nothing."""
+    packet = getattr(target, "overloadpacket", target)
+    namespace, _, name = getattr(packet, "_qualified_op_name", "").partition("::")
+    if namespace != "fulgurite":
+        return None
+    found = next((each for each in OPERATORS.values() if each.name.replace("::", "_") == name), None)
+    return found and (found, _Call(found, name, ""))
+
+
+def _try_register(operator, library) -> None:
+    if operator.kind not in ("prim", "composite"):
+        REFUSED[operator.name] = "a kernel symbol of an executor: the operators that it implements call it"
+    elif operator.collective:
+        REFUSED[operator.name] = "a collective: it is run by the programs of several ranks"
+    else:
+        try:
+            _register(operator, library)
+        except _Refused as refused:
+            REFUSED[operator.name] = str(refused)
+
+
+def _register(operator, library) -> None:
     name = operator.name.replace("::", "_")
     tags = (torch.Tag.pt2_compliant_tag,)
     for numbers, overload in _overloads(operator):
         call = _Call(operator, name, overload)
         parameters = _parameters(operator, numbers)
         suffix = f".{overload}" if overload else ""
-        _LIBRARY.define(f"{name}{suffix}({parameters}) -> {_returns(operator)}", tags=tags)
+        library.define(f"{name}{suffix}({parameters}) -> {_returns(operator)}", tags=tags)
         for device in _DEVICES:
-            _LIBRARY.impl(f"{name}{suffix}", call.kernel, device)
+            library.impl(f"{name}{suffix}", call.kernel, device)
         tensors = [name for name, kind, *_ in operator.params if kind != "attribute" and name not in numbers]
         if not tensors:
             # What makes a tensor of no tensor has no device by which it is found.
-            _LIBRARY.impl(f"{name}{suffix}", call.kernel, "CompositeExplicitAutograd")
-            torch.library.register_fake(call.qualified, call.fake, lib=_LIBRARY)
+            library.impl(f"{name}{suffix}", call.kernel, "CompositeExplicitAutograd")
+            torch.library.register_fake(call.qualified, call.fake, lib=library)
             continue
-        torch.library.register_fake(call.qualified, call.fake, lib=_LIBRARY)
-        _LIBRARY.define(
+        torch.library.register_fake(call.qualified, call.fake, lib=library)
+        library.define(
             f"{name}_vjp{suffix}(Tensor?[] cotangents, int[] wrt, {parameters}) -> Tensor[]", tags=tags
         )
         for device in _DEVICES:
-            _LIBRARY.impl(f"{name}_vjp{suffix}", call.backward_kernel, device)
+            library.impl(f"{name}_vjp{suffix}", call.backward_kernel, device)
         backward = f"fulgurite::{name}_vjp{suffix}"
-        torch.library.register_fake(backward, call.backward_fake, lib=_LIBRARY)
+        torch.library.register_fake(backward, call.backward_fake, lib=library)
         torch.library.register_autograd(
-            backward, _no_second_derivative(f"{name}_vjp"), setup_context=lambda *_, **__: None, lib=_LIBRARY
+            backward, _no_second_derivative(f"{name}_vjp"), setup_context=lambda *_, **__: None, lib=library
         )
         torch.library.register_autograd(
-            call.qualified, call.backward, setup_context=call.setup_context, lib=_LIBRARY
+            call.qualified, call.backward, setup_context=call.setup_context, lib=library
         )

@@ -10,6 +10,7 @@ from torch.fx.passes.split_module import split_module
 
 from .. import _native
 from .._errors import Error
+from .._executor import executor_names
 from .._explanation import Explanation
 from .._function import Traces
 from .._trees import word
@@ -419,7 +420,7 @@ class CompiledModule:
         self.__dict__["module"] = module
         self.report = Report()
         self._options = dict(
-            executors=None if executors is None else [str(name) for name in executors],
+            executors=executor_names(executors),
             transforms=native_transforms(transforms), autocast=autocast, strict=strict, name=type(module).__name__,
         )
         options, report = self._options, self.report
@@ -504,7 +505,7 @@ def jit(module, *, executors=None, transforms=(), autocast=None, strict=False, d
     Parameters
     ----------
     module : torch.nn.Module or callable
-    executors : list of str, optional
+    executors : list of str or Executor, optional
         Executors in the order in which they are asked.
     transforms : list, optional
         Functions from trace to trace; see :mod:`fulgurite.transforms`.

@@ -19,6 +19,7 @@ from .._arrays import from_the_end
 from .._errors import ArgumentError
 from .._native import Tensor
 from ._exchange import DTYPES, TORCH_DTYPES
+from ._library import operator_of
 
 #: Names of PyTorch's functions that are spelled otherwise here.
 TABLE: dict[str, Callable] = {}
@@ -64,9 +65,6 @@ def _registry() -> dict:
 
 OPERATORS = _registry()
 
-#: Operators by their names in `torch.ops.fulgurite`.
-OWN = {name.replace("::", "_"): each for name, each in ops.OPERATORS.items() if each.kind in ("composite", "prim")}
-
 
 def _paths() -> dict:
     """Names of PyTorch's functions, by the functions."""
@@ -99,6 +97,8 @@ class Entry:
 
 
 _ENTRIES: dict = {}
+# An operator that is declared later may compute what none did.
+ops._WATCHERS.append(lambda *_: _ENTRIES.clear())
 
 
 def entry(kind: str, target) -> Entry:
@@ -116,26 +116,15 @@ def entry(kind: str, target) -> Entry:
     return found
 
 
-def _own(target) -> Entry | None:
-    """The entry of `torch.ops.fulgurite.*`: the operator itself."""
-    if isinstance(target, torch._ops.OpOverload):
-        target = target._schema.name
-    elif isinstance(target, torch._ops.OpOverloadPacket):
-        target = target._qualified_op_name
-    else:
-        return None
-    space, _, name = target.partition("::")
-    operator = OWN.get(name) if space == "fulgurite" else None
-    if operator is None:
-        return None
-    return Entry(target, lambda context, *arguments, **keywords: operator(*arguments, **keywords),
-                 operator=operator.name)
+def _own(operator, call) -> Callable:
+    """Calls an operator of ``torch.ops.fulgurite`` with the arguments of its schema."""
+    return lambda context, *arguments, **keywords: operator(*call.bound(arguments, keywords))
 
 
 def _entry(kind: str, target) -> Entry:
-    own = _own(target)
+    own = operator_of(target) if kind == "call_function" else None
     if own is not None:
-        return own
+        return Entry(f"ops.fulgurite.{own[0].name}", _own(*own), operator=own[0].name)
     if kind == "call_method":
         names = [f"Tensor.{target}", target, f"nn.functional.{target}", f"special.{target}", f"linalg.{target}"]
     elif target is builtins.getattr:

@@ -181,10 +181,13 @@ const KEPT_SUBJECTS: usize = 24;
 
 /// The samples of `def` in `dtype`, made ready. Those asked for last are kept, for every template that asks.
 pub(crate) fn subjects(def: &'static OperatorDef, dtype: DType) -> Check<Arc<Vec<Subject>>> {
+    /// The record, which another one of its name may follow, and the state of the registrations: what is kept has
+    /// programs.
+    type Key = (usize, u64, DType);
     /// The one asked for last is the last.
-    type Known = Vec<((&'static str, DType), Arc<Vec<Subject>>)>;
+    type Known = Vec<(Key, Arc<Vec<Subject>>)>;
     static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
-    let key = (def.name, dtype);
+    let key = (std::ptr::from_ref(def).addr(), fulgurite_ir::registered::epoch(), dtype);
     let find = |known: &mut Known| {
         let at = known.iter().position(|(other, _)| *other == key)?;
         let found = known.remove(at);

@@ -11,6 +11,7 @@ use fulgurite_ops::prims;
 use fulgurite_runtime::argument::Arg;
 use fulgurite_runtime::compile::{Options, Place, UserTransform};
 use fulgurite_runtime::executor::{ExecutorDef, ImplementationDef, default_executors, implementations};
+use fulgurite_runtime::kernel::KernelRules;
 use fulgurite_runtime::kernels::access::{read_f64, write_f64};
 use fulgurite_runtime::operator::OperatorDef;
 use fulgurite_runtime::registration::{
@@ -262,7 +263,12 @@ fn a_symbol_with_a_host_kernel_belongs_to_an_executor_of_the_host() {
     let symbol = Operator::build("cuda::registered").signature("(input: tensor) -> tensor");
     let symbol = symbol.meta(|a| Ok(a[0].tensor().clone())).symbol_of("cuda", &|_, _| Ok(()));
     let error = symbol.register().unwrap_err().to_string();
-    assert!(error.contains("a kernel of the host, but cuda runs on cuda"), "{error}");
+    assert!(error.contains("is a symbol of cuda, which runs on cuda, and has no `plan`, but `cpu`"), "{error}");
+    let twice = Operator::build("cpu::registered").signature("(input: tensor) -> tensor");
+    let kernel = KernelRules { cpu: Some(&|_, _| Ok(())), ..KernelRules::EMPTY };
+    let twice = twice.meta(|a| Ok(a[0].tensor().clone())).kernels_of(["cpu", "reference"], kernel);
+    let error = twice.register().unwrap_err().to_string();
+    assert!(error.contains("is a symbol of cpu and reference, which both run on cpu"), "{error}");
     let both = Implementation::build("prims::exp", "cublaslt").cpu(|_, _| Ok(())).execution(|a| *a[0].tensor());
     let error = both.register().unwrap_err().to_string();
     assert!(error.contains("`cpu` is never run: cublaslt runs on cuda, where the rule is `plan`"), "{error}");

@@ -17,6 +17,7 @@ mod kernels;
 #[deny(warnings)]
 #[path = "../written/npu/src/kind.rs"]
 mod kind;
+mod on_stream;
 mod one_symbol;
 #[deny(warnings)]
 #[path = "../written/npu/src/stream.rs"]

@@ -13,7 +13,6 @@ use fulgurite::kernels::launch::{CopyRange, DeviceAddress};
 use fulgurite::prelude::*;
 use fulgurite::{DType, Device};
 use fulgurite_example_sim::kind::{EXTENSION, PER_THREAD};
-use fulgurite_ops::embedding;
 
 use crate::external::{busy, memory, sim};
 

@@ -1,10 +1,16 @@
-//! What a device lacks and the host runs: operands are copied there, and results back.
+//! What no command of a device stands for: symbols that the host runs on copies of its own, and functions of the host
+//! that enqueue work themselves.
 
 use std::fmt;
 use std::sync::Arc;
 
+use fulgurite_kernels::launch::DeviceAddress;
+
+use super::stream::DeviceStream;
 use super::tensor::DeviceTensor;
+use crate::failure::Failure;
 use crate::host_kernel::HostKernel;
+use crate::meta::Device;
 
 /// A symbol that is run on the host.
 #[derive(Clone)]
@@ -23,4 +29,47 @@ impl fmt::Debug for HostWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "HostWork({:?} -> {:?})", self.operands, self.results)
     }
+}
+
+/// A symbol that a function of the host enqueues: the kernels of another library or language. A program with one is
+/// never replayed as a graph, since the function may do something else in each run.
+#[derive(Clone)]
+pub struct StreamWork {
+    /// What it reads.
+    pub operands: Vec<DeviceTensor>,
+    /// What it writes, all of it.
+    pub results: Vec<DeviceTensor>,
+    /// The function.
+    pub enqueue: Arc<EnqueueRule>,
+}
+
+/// Enqueues work on a stream; an error ends the run.
+pub type EnqueueRule = dyn Fn(&StreamCall<'_>) -> Result<(), Failure> + Send + Sync;
+
+/// One run of a [`StreamWork`].
+pub struct StreamCall<'a> {
+    /// The device.
+    pub device: Device,
+    /// Where work is enqueued. What the program enqueued before is ordered with it.
+    pub stream: &'a dyn DeviceStream,
+    /// The first element of each operand. The memory is the program's or an input's: it is not written, and is not used
+    /// by work that is enqueued after the call, or elsewhere.
+    pub operands: &'a [DeviceAddress],
+    /// The first element of each result; used as operands are.
+    pub results: &'a [DeviceAddress],
+}
+
+impl fmt::Debug for StreamWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StreamWork({:?} -> {:?})", self.operands, self.results)
+    }
+}
+
+/// Either.
+#[derive(Debug, Clone)]
+pub enum Outside {
+    /// On the host, with copies.
+    Host(HostWork),
+    /// Enqueued by a function.
+    Stream(StreamWork),
 }

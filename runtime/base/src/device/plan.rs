@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fulgurite_kernels::launch::LaunchShape;
 
 use super::command::{Address, Command, LibraryCall, Parameter, Payload, Place, Report, Source};
-use super::host_work::HostWork;
+use super::host_work::{HostWork, Outside, StreamWork};
 use super::kind::{DeviceKind, find_kind};
 use super::properties::Properties;
 use super::tensor::DeviceTensor;
@@ -44,7 +44,7 @@ pub struct Plan {
     settled: Vec<u32>,
     /// Operands whose element `i` is `i`.
     counted: Vec<u32>,
-    host: Option<HostWork>,
+    outside: Option<Outside>,
 }
 
 /// A source as its author wrote it.
@@ -81,7 +81,7 @@ impl Plan {
             continued: Vec::new(),
             settled: Vec::new(),
             counted: Vec::new(),
-            host: None,
+            outside: None,
         }
     }
 
@@ -225,12 +225,17 @@ impl Plan {
 
     /// The whole symbol is run on the host: the plan has no commands.
     pub fn on_host(&mut self, work: HostWork) {
-        self.host = Some(work);
+        self.outside = Some(Outside::Host(work));
     }
 
-    /// What is run on the host.
-    pub fn host_work(&self) -> Option<&HostWork> {
-        self.host.as_ref()
+    /// The whole symbol is enqueued by a function of the host: the plan has no commands.
+    pub fn on_stream(&mut self, work: StreamWork) {
+        self.outside = Some(Outside::Stream(work));
+    }
+
+    /// What no command stands for.
+    pub fn outside(&self) -> Option<&Outside> {
+        self.outside.as_ref()
     }
 
     /// Any other command.

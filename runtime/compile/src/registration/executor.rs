@@ -14,7 +14,7 @@ use crate::registered::refused;
 use crate::strided::Strided;
 use crate::trace::Block;
 
-use super::{Registration, idle, leaked, leaked_text, names};
+use super::{Registration, idle, leaked, leaked_text, names, place_in};
 
 const WHAT: &str = "executor";
 
@@ -23,6 +23,8 @@ const WHAT: &str = "executor";
 pub struct Executor {
     name: String,
     version: u32,
+    release: Option<String>,
+    place: Option<Place>,
     device: String,
     base: ExecutorDef,
 }
@@ -31,12 +33,29 @@ impl Executor {
     /// An executor that runs on devices of a kind: `cpu`, `cuda`, ... Its version is 1. Without a priority it takes
     /// part where a list names it.
     pub fn build(name: impl Into<String>, device: impl Into<String>) -> Executor {
-        Executor { name: name.into(), version: 1, device: device.into(), base: expansion::EXECUTOR }
+        Executor {
+            name: name.into(),
+            version: 1,
+            release: None,
+            place: None,
+            device: device.into(),
+            base: expansion::EXECUTOR,
+        }
     }
 
     /// Its version, for people and errors. What was measured of another version is not followed.
     pub fn version(self, version: u32) -> Self {
         Executor { version, ..self }
+    }
+
+    /// As [`Executor::version`], as people write it: `"0.1"`.
+    pub fn release(self, release: impl Into<String>) -> Self {
+        Executor { release: Some(release.into()), ..self }
+    }
+
+    /// Where it is declared, if that is not where it is registered: in a script that a program reads.
+    pub fn declared_at(self, file: impl Into<String>, line: u32) -> Self {
+        Executor { place: Some(place_in(file, line)), ..self }
     }
 
     /// What it is, in a sentence.
@@ -140,7 +159,7 @@ impl Executor {
     /// no such kind of device, or a rule makes kernels for another kind.
     #[track_caller]
     pub fn register(self) -> Result<Registration<ExecutorDef>> {
-        let place = Place::caller();
+        let place = self.place.unwrap_or_else(Place::caller);
         names::word(&self.name).map_err(|message| refused(WHAT, &self.name, place, message))?;
         if !Device::is_host(&self.device) && self.device != "any" {
             find_kind(&self.device).map_err(|error| refused(WHAT, &self.name, place, error.to_string()))?;
@@ -156,7 +175,7 @@ impl Executor {
         let declared = EXECUTORS.iter().find(|executor| executor.name == self.name);
         let declared = declared.map(|executor| format!("by the package '{}'", executor.package));
         let name = leaked_text(self.name);
-        let version = leaked_text(self.version.to_string());
+        let version = leaked_text(self.release.unwrap_or_else(|| self.version.to_string()));
         let record = ExecutorDef { name, device: leaked_text(self.device), version, ..self.base };
         Registration::new((WHAT, name, self.version), place, leaked(record), Vec::new(), declared)
     }

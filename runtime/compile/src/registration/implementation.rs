@@ -13,7 +13,7 @@ use crate::rules::{IntoResults, TensorMut, TensorRef};
 use crate::tracer::Tensor;
 use crate::transforms::autodiff::rules::Pullback;
 
-use super::{Registration, idle, leaked, leaked_text, need};
+use super::{Registration, idle, leaked, leaked_text, need, place_in};
 
 const WHAT: &str = "implementation";
 
@@ -24,6 +24,7 @@ pub struct Implementation {
     of: String,
     by: String,
     version: u32,
+    place: Option<Place>,
     base: ImplementationDef,
 }
 
@@ -31,12 +32,17 @@ impl Implementation {
     /// How `executor` runs `operator`. Its version is 1, and it takes every call unless a checker refuses some.
     pub fn build(operator: impl Into<String>, executor: impl Into<String>) -> Implementation {
         let base = ImplementationDef { checker: &|_| Ok(()), ..expansion::IMPLEMENTATION };
-        Implementation { of: operator.into(), by: executor.into(), version: 1, base }
+        Implementation { of: operator.into(), by: executor.into(), version: 1, place: None, base }
     }
 
     /// Its version, for people and errors.
     pub fn version(self, version: u32) -> Self {
         Implementation { version, ..self }
+    }
+
+    /// Where it is declared, if that is not where it is registered: in a script that a program reads.
+    pub fn declared_at(self, file: impl Into<String>, line: u32) -> Self {
+        Implementation { place: Some(place_in(file, line)), ..self }
     }
 
     /// Whether it takes these arguments, or the reason why not.
@@ -104,7 +110,7 @@ impl Implementation {
     /// for another kind of device.
     #[track_caller]
     pub fn register(self) -> Result<Registration<ImplementationDef>> {
-        let place = Place::caller();
+        let place = self.place.unwrap_or_else(Place::caller);
         let name = format!("{} by {}", self.of, self.by);
         let fail = |message: String| refused(WHAT, &name, place, message);
         let of = find_operator(&self.of).map_err(|error| fail(error.to_string()))?;

@@ -29,7 +29,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Place, Result};
+use crate::expansion;
 use crate::meta::Device;
+use crate::operator::OperatorDef;
 use crate::registered::{self, Entry, Need};
 
 pub use executor::Executor;
@@ -138,6 +140,12 @@ fn idle(executor: &str, device: &str, [host, other]: [(&str, bool); 2]) -> std::
 /// A value that is never freed.
 fn leaked<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
+}
+
+/// The place of a declaration in a file that this library was not compiled from, such as a script.
+fn place_in(file: impl Into<String>, line: u32) -> Place {
+    let file = leaked_text(file);
+    Place::declared(leaked(OperatorDef { file, line, ..expansion::OPERATOR }))
 }
 
 /// A text that is never freed.

@@ -20,6 +20,7 @@ use crate::registered::refused;
 use crate::registry::OPERATORS;
 use crate::rules::{Expr, IntoResults, ReferenceOutcome};
 use crate::strided::{LayoutRules, Strided, View};
+use crate::testing::directives::Directive;
 use crate::testing::rules::TestRules;
 use crate::testing::samples::{ErrorSamples, Samples};
 use crate::tracer::rules::TracingRules;
@@ -27,7 +28,7 @@ use crate::tracer::{Tensor, call};
 use crate::transforms::autodiff::rules::{GradientRules, Pullback};
 
 use super::signature::{self, Signature};
-use super::{Registration, leaked, leaked_text, names, need};
+use super::{Registration, leaked, leaked_text, names, need, place_in};
 
 const WHAT: &str = "operator";
 
@@ -43,7 +44,8 @@ pub struct Operator {
     version: u32,
     signature: Option<String>,
     docs: String,
-    owner: Option<String>,
+    owners: Vec<String>,
+    place: Option<Place>,
     base: OperatorDef,
     tracing: TracingRules,
     gradient: GradientRules,
@@ -62,7 +64,8 @@ impl Operator {
             version: 1,
             signature: None,
             docs: String::new(),
-            owner: None,
+            owners: Vec::new(),
+            place: None,
             base: expansion::OPERATOR,
             tracing: TracingRules::EMPTY,
             gradient: GradientRules::EMPTY,
@@ -77,6 +80,11 @@ impl Operator {
     /// Its version, for people and errors.
     pub fn version(self, version: u32) -> Self {
         Operator { version, ..self }
+    }
+
+    /// Where it is declared, if that is not where it is registered: in a script that a program reads.
+    pub fn declared_at(self, file: impl Into<String>, line: u32) -> Self {
+        Operator { place: Some(place_in(file, line)), ..self }
     }
 
     /// Parameters, with classes of element types and defaults, and results:
@@ -184,9 +192,14 @@ impl Operator {
     }
 
     /// It is a kernel symbol of `executor`, which runs on the host, and `cpu` is its kernel.
-    pub fn symbol_of(mut self, executor: impl Into<String>, cpu: HostRule) -> Self {
-        self.owner = Some(executor.into());
-        self.kernel.cpu = Some(cpu);
+    pub fn symbol_of(self, executor: impl Into<String>, cpu: HostRule) -> Self {
+        self.kernels_of([executor], KernelRules { cpu: Some(cpu), ..KernelRules::EMPTY })
+    }
+
+    /// It is a kernel symbol of these executors, one for each kind of device, and these are its kernels.
+    pub fn kernels_of<N: Into<String>>(mut self, executors: impl IntoIterator<Item = N>, kernel: KernelRules) -> Self {
+        self.owners = executors.into_iter().map(Into::into).collect();
+        self.kernel = kernel;
         self
     }
 
@@ -212,34 +225,46 @@ impl Operator {
         self
     }
 
+    /// Skips, expected failures and looser tolerances of its generated tests.
+    pub fn directives(mut self, directives: Vec<Directive>) -> Self {
+        self.test.directives = directives.leak();
+        self
+    }
+
+    /// The argument decides about no result of a sample, for this reason.
+    pub fn waive(mut self, argument: impl Into<String>, reason: impl Into<String>) -> Self {
+        let mut all = self.test.undecided.to_vec();
+        all.push((leaked_text(argument), leaked_text(reason)));
+        self.test.undecided = all.leak();
+        self
+    }
+
     /// Registers it.
     ///
     /// # Errors
     /// If an operator of that name is declared, or registered and not withdrawn; if the name is not words separated by
-    /// `::`, the signature cannot be read, the executor of a symbol is unknown or does not run on the host, or there is
+    /// `::`, the signature cannot be read, an executor of a symbol is unknown or has no kernel for its device, or there is
     /// no rule that gives results.
     #[track_caller]
     pub fn register(self) -> Result<Registration<OperatorDef>> {
-        let place = Place::caller();
+        let place = self.place.unwrap_or_else(Place::caller);
         let fail = |message: String| refused(WHAT, &self.name, place, message);
         let Some(signature) = &self.signature else { return Err(fail("has no signature".into())) };
         let Signature { params, results } = signature::parse(signature).map_err(&fail)?;
         names::path(&self.name).map_err(&fail)?;
-        let owner = self.owner.as_deref().map(find_executor).transpose().map_err(|error| fail(error.to_string()))?;
-        if let Some(ExecutorDef { name, device, .. }) = owner.filter(|owner| !Device::is_host(owner.device)) {
-            let message = format!("is a symbol of {name} with a kernel of the host, but {name} runs on {device}");
-            return Err(fail(format!("{message}; give an operator an implementation with a plan instead")));
-        }
+        let owners = self.owners.iter().map(|name| find_executor(name)).collect::<Result<Vec<_>>>();
+        let owners = owners.map_err(|error| fail(error.to_string()))?;
+        kernels_run(&owners, &self.kernel).map_err(&fail)?;
         let tracing = &self.tracing;
-        let kind = match (owner, tracing.decomposition) {
-            (Some(_), Some(_)) => return Err(fail("is a kernel symbol, which has no decomposition".into())),
-            (Some(owner), None) => OperatorKind::Symbol(leaked([owner.name])),
-            (None, Some(_)) => OperatorKind::Composite,
-            (None, None) if tracing.meta.is_none() && self.scalar.is_none() => {
+        let kind = match (owners.is_empty(), tracing.decomposition) {
+            (false, Some(_)) => return Err(fail("is a kernel symbol, which has no decomposition".into())),
+            (false, None) => OperatorKind::Symbol(owners.iter().map(|owner| owner.name).collect::<Vec<_>>().leak()),
+            (true, Some(_)) => OperatorKind::Composite,
+            (true, None) if tracing.meta.is_none() && self.scalar.is_none() => {
                 let message = "has neither meta, decomposition nor scalar, which say what its results are";
                 return Err(fail(message.into()));
             }
-            (None, None) => OperatorKind::Prim,
+            (true, None) => OperatorKind::Prim,
         };
         let declared = OPERATORS.iter().find(|def| def.name == self.name);
         let declared = declared.map(|def| format!("at {}:{}", def.file, def.line));
@@ -284,9 +309,26 @@ impl Operator {
         });
         // Before anybody can find the record, whose rules read this.
         let _ = own.set(record);
-        let needs = owner.and_then(|owner| need("executor", owner.name, owner, &EXECUTORS)).into_iter().collect();
+        let needs = owners.iter().filter_map(|owner| need("executor", owner.name, *owner, &EXECUTORS)).collect();
         Registration::new((WHAT, name, self.version), place, record, needs, declared)
     }
+}
+
+/// Checks that each executor of a kernel symbol runs on a kind of device of its own, and has a kernel for it.
+///
+/// # Errors
+/// Which one has not.
+fn kernels_run(owners: &[&'static ExecutorDef], kernel: &KernelRules) -> Result<(), String> {
+    for (i, ExecutorDef { name, device, .. }) in owners.iter().enumerate() {
+        if let Some(other) = owners[..i].iter().find(|other| other.device == *device) {
+            return Err(format!("is a symbol of {} and {name}, which both run on {device}", other.name));
+        }
+        if !kernel.runs_on(device) {
+            let (rule, given) = if Device::is_host(device) { ("cpu", "plan") } else { ("plan", "cpu") };
+            return Err(format!("is a symbol of {name}, which runs on {device}, and has no `{rule}`, but `{given}`"));
+        }
+    }
+    Ok(())
 }
 
 impl Registration<OperatorDef> {

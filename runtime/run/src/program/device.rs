@@ -13,6 +13,7 @@ use super::placement::{Base, Placement, Source as OutputSource, not_unique};
 use crate::array::{Array, Memory};
 use crate::device::faults::Origins;
 use crate::device::host_time::counted;
+use crate::device::host_work::Outside;
 use crate::device::memory::{Content, Known};
 use crate::device::{
     Address, Addresses, CodeError, CodeStep, DeviceBuffer, DeviceCode, DeviceError, DeviceState, DeviceStream,
@@ -29,6 +30,7 @@ mod fault;
 mod inputs;
 mod loaded;
 mod on_host;
+mod on_stream;
 mod regions;
 mod stage;
 mod staging;
@@ -227,7 +229,7 @@ impl DeviceProgram {
                 Edge::End => stream.synchronize().map_err(|error| self.located(&error, step)),
             });
         }
-        if self.runs.load(Ordering::Relaxed) > 0 && self.steps.iter().all(|step| step.host.is_none()) {
+        if self.runs.load(Ordering::Relaxed) > 0 && self.steps.iter().all(|step| step.outside.is_none()) {
             // SAFETY: the code uses the program's memory, and inputs and outputs at these addresses, all alive: the
             // caller's arrays hold them until what follows on this stream may use their memory again.
             let replayed = unsafe { loaded.code.replay(loaded.state.stream(), starts) };
@@ -271,7 +273,7 @@ impl DeviceProgram {
         done.and(ended.map_err(Into::into))
     }
 
-    /// Enqueues a step on `stream`; one that the host runs is done when this returns.
+    /// Enqueues a step on `stream`, by itself or by its function; one that the host runs is done when this returns.
     ///
     /// # Safety
     /// As [`crate::device::LoadedCode::step`].
@@ -282,14 +284,18 @@ impl DeviceProgram {
         step: usize,
         addresses: &Addresses,
     ) -> Result<()> {
-        let Some(work) = &self.steps[step].host else {
+        let Some(work) = &self.steps[step].outside else {
             // SAFETY: promised by the caller.
             let enqueued = unsafe { loaded.code.step(stream, step, addresses) };
             return enqueued.map_err(|error| self.located(&error, step));
         };
         let at = |address: &Address| addresses.at(&self.code.steps[step], address);
-        // SAFETY: promised by the caller.
-        unsafe { on_host::run(work, stream, &at) }.map_err(|problem| match problem {
+        let done = match work {
+            // SAFETY: promised by the caller.
+            Outside::Host(work) => unsafe { on_host::run(work, stream, &at) },
+            Outside::Stream(work) => on_stream::run(self, work, (steps::device_of(&self.trace), stream), &at),
+        };
+        done.map_err(|problem| match problem {
             on_host::Problem::Error(error) => error,
             on_host::Problem::Data(failure) => {
                 self.trace.block.symbols[self.steps[step].symbol].failed(&self.trace.block, failure)
@@ -299,6 +305,10 @@ impl DeviceProgram {
 
     /// The program on its device, which is opened and loaded where it is first needed.
     pub(super) fn hold(&self) -> Result<Held<'_>> {
+        if on_stream::is_calling(self) {
+            let message = "a kernel of its own calls the program, which runs until the kernel returns".into();
+            return Err(Error::Argument { argument: self.trace.name.clone(), message });
+        }
         let mut guard = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if guard.is_none() {
             *guard = Some(self.load()?);

@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::regions::{LARGEST_STAGED, alignment};
 use crate::DType;
 use crate::argument::{Arg, Attribute, Scalar, map_arguments};
-use crate::device::host_work::HostWork;
+use crate::device::host_work::Outside;
 use crate::device::kind::{find_kind, properties_for};
 use crate::device::{Address, CodeStep, Command, DeviceTensor, Place, Plan, Report, Source};
 use crate::error::{Failure, Result};
@@ -26,8 +26,8 @@ pub(super) struct Step {
     pub(super) symbol: usize,
     /// Describes a fault that the kernels report.
     pub(super) report: Option<Report>,
-    /// If the symbol is run on the host: its work, and the device has none.
-    pub(super) host: Option<HostWork>,
+    /// If no command of the device stands for the symbol: what does.
+    pub(super) outside: Option<Outside>,
     /// Operands whose elements the kernels expect in the memory of results: indices of values.
     pub(super) continued: Vec<(usize, usize)>,
 }
@@ -114,7 +114,7 @@ pub(super) fn planned(trace: &Trace, placement: &Placement, least_aligned: bool)
         steps.push(Step {
             symbol: index,
             report,
-            host: plan.host_work().cloned(),
+            outside: plan.outside().cloned(),
             continued: continued
                 .map(|(operand, result)| (operands[*operand as usize], results[*result as usize]))
                 .collect(),
