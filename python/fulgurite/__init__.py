@@ -39,9 +39,9 @@ from ._native import Array, Line, Meta, Tensor, Trace, Value, dtype, executors  
 globals().update({each.name: each for each in _native.dtypes()})
 
 __all__ = [
-    "Array", "ArgumentError", "Error", "Line", "Meta", "Tensor", "Trace", "Traces", "Value", "array", "dtype", "executors", "explain",
-    "from_dlpack", "grad", "jit", "last_backward_traces", "last_traces", "ops", "scope", "transforms", "value_and_grad",
-    "vjp", *(each.name for each in _native.dtypes()),
+    "Array", "ArgumentError", "Error", "Line", "Meta", "Tensor", "Trace", "Traces", "Value", "array", "dtype",
+    "executors", "explain", "from_dlpack", "grad", "jit", "last_backward_traces", "last_traces", "ops", "scope",
+    "transforms", "value_and_grad", "vjp", *(each.name for each in _native.dtypes()),
 ]
 
 
