@@ -1,6 +1,7 @@
 """Functions of a model's own as operators, our operators in modules, and whole tensors that are written."""
 
 import copy
+import inspect
 
 import pytest
 
@@ -95,6 +96,42 @@ def test_a_replacement_of_another_shape_or_type_is_left_to_pytorch():
         with pytest.raises(fulgurite.Error, match=reason):
             torch._dynamo.reset()
             fulgurite.jit(Calls(lambda x: halved(x) + 1), strict=True)(x)
+
+
+def test_views_that_a_replaced_function_returns_are_written_as_in_pytorch():
+    def halves(x, other):
+        return x[:2], x[2:], other.view(-1)
+
+    fulgurite.torch.replaces(halves, lambda x, other: (*ops.split(x, 2), ops.reshape(other, [-1])))
+
+    def through(x, other):
+        x, other = x * 1.0, other * 1.0
+        a, b, flat = halves(x, other)
+        a.mul_(3)
+        flat.add_(1)
+        return x + other.sum(), b
+
+    def behind(x, other):
+        x, other = x * 1.0, other * 1.0
+        a, b, flat = halves(x, other)
+        x.mul_(3)
+        other.add_(1)
+        return a * 2, b, flat.view(1, -1) * 2
+
+    def into_an_argument(x, other):
+        a, _, _ = halves(x, other)
+        a.mul_(2)
+        return x * 1.0
+
+    for function in (through, behind, into_an_argument):
+        torch._dynamo.reset()
+        inputs = torch.randn(4, 3), torch.randn(2, 2)
+        others = [each.clone() for each in inputs]
+        compiled = fulgurite.jit(Calls(function))
+        found, expected = compiled(*inputs), function(*others)
+        found, expected = (each if isinstance(each, tuple) else (each,) for each in (found, expected))
+        for ours, theirs in zip((*found, *inputs), (*expected, *others), strict=True):
+            assert torch.allclose(ours, theirs, atol=1e-5), (function.__name__, ours, theirs)
 
 
 def test_what_cannot_be_replaced_is_an_error():
@@ -248,3 +285,16 @@ def test_devices_of_pytorch_have_names_here():
     compiled = fulgurite.jit(Calls(lambda x: (x + torch.ones(3, device="cpu") + torch.arange(3, device=x.device))
                                    .to("cpu")), strict=True)
     assert torch.equal(compiled(x), x + 1 + torch.arange(3))
+
+
+@pytest.mark.skipif("isolate_recompiles" not in inspect.signature(torch.compile).parameters,
+                    reason="this PyTorch counts the programs of all modules of one class together")
+def test_many_modules_of_one_class_and_many_shapes_are_compiled():
+    models = [Calls(lambda x, i=i: x * i) for i in range(10)]
+    x = torch.randn(3)
+    for i, model in enumerate(models):
+        compiled = fulgurite.jit(model, strict=True)
+        assert torch.equal(compiled(x), x * i) and fulgurite.last_traces(compiled), i
+    for rows in range(2, 12):
+        compiled(torch.randn(rows))
+        assert f"f32[{rows}]" in str(fulgurite.last_traces(compiled)["acquire"])

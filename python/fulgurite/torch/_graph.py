@@ -11,7 +11,7 @@ from .. import _native, ops
 from .._errors import ArgumentError, Error
 from .._native import Tensor
 from ._exchange import TORCH_DTYPES
-from ._table import entry
+from ._table import REPLACED, entry
 
 
 class Unsupported(Exception):
@@ -70,18 +70,33 @@ def _short(node) -> str:
 
 def _base(node):
     """The node whose memory a node has: through views and what was computed in place."""
-    while node.op.startswith("call") and node.args and isinstance(node.args[0], torch.fx.Node):
+    while node.op.startswith("call"):
+        if _is_replaced(node) and node.all_input_nodes:
+            node = node.all_input_nodes[0]
+            continue
+        if not node.args or not isinstance(node.args[0], torch.fx.Node):
+            break
         if _short(node) not in _VIEWS and not writes(node):
             break
         node = node.args[0]
     return node
 
 
+def _is_replaced(node) -> bool:
+    """Whether a function of the user's own is called, which may return views of its arguments."""
+    return node.op == "call_function" and node.target in REPLACED
+
+
 def views_of(node) -> list:
     """The nodes that make views of the memory into which a node writes."""
     base = _base(node.args[0])
-    return [each for each in node.graph.nodes if _short(each) in _VIEWS and each.op.startswith("call")
-            and _base(each) is base]
+
+    def is_view(each) -> bool:
+        if _is_replaced(each):
+            return any(_base(argument) is base for argument in each.all_input_nodes)
+        return _short(each) in _VIEWS and each.op.startswith("call") and _base(each) is base
+
+    return [each for each in node.graph.nodes if is_view(each)]
 
 
 def _why_no_write(node) -> str:

@@ -413,6 +413,14 @@ def breaks() -> list[Break]:
 torch._dynamo.register_backend(backend, name="fulgurite")
 
 
+#: Where PyTorch can: programs of two compiled modules that share their code do not count against one limit, beyond
+#: which `torch.compile` runs a module eagerly. As many are kept as a compiled function of ours keeps.
+_OWN_CACHE = {
+    name: value for name, value in {"isolate_recompiles": True, "recompile_limit": 64}.items()
+    if name in inspect.signature(torch.compile).parameters
+}
+
+
 class CompiledModule:
     """A compiled module. What it does not have itself is the module's: parameters, ``train()``, ``state_dict()``."""
 
@@ -429,7 +437,7 @@ class CompiledModule:
         def compile(graph_module, example_inputs):
             return _compile(graph_module, options, report)
 
-        self._compiled = torch.compile(module, backend=compile, dynamic=dynamic)
+        self._compiled = torch.compile(module, backend=compile, dynamic=dynamic, **_OWN_CACHE)
 
     def __call__(self, *arguments, **keywords):
         self.report.last = []
