@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import logging
 import os
 
 import torch
@@ -403,6 +405,22 @@ def breaks() -> list[Break]:
 torch._dynamo.register_backend(backend, name="fulgurite")
 
 
+@contextlib.contextmanager
+def without_messages():
+    """Leaves out what a captured function writes to a log, which would break the graph."""
+    ignored = getattr(torch._dynamo.config, "ignore_logging_functions", None)
+    names = ("debug", "info", "warning", "warning_once", "error", "log")
+    added = {getattr(logging.Logger, name) for name in names if hasattr(logging.Logger, name)} - (ignored or set())
+    if ignored is None:
+        yield
+        return
+    ignored |= added
+    try:
+        yield
+    finally:
+        ignored -= added
+
+
 class CompiledModule:
     """A compiled module. What it does not have itself is the module's: parameters, ``train()``, ``state_dict()``."""
 
@@ -413,24 +431,31 @@ class CompiledModule:
             executors=None if executors is None else [str(name) for name in executors],
             transforms=native_transforms(transforms), autocast=autocast, strict=strict, name=type(module).__name__,
         )
-        self._compiled = torch.compile(module, backend=self._backend, dynamic=dynamic)
+        report, options = self.report, self._options
 
-    def _backend(self, graph_module, example_inputs):
-        return _compile(graph_module, self._options, self.report)
+        # A function, and no method: some libraries copy what `torch.compile` is given, and the module with it.
+        def of_module(graph_module, example_inputs):
+            return _compile(graph_module, options, report)
+
+        self._compiled = torch.compile(module, backend=of_module, dynamic=dynamic)
 
     def __call__(self, *arguments, **keywords):
         self.report.last = []
         counted = torch._dynamo.utils.counters["graph_break"]
         before = dict(counted)
         try:
-            return self._compiled(*arguments, **keywords)
+            with without_messages():
+                return self._compiled(*arguments, **keywords)
         finally:
             for reason, count in counted.items():
                 if count > before.get(reason, 0):
                     self.report.breaks.append(Break(None, reason.strip().splitlines()[0]))
 
     def __getattr__(self, name):
-        module = self.__dict__["module"]
+        module = self.__dict__.get("module")
+        if module is None:
+            # A copy that is being made.
+            raise AttributeError(name)
         found = getattr(module, name)
         if not inspect.ismethod(found) or found.__self__ is not module:
             return found
