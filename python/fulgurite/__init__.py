@@ -31,6 +31,7 @@ from ._function import (  # noqa: E402
     last_backward_traces,
     last_traces,
     scope,
+    train_step,
     value_and_grad,
     vjp,
 )
@@ -40,8 +41,8 @@ globals().update({each.name: each for each in _native.dtypes()})
 
 __all__ = [
     "Array", "ArgumentError", "Error", "Meta", "Tensor", "Trace", "Traces", "array", "dtype", "executors", "explain",
-    "from_dlpack", "grad", "jit", "last_backward_traces", "last_traces", "ops", "scope", "transforms", "value_and_grad",
-    "vjp", *(each.name for each in _native.dtypes()),
+    "from_dlpack", "grad", "jit", "last_backward_traces", "last_traces", "ops", "scope", "train_step", "transforms",
+    "value_and_grad", "vjp", *(each.name for each in _native.dtypes()),
 ]
 
 
