@@ -32,6 +32,7 @@ from ._function import (  # noqa: E402
     last_backward_traces,
     last_traces,
     scope,
+    train_step,
     value_and_grad,
     vjp,
 )
@@ -46,7 +47,7 @@ __all__ = [
     "Array", "ArgumentError", "Boolean", "Error", "Executor", "Floating", "Integer", "Line", "Meta", "Number",
     "Operand", "Operator", "Refusal", "Size", "Tensor", "Trace", "Traces", "Value", "array", "dtype", "executors",
     "explain", "from_dlpack", "grad", "jit", "last_backward_traces", "last_traces", "operator", "ops", "require",
-    "scope", "testing", "transforms", "value_and_grad", "vjp", *(each.name for each in _native.dtypes()),
+    "scope", "testing", "train_step", "transforms", "value_and_grad", "vjp", *(each.name for each in _native.dtypes()),
 ]
 
 

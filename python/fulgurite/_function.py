@@ -204,6 +204,13 @@ def jit(function=None, *, executors: Sequence[str] | None = None, transforms=(),
     return Function(function, executors, transforms, device, autocast)
 
 
+def train_step(module, loss, optimizer, **options):
+    """A training step of a module of PyTorch as one program: :func:`fulgurite.torch.train_step`."""
+    from . import torch as of_torch
+
+    return of_torch.train_step(module, loss, optimizer, **options)
+
+
 class _ValueAndGrad:
     def __init__(self, function, argnums, has_aux, with_value):
         functools.update_wrapper(self, function, updated=())
@@ -390,4 +397,4 @@ def _asked(function, what, target):
 
 
 __all__ = ["Function", "Trace", "Traces", "explain", "grad", "jit", "last_backward_traces", "last_traces", "scope",
-           "value_and_grad", "vjp"]
+           "train_step", "value_and_grad", "vjp"]

@@ -197,3 +197,101 @@ def test_a_compiled_function_with_options_in_another_is_an_error():
     inner = fulgurite.jit(lambda x: x * 2, autocast="bfloat16")
     with pytest.raises(fulgurite.Error, match="'autocast' has no effect"):
         fulgurite.jit(lambda x: inner(x) + 1)(fulgurite.array([1.0]))
+
+
+def parts_written(x, v):
+    y = x * 1
+    y[1] = 0.0
+    y[:, 2:4] = v
+    y[..., 0] = x[..., 1]
+    return y * x
+
+
+def added_to_a_part(x):
+    y = x * 1
+    y[2:] += 1.0
+    return y * x
+
+
+def rows_one_by_one(x):
+    mask = torch.full((4, 4), float("-inf"))
+    for i in range(4):
+        mask[i, max(0, i - 1) : i + 1] = 0.0
+    mask = mask.view(1, 4, 4)
+    return torch.softmax(x + mask, -1)
+
+
+def masked_part(x):
+    y = x.clone()
+    y[x > 0] = 2.0
+    return y * x
+
+
+def copied_into(x, v):
+    y = torch.zeros(4, 5)
+    y.copy_(v)
+    return y * x
+
+
+def view_before_a_write(x):
+    y = x * 2
+    z = y.view(-1)
+    y[0] = 1.0
+    return z.sum() + y.sum()
+
+
+def write_through_a_view(x):
+    y = x * 2
+    y.view(-1)[3:5] = 7.0
+    y[1].mul_(3)
+    return y * x
+
+
+def several_indices(x, i, j):
+    return x[i, j] * x[i[:, None], j] + x[-1, j]
+
+
+def numbers(x):
+    return x * torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]) + torch.tensor(2) + torch.cat([torch.tensor([]), x[0]])
+
+
+PARTS = {
+    "parts_written": (parts_written, lambda: (torch.randn(4, 5), torch.randn(4, 2))),
+    "rows_one_by_one": (rows_one_by_one, lambda: (torch.randn(2, 4, 4),)),
+    "masked_part": (masked_part, lambda: (torch.randn(4, 5),)),
+    "copied_into": (copied_into, lambda: (torch.randn(4, 5), torch.randn(5))),
+    "view_before_a_write": (view_before_a_write, lambda: (torch.randn(4, 5),)),
+    "write_through_a_view": (write_through_a_view, lambda: (torch.randn(4, 5),)),
+    "several_indices": (several_indices,
+                        lambda: (torch.randn(4, 5), torch.tensor([0, -1, 2]), torch.tensor([4, 0, -2]))),
+    "added_to_a_part": (added_to_a_part, lambda: (torch.randn(4, 5),)),
+    "numbers": (numbers, lambda: (torch.randn(4, 5),)),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_tensors_are_read_and_written(name):
+    function, make = PARTS[name]
+    arguments = make()
+    theirs = [each.clone().requires_grad_(each.is_floating_point()) for each in arguments]
+    ours = [each.clone().requires_grad_(each.is_floating_point()) for each in arguments]
+    compiled = fulgurite.jit(Calls(function))
+    result, expected = compiled(*ours), function(*theirs)
+    torch.testing.assert_close(result, expected)
+    result.sum().backward()
+    expected.sum().backward()
+    for own, other in zip(ours, theirs):
+        assert (own.grad is None) == (other.grad is None)
+        if own.grad is not None:
+            torch.testing.assert_close(own.grad, other.grad)
+    # What is written through a view, or read through an older one, is left to PyTorch.
+    left = name in ("view_before_a_write", "write_through_a_view", "added_to_a_part")
+    assert bool(compiled.breaks) == left, compiled.breaks
+
+
+def test_indices_out_of_range_are_refused():
+    compiled = fulgurite.jit(Calls(lambda x, i, j: x[i, j]), strict=True)
+    for wrong in ((torch.tensor([4]), torch.tensor([0])), (torch.tensor([0]), torch.tensor([5])),
+                  (torch.tensor([0]), torch.tensor([-6]))):
+        with pytest.raises(fulgurite.Error):
+            compiled(torch.randn(4, 5), *wrong)

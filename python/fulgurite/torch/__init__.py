@@ -5,14 +5,17 @@ Importing this module registers the operators and the backend ``"fulgurite"``.
 
 from __future__ import annotations
 
+from . import _indices  # noqa: F401  (entries of the table)
 from ._exchange import synchronize
 from ._graph import Unsupported, why_not
 from ._library import REFUSED, register
 from ._module import CompiledModule, backend, breaks, jit
+from ._optim import Optimizer
 from ._replaces import replaces
 from ._table import REASONS, TABLE
+from ._train import TrainStep, train_step
 
 register()
 
-__all__ = ["REASONS", "REFUSED", "TABLE", "CompiledModule", "Unsupported", "backend", "breaks", "jit",
-           "register", "replaces", "synchronize", "why_not"]
+__all__ = ["REASONS", "REFUSED", "TABLE", "CompiledModule", "Optimizer", "TrainStep", "Unsupported", "backend",
+           "breaks", "jit", "register", "replaces", "synchronize", "train_step", "why_not"]

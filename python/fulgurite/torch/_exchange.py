@@ -43,3 +43,28 @@ def synchronize(device=None) -> None:
     if device.type == "cuda":
         index = torch.cuda.current_device() if device.index is None else device.index
         check_calls(f"cuda:{index}")
+
+
+def to_array(tensor: torch.Tensor) -> Array:
+    """The array over a tensor's memory, of one that stays from call to call. On CUDA our stream waits for the current one."""
+    return Array.from_dlpack(tensor.detach())
+
+
+def to_tensors(arrays) -> list[torch.Tensor]:
+    """Tensors over the memory of arrays; copies where that is memory of another library or of one before.
+
+    They are contiguous, and may be written to: PyTorch's operators return memory that nobody else has.
+    """
+    known: set[int] = set()
+    made = []
+    for array in arrays:
+        tensor = torch.from_dlpack(array)
+        address = array.buffer_address if array.numel() else None
+        if array.is_external or address in known:
+            tensor = tensor.clone(memory_format=torch.contiguous_format)
+        else:
+            tensor = tensor.contiguous()
+        if address is not None:
+            known.add(address)
+        made.append(tensor)
+    return made

@@ -87,6 +87,18 @@ def _is_replaced(node) -> bool:
     return node.op == "call_function" and node.target in REPLACED
 
 
+def _through_view(node) -> bool:
+    """Whether a node is a view of its base, and not the base itself or what was computed in place of it."""
+    if _is_replaced(node):
+        return True
+    while node.op.startswith("call") and node.args and isinstance(node.args[0], torch.fx.Node):
+        if writes(node):
+            node = node.args[0]
+            continue
+        return _short(node) in _VIEWS or _is_replaced(node)
+    return False
+
+
 def views_of(node) -> list:
     """The nodes that make views of the memory into which a node writes."""
     base = _base(node.args[0])
@@ -102,7 +114,12 @@ def views_of(node) -> list:
 def _why_no_write(node) -> str:
     """Why what is written in place cannot become a value of its own."""
     base = _base(node.args[0])
-    if views_of(node):
+    # What is made of the memory behind the write is made of the new value, and what was made of it before keeps the
+    # old one: that must not be read any more. A write through a view would be one into a part of the base.
+    order = {each: number for number, each in enumerate(node.graph.nodes)}
+    views = views_of(node)
+    stale = (order[view] < order[node] and any(order[user] > order[node] for user in view.users) for view in views)
+    if _through_view(node.args[0]) or any(stale):
         return "it writes into memory that has views"
     value = base.meta.get("example_value")
     if base.op in ("placeholder", "get_attr") and value is not None and value.requires_grad:
@@ -154,6 +171,8 @@ class Context:
         self.mutates = False
         self.constant = False
         self.node = None
+        #: Values that `_train` finds again.
+        self.marked: list = []
         self._generator = generator
         self._replaced: list = []
 
@@ -187,14 +206,15 @@ def draws(graph) -> bool:
     return False
 
 
-def interpret(module, inputs, device: str, generator=None, failed=None):
+def interpret(module, inputs, device: str, generator=None, failed=None, marked=None):
     """Computes a graph on values of a trace: its output, and the values that took the place of inputs, by number.
 
-    ``failed`` is given the node at which an operator refused.
+    ``failed`` is given the node at which an operator refused, ``marked`` the values that are marked.
     """
     graph = module.graph
     values: dict = {}
     context = Context(graph, device, generator)
+    context.marked = context.marked if marked is None else marked
     arguments = iter(inputs)
     places = {}
     written: dict = {}

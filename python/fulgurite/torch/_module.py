@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import logging
 
 import torch
 from torch.fx.passes.split_module import split_module
@@ -421,6 +423,22 @@ _OWN_CACHE = {
 }
 
 
+@contextlib.contextmanager
+def without_messages():
+    """Leaves out what a captured function writes to a log, which would break the graph."""
+    ignored = getattr(torch._dynamo.config, "ignore_logging_functions", None)
+    names = ("debug", "info", "warning", "warning_once", "error", "log")
+    added = {getattr(logging.Logger, name) for name in names if hasattr(logging.Logger, name)} - (ignored or set())
+    if ignored is None:
+        yield
+        return
+    ignored |= added
+    try:
+        yield
+    finally:
+        ignored -= added
+
+
 class CompiledModule:
     """A compiled module. What it does not have itself is the module's: parameters, ``train()``, ``state_dict()``."""
 
@@ -444,7 +462,8 @@ class CompiledModule:
         counted = torch._dynamo.utils.counters["graph_break"]
         before = dict(counted)
         try:
-            return self._compiled(*arguments, **keywords)
+            with without_messages():
+                return self._compiled(*arguments, **keywords)
         finally:
             for reason, count in counted.items():
                 if count > before.get(reason, 0):

@@ -15,7 +15,6 @@ from collections.abc import Callable
 import torch
 
 from .. import ops
-from .._arrays import from_the_end
 from .._errors import ArgumentError
 from .._native import Tensor
 from ._exchange import DTYPES, TORCH_DTYPES
@@ -32,7 +31,6 @@ REASONS = {
     "Tensor.item": "the value is needed in Python, before it is computed",
     "Tensor.tolist": "the values are needed in Python, before they are computed",
     "Tensor.numpy": "the values are needed in Python, before they are computed",
-    "operator.setitem": "it writes into a part of a tensor",
     "nonzero": "the shape of the result depends on the data",
     "Tensor.nonzero": "the shape of the result depends on the data",
     "masked_select": "the shape of the result depends on the data",
@@ -272,7 +270,9 @@ def _draws(operator, names, arguments, named) -> bool:
     return chance is None or given(chance) > 0
 
 
-def _named(*names: str):
+def named(*names: str):
+    """Puts a function into the table under names of PyTorch's."""
+
     def add(function):
         TABLE.update({name: function for name in names})
         return function
@@ -303,32 +303,7 @@ for _name, _operator in {
     _arithmetic(_name, getattr(python, _name), _operator)
 
 
-@_named("operator.getitem", "Tensor.__getitem__")
-def _getitem(context, value, index):
-    if isinstance(value, Tensor):
-        if _masks(index):
-            raise ArgumentError("getitem: an index is a mask: the shape of the result depends on the data")
-        return _indexed(value, index)
-    return value[index]
-
-
-def _masks(index) -> bool:
-    parts = index if isinstance(index, tuple) else (index,)
-    return any(isinstance(part, Tensor) and part.dtype.name == "bool" for part in parts)
-
-
-def _indexed(value, index):
-    parts = index if isinstance(index, tuple) else (index,)
-    tensors = [part for part in parts if isinstance(part, Tensor)]
-    # `x[i]` with indices of any shape: rows by number.
-    if len(tensors) == 1 and parts[0] is tensors[0] and tensors[0].ndim != 1 and len(parts) == 1:
-        indices = from_the_end(tensors[0], value.shape[0])
-        rows = ops.index_select(value, 0, ops.reshape(indices, [-1]))
-        return ops.reshape(rows, [*indices.shape, *value.shape[1:]])
-    return value[index]
-
-
-@_named("getattr")
+@named("getattr")
 def _getattr(context, value, name, *default):
     if not isinstance(value, Tensor):
         return getattr(value, name, *default)
@@ -344,41 +319,32 @@ def _getattr(context, value, name, *default):
     raise ArgumentError(f"getattr: a traced value has no '{name}'")
 
 
-@_named("Tensor.size")
+@named("Tensor.size")
 def _size(context, value, dim=None):
     return torch.Size(value.shape) if dim is None else value.shape[dim]
 
 
-@_named("Tensor.dim", "Tensor.ndimension")
+@named("Tensor.dim", "Tensor.ndimension")
 def _dim(context, value):
     return value.ndim
 
 
-@_named("Tensor.numel", "numel", "Tensor.nelement")
+@named("Tensor.numel", "numel", "Tensor.nelement")
 def _numel(context, value):
     return value.numel()
 
 
-@_named("Tensor.contiguous", "Tensor.clone", "clone")
+@named("Tensor.contiguous", "Tensor.clone", "clone")
 def _same(context, value, **_):
     return value
 
 
-@_named("Tensor.copy_")
-def _copy(context, value, source, non_blocking=False):
-    source = converted(source, TORCH_DTYPES[value.dtype.name])
-    return source if source.shape == value.shape else ops.broadcast_to(source, list(value.shape))
-
-
-_copy.mutates = True
-
-
-@_named("Tensor.cpu")
+@named("Tensor.cpu")
 def _cpu(context, value, **_):
     return _to(context, value, device="cpu")
 
 
-@_named("Tensor.is_floating_point", "is_floating_point")
+@named("Tensor.is_floating_point", "is_floating_point")
 def _is_floating(context, value):
     return value.dtype.is_floating_point
 
@@ -390,7 +356,7 @@ def converted(value, dtype):
     return value if DTYPES[dtype] == value.dtype else ops.to(value, dtype=DTYPES[dtype])
 
 
-@_named("Tensor.to")
+@named("Tensor.to")
 def _to(context, value, *arguments, **keywords):
     wanted, device = keywords.get("dtype"), keywords.get("device")
     for argument in arguments:
@@ -410,16 +376,16 @@ for _name, _dtype in {"float": torch.float32, "half": torch.float16, "bfloat16":
     TABLE[f"Tensor.{_name}"] = lambda context, value, _dtype=_dtype, **_: converted(value, _dtype)
 
 
-@_named("split", "Tensor.split")
+@named("split", "Tensor.split")
 def _split(context, value, size, dim=0):
     if isinstance(size, int):
         return ops.split(value, size, dim)
     return ops.split_with_sizes(value, list(size), dim)
 
 
-@_named("arange")
+@named("arange")
 def _arange(context, *arguments, start=None, end=None, step=None, dtype=None, device=None, **others):
-    _known("arange", others)
+    known("arange", others)
     # `arange(end)`, `arange(start, end, step)`, and each of them by name.
     given = list(arguments)
     if len(given) == 1 and end is None:
@@ -433,7 +399,12 @@ def _arange(context, *arguments, start=None, end=None, step=None, dtype=None, de
     return ops.arange(start, end, step, dtype=dtype, device=device_name(device or context.device))
 
 
-def _known(name: str, others: dict) -> None:
+@named("torch._C._log_api_usage_once", "_log_api_usage_once")
+def _log_api_usage_once(context, *_):
+    return None
+
+
+def known(name: str, others: dict) -> None:
     """An error if a call has other arguments than those that change no value."""
     for argument, value in others.items():
         if argument not in _IGNORED and value is not None:
@@ -453,25 +424,25 @@ def _sizes(sizes, size):
     return sizes[0] if len(sizes) == 1 else sizes
 
 
-@_named("Tensor.new_zeros")
+@named("Tensor.new_zeros")
 def _new_zeros(context, value, *sizes, size=None, dtype=None, device=None, **others):
-    _known("new_zeros", others)
+    known("new_zeros", others)
     return _filled(context, value, _sizes(sizes, size), 0, dtype, device)
 
 
-@_named("Tensor.new_ones")
+@named("Tensor.new_ones")
 def _new_ones(context, value, *sizes, size=None, dtype=None, device=None, **others):
-    _known("new_ones", others)
+    known("new_ones", others)
     return _filled(context, value, _sizes(sizes, size), 1, dtype, device)
 
 
-@_named("Tensor.new_full")
+@named("Tensor.new_full")
 def _new_full(context, value, size, fill_value, dtype=None, device=None, **others):
-    _known("new_full", others)
+    known("new_full", others)
     return _filled(context, value, size, fill_value, dtype, device)
 
 
-@_named("nn.functional.batch_norm", "batch_norm")
+@named("nn.functional.batch_norm", "batch_norm")
 def _batch_norm(context, input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1,
                 eps=1e-5, *_):
     if isinstance(running_mean, bool) or momentum is None:
@@ -486,34 +457,34 @@ def _batch_norm(context, input, running_mean, running_var, weight=None, bias=Non
     return out
 
 
-@_named("torch._C._set_grad_enabled", "_set_grad_enabled")
+@named("torch._C._set_grad_enabled", "_set_grad_enabled")
 def _set_grad_enabled(context, enabled):
     context.constant = not enabled
 
 
-@_named("_enter_autocast")
+@named("_enter_autocast")
 def _enter_autocast(context, device, dtype=None, enabled=True, *_):
     if enabled:
         raise ArgumentError("autocast: use fulgurite.jit(module, autocast=...), which has classes of its own")
 
 
-@_named("_exit_autocast")
+@named("_exit_autocast")
 def _exit_autocast(context, *_):
     return None
 
 
-@_named("Tensor.detach", "detach", "Tensor.detach_")
+@named("Tensor.detach", "detach", "Tensor.detach_")
 def _detach(context, value):
     return ops.detach(value)
 
 
-@_named("einsum")
+@named("einsum")
 def _einsum(context, equation, *operands):
     listed = len(operands) == 1 and isinstance(operands[0], (list, tuple))
     return ops.einsum(equation, list(operands[0] if listed else operands))
 
 
-@_named("meshgrid")
+@named("meshgrid")
 def _meshgrid(context, *tensors, indexing="ij"):
     listed = len(tensors) == 1 and isinstance(tensors[0], (list, tuple))
     return ops.meshgrid(list(tensors[0] if listed else tensors), indexing=indexing)
@@ -538,6 +509,6 @@ TABLE["T"] = TABLE["Tensor.T"] = lambda context, value: value.T
 TABLE["mT"] = TABLE["Tensor.mT"] = lambda context, value: value.mT
 
 
-@_named("Tensor.type")
+@named("Tensor.type")
 def _type(context, value, dtype, *_):
     return converted(value, dtype)
