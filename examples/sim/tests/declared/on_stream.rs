@@ -9,7 +9,6 @@ use fulgurite::device::DeviceTensor;
 use fulgurite::device::host_work::{StreamCall, StreamWork};
 use fulgurite::jit::Jit;
 use fulgurite::kernel::KernelRules;
-use fulgurite::ops::prelude::*;
 use fulgurite::registration::{Executor, Operator};
 use fulgurite::{Array, Device, Failure, Tensor, jit};
 use fulgurite_example_sim as _;
