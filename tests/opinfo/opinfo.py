@@ -75,14 +75,12 @@ CHOOSES = {"topk": 1, "sort": 1, "argsort": 0, "kthvalue": 1, "msort": None, "me
 ORDER = {"where": ["input", "condition", "other"], "nn.functional.embedding": ["weight", "input"], "einsum": ["operands", "equation"]}
 ORDER |= {"nn.functional.embedding_bag": ["weight", "input", "offsets"], "bernoulli": ["input", "p"], "normal": ["mean", "std", "size"]}
 ORDER |= {"rand_like": ["input"], "randn_like": ["input"], "randn": ["size"], "Tensor.exponential_": ["input", "lambd"]}
-ORDER |= {"multinomial": ["input", "num_samples", "replacement"]}
 ORDER |= {"Tensor.log_normal_": ["input", "mean", "std"], "Tensor.cauchy_": ["input", "median", "sigma"]}
 
 # Names of arguments that differ from those of the operator's parameters.
 RENAMED = {
     "scatter": {"value": "src"},
     "vander": {"N": "n"},
-    "linalg.vander": {"N": "n"},
     **{f"linalg.{name}": {"UPLO": "uplo"} for name in ("eigh", "eigvalsh")},
 }
 
@@ -97,42 +95,12 @@ DROPPED = {
 }
 
 
-def settled(vectors, dim):
-    """The signs that make the first element of at least 0.4142 of the largest magnitude positive, as they are here."""
-    size = vectors.detach().abs()
-    if not size.numel():
-        return torch.ones_like(size.sum(dim, keepdim=True))
-    first = (size >= 0.4142 * size.amax(dim, keepdim=True)).int().argmax(dim, keepdim=True)
-    return vectors.detach().gather(dim, first).sign()
-
-
-def with_settled_signs(torch_name, op):
-    """PyTorch's eigenvectors and singular vectors with our signs, which LAPACK leaves open."""
-
-    def eigh(*args, **kwargs):
-        values, vectors = op(*args, **kwargs)
-        return values, vectors * settled(vectors, -2)
-
-    def svd(*args, **kwargs):
-        u, s, vh = op(*args, **kwargs)
-        columns = torch_name == "svd"
-        vh = vh.transpose(-2, -1) if columns else vh
-        signs, k = settled(vh, -1), s.shape[-1]
-        # Columns of U that belong to no row have signs of their own.
-        own = torch.cat([signs[..., :k, 0].unsqueeze(-2), settled(u[..., k:], -2)], -1)
-        if not bool(vh.detach().any()):
-            return u, s, vh.transpose(-2, -1) if columns else vh
-        vh = vh * signs
-        return u * own, s, vh.transpose(-2, -1) if columns else vh
-
-    return {"linalg.eigh": eigh, "linalg.svd": svd, "svd": svd}.get(torch_name, op)
-
-
 def counterparts(fulgurite):
+    """The operator for each PyTorch name: a composite rather than a prim."""
     """The operator for each PyTorch name, a composite rather than a prim; and all operators by their own names."""
-    listed = cases.operators(fulgurite)
+    listed = json.loads(subprocess.run([fulgurite, "ops", "list", "--json"], check=True, capture_output=True).stdout)
     chosen = {}
-    for row in listed:
+    for row in cases.operators(fulgurite):
         name = row["torch"]
         if name is None or row["kind"] == "symbol":
             continue
@@ -400,9 +368,6 @@ class Collected:
                 return self.own[of_all]
         if torch_name == "nn.functional.ctc_loss" and any(isinstance(given, (list, tuple)) for given in sample.args[1:3]):
             return self.own["ctc_loss_of_lengths"]
-        coordinates = sample.kwargs.get("spacing") if torch_name == "gradient" else None
-        if isinstance(coordinates, (list, tuple)) and isinstance(coordinates[0], torch.Tensor):
-            return self.own["gradient_at"]
         return self.chosen[torch_name]
 
     def take(self, name, torch_name, op, sample, dtype, seen):
@@ -422,7 +387,7 @@ class Collected:
         if text in seen:
             return
         seen.add(text)
-        record, cotangents, op = {"op": torch_name}, [], with_settled_signs(torch_name, op)
+        record, cotangents = {"op": torch_name}, []
         if torch_name.endswith("_"):
             # PyTorch writes its operand, and no leaf that requires a gradient.
             written = op
