@@ -75,12 +75,14 @@ CHOOSES = {"topk": 1, "sort": 1, "argsort": 0, "kthvalue": 1, "msort": None, "me
 ORDER = {"where": ["input", "condition", "other"], "nn.functional.embedding": ["weight", "input"], "einsum": ["operands", "equation"]}
 ORDER |= {"nn.functional.embedding_bag": ["weight", "input", "offsets"], "bernoulli": ["input", "p"], "normal": ["mean", "std", "size"]}
 ORDER |= {"rand_like": ["input"], "randn_like": ["input"], "randn": ["size"], "Tensor.exponential_": ["input", "lambd"]}
+ORDER |= {"multinomial": ["input", "num_samples", "replacement"]}
 ORDER |= {"Tensor.log_normal_": ["input", "mean", "std"], "Tensor.cauchy_": ["input", "median", "sigma"]}
 
 # Names of arguments that differ from those of the operator's parameters.
 RENAMED = {
     "scatter": {"value": "src"},
     "vander": {"N": "n"},
+    "linalg.vander": {"N": "n"},
     **{f"linalg.{name}": {"UPLO": "uplo"} for name in ("eigh", "eigvalsh")},
 }
 
@@ -96,11 +98,10 @@ DROPPED = {
 
 
 def counterparts(fulgurite):
-    """The operator for each PyTorch name: a composite rather than a prim."""
     """The operator for each PyTorch name, a composite rather than a prim; and all operators by their own names."""
-    listed = json.loads(subprocess.run([fulgurite, "ops", "list", "--json"], check=True, capture_output=True).stdout)
+    listed = cases.operators(fulgurite)
     chosen = {}
-    for row in cases.operators(fulgurite):
+    for row in listed:
         name = row["torch"]
         if name is None or row["kind"] == "symbol":
             continue
@@ -368,6 +369,9 @@ class Collected:
                 return self.own[of_all]
         if torch_name == "nn.functional.ctc_loss" and any(isinstance(given, (list, tuple)) for given in sample.args[1:3]):
             return self.own["ctc_loss_of_lengths"]
+        coordinates = sample.kwargs.get("spacing") if torch_name == "gradient" else None
+        if isinstance(coordinates, (list, tuple)) and isinstance(coordinates[0], torch.Tensor):
+            return self.own["gradient_at"]
         return self.chosen[torch_name]
 
     def take(self, name, torch_name, op, sample, dtype, seen):
