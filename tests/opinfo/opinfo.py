@@ -97,6 +97,37 @@ DROPPED = {
 }
 
 
+def settled(vectors, dim):
+    """The signs that make the first element of at least 0.4142 of the largest magnitude positive, as they are here."""
+    size = vectors.detach().abs()
+    if not size.numel():
+        return torch.ones_like(size.sum(dim, keepdim=True))
+    first = (size >= 0.4142 * size.amax(dim, keepdim=True)).int().argmax(dim, keepdim=True)
+    return vectors.detach().gather(dim, first).sign()
+
+
+def with_settled_signs(torch_name, op):
+    """PyTorch's eigenvectors and singular vectors with our signs, which LAPACK leaves open."""
+
+    def eigh(*args, **kwargs):
+        values, vectors = op(*args, **kwargs)
+        return values, vectors * settled(vectors, -2)
+
+    def svd(*args, **kwargs):
+        u, s, vh = op(*args, **kwargs)
+        columns = torch_name == "svd"
+        vh = vh.transpose(-2, -1) if columns else vh
+        signs, k = settled(vh, -1), s.shape[-1]
+        # Columns of U that belong to no row have signs of their own.
+        own = torch.cat([signs[..., :k, 0].unsqueeze(-2), settled(u[..., k:], -2)], -1)
+        if not bool(vh.detach().any()):
+            return u, s, vh.transpose(-2, -1) if columns else vh
+        vh = vh * signs
+        return u * own, s, vh.transpose(-2, -1) if columns else vh
+
+    return {"linalg.eigh": eigh, "linalg.svd": svd, "svd": svd}.get(torch_name, op)
+
+
 def counterparts(fulgurite):
     """The operator for each PyTorch name, a composite rather than a prim; and all operators by their own names."""
     listed = cases.operators(fulgurite)
@@ -391,7 +422,7 @@ class Collected:
         if text in seen:
             return
         seen.add(text)
-        record, cotangents = {"op": torch_name}, []
+        record, cotangents, op = {"op": torch_name}, [], with_settled_signs(torch_name, op)
         if torch_name.endswith("_"):
             # PyTorch writes its operand, and no leaf that requires a gradient.
             written = op
