@@ -113,25 +113,35 @@ fn runs_parts(runner: &Runner, def: &'static OperatorDef, metas: &[Vec<Arg<Tenso
 fn needs_others(runner: &Runner, def: &'static OperatorDef, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
     type Names = Vec<&'static str>;
     static KNOWN: Mutex<BTreeMap<Names, Vec<&'static OperatorDef>>> = Mutex::new(BTreeMap::new());
-    let names: Names = runner.all.iter().map(|executor| executor.name).collect();
+    let names: Names = taking_part(runner).iter().map(|executor| executor.name).collect();
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let prims = known.entry(names).or_insert_with(|| prims_of_others(runner)).clone();
     drop(known);
     holds_any(def, metas, &prims)
 }
 
-/// The prims that other executors of the runner's device implement, and those of the runner take no sample of.
+/// The executors of a test of the runner: its own, and those behind the first by default.
+fn taking_part(runner: &Runner) -> Vec<&'static ExecutorDef> {
+    let mut found = runner.all.clone();
+    let behind = default_executors(runner.first.device).into_iter().skip_while(|one| one.name != runner.first.name);
+    found.extend(behind.filter(|one| runner.all.iter().all(|own| own.name != one.name)).collect::<Vec<_>>());
+    found
+}
+
+/// The prims that executors of the runner's device implement which take no part in its tests, and of which those that
+/// do take no sample.
 fn prims_of_others(runner: &Runner) -> Vec<&'static OperatorDef> {
-    let is_own = |name: &str| runner.all.iter().any(|executor| executor.name == name);
+    let own = taking_part(runner);
     let others = executors().into_iter().filter(|executor| executor.device == runner.first.device);
-    let others: Vec<&str> = others.map(|executor| executor.name).filter(|name| !is_own(name)).collect();
+    let others = others.filter(|executor| own.iter().all(|one| one.name != executor.name));
+    let others: Vec<&str> = others.map(|executor| executor.name).collect();
     let theirs = implementations().into_iter().filter(|implementation| others.contains(&implementation.by));
     let mut prims: Vec<_> = theirs.filter_map(|implementation| find_operator(implementation.of).ok()).collect();
     // What decomposes is run by its parts.
     prims.retain(|prim| TracingRules::of(prim).decomposition.is_none());
     prims.retain(|prim| {
         let metas: Vec<_> = dtypes_of(prim).into_iter().flat_map(|(_, metas)| metas).collect();
-        !runner.all.iter().any(|executor| may_claim(prim, executor, &metas))
+        !own.iter().any(|executor| may_claim(prim, executor, &metas))
     });
     prims
 }
