@@ -28,9 +28,11 @@ pub struct Exchange {
 
 #[derive(Debug)]
 struct Shared {
-    /// Recorded on one stream and waited for by another, again and again: a wait is for the mark as it was last
-    /// recorded when the wait was enqueued.
-    mark: Box<dyn DeviceEvent>,
+    /// Recorded on the other stream, again and again: a wait is for the mark as it was last recorded when the wait was
+    /// enqueued.
+    other: Box<dyn DeviceEvent>,
+    /// As above, on each of the streams here.
+    own: Vec<Box<dyn DeviceEvent>>,
     /// What streams were asked for when the other stream last waited for all of them.
     left_at: Option<u64>,
     /// Deleted exports: the other stream may still use them.
@@ -56,7 +58,8 @@ impl Exchange {
         // SAFETY: promised by the caller.
         let other = unsafe { state.context().stream_of(handle) }?;
         let shared = Shared {
-            mark: state.context().event(false)?,
+            other: state.context().event(false)?,
+            own: state.work_streams().map(|_| state.context().event(false)).collect::<std::result::Result<_, _>>()?,
             left_at: None,
             returned: Vec::new(),
             returned_bytes: 0,
@@ -105,9 +108,9 @@ impl Exchange {
     /// Has the streams here wait for the other one. The memory that it no longer uses is to be dropped when the lock is
     /// given up: what is over memory of others takes it.
     fn behind_other(&self, shared: &mut Shared) -> Result<Vec<Array>> {
-        self.other.record(&*shared.mark)?;
+        self.other.record(&*shared.other)?;
         for own in self.state.work_streams() {
-            own.wait(&*shared.mark)?;
+            own.wait(&*shared.other)?;
         }
         shared.returned_bytes = 0;
         Ok(std::mem::take(&mut shared.returned))
@@ -116,9 +119,9 @@ impl Exchange {
     /// Has the other stream wait for what is enqueued here.
     fn other_behind(&self, shared: &mut Shared) -> Result<()> {
         let uses = self.state.uses();
-        for own in self.state.work_streams() {
-            own.record(&*shared.mark)?;
-            self.other.wait(&*shared.mark)?;
+        for (own, mark) in self.state.work_streams().zip(&shared.own) {
+            own.record(&**mark)?;
+            self.other.wait(&**mark)?;
         }
         shared.left_at = Some(uses);
         Ok(())

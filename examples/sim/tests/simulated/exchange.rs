@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use fulgurite::DType;
 use fulgurite::compile::Options;
 use fulgurite::device::{DeviceMemory, DeviceState, DeviceStream};
 use fulgurite::dlpack::{DLDataType, DLDevice, DLManagedTensorVersioned, DLPackVersion, DLTensor};
@@ -11,7 +12,6 @@ use fulgurite::dlpack::{Managed, OtherStream};
 use fulgurite::exchange::Exchange;
 use fulgurite::kernels::launch::{CopyRange, DeviceAddress};
 use fulgurite::prelude::*;
-use fulgurite::{DType, Device};
 use fulgurite_example_sim::kind::{EXTENSION, PER_THREAD};
 
 use crate::external::{busy, memory, sim};
@@ -140,35 +140,6 @@ fn deleted_exports_keep_their_memory_until_the_next_call() {
     assert_eq!(address_of(&others), address, "the memory was not given back");
     stream.synchronize().unwrap();
     assert_eq!(numbers(&read), values, "the memory was written to before it was read");
-}
-
-#[test]
-fn what_is_wrong_with_data_is_told_by_a_later_call() {
-    let (_, _, exchange) = other();
-    let table = Array::new([3, 2], &[0.0_f32; 6]).unwrap().to_device(sim()).unwrap();
-    let looked = jit(|(ids, table): (Tensor, Tensor)| embedding(ids, table));
-    let run = |ids: [i64; 2]| -> fulgurite::Result<Array> {
-        let call = exchange.begin()?;
-        let ids = Array::new([2], &ids).unwrap().to_device(sim()).unwrap();
-        let result = looked.call((ids, table.clone())).unwrap();
-        drop(call.export(&result).unwrap());
-        drop(call);
-        Ok(result)
-    };
-    run([0, 2]).unwrap();
-    exchange.check().unwrap();
-    // The export waits for nothing, and says nothing.
-    let wrong = run([0, 7]).unwrap();
-    DeviceState::of(Device::new("sim", 0)).unwrap().synchronize().unwrap();
-    let error = run([0, 1]).unwrap_err().to_string();
-    assert!(error.contains("index holds 7, which is out of range"), "{error}");
-    // It is told once; readers of the values themselves are told each time.
-    run([0, 1]).unwrap();
-    exchange.check().unwrap();
-    assert!(wrong.to_vec::<f32>().is_err());
-    run([5, 1]).unwrap();
-    let error = exchange.check().unwrap_err().to_string();
-    assert!(error.contains("index holds 5"), "{error}");
 }
 
 #[test]
