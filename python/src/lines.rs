@@ -187,7 +187,7 @@ impl PyLine {
         self.symbol.pass.name()
     }
 
-    /// What it defines.
+    /// The values that the line defines.
     #[getter]
     fn results(&self) -> Vec<PyValue> {
         self.results.clone()

@@ -140,7 +140,8 @@ pub(crate) struct StepFunction {
 #[pymethods]
 impl StepFunction {
     /// `callback(state_tensors, object, tensors)` returns the new state's tensors in the order of the old ones, and
-    /// what a `Function`'s callback returns for the other results. Paths of the state below `donated` are given to them.
+    /// what a `Function`'s callback returns for the other results. Paths of the state below `donated` are given to
+    /// them.
     #[new]
     #[pyo3(signature = (callback, name, donated, *, executors=None, device=None, autocast=None, transforms=Vec::new()))]
     #[allow(clippy::too_many_arguments)]

@@ -35,9 +35,9 @@ impl fmt::Debug for HostWork {
 /// never replayed as a graph, since the function may do something else in each run.
 #[derive(Clone)]
 pub struct StreamWork {
-    /// What it reads.
+    /// The tensors that the function reads.
     pub operands: Vec<DeviceTensor>,
-    /// What it writes, all of it.
+    /// The tensors of which the function writes every element.
     pub results: Vec<DeviceTensor>,
     /// The function.
     pub enqueue: Arc<EnqueueRule>,

@@ -243,8 +243,8 @@ impl Operator {
     ///
     /// # Errors
     /// If an operator of that name is declared, or registered and not withdrawn; if the name is not words separated by
-    /// `::`, the signature cannot be read, an executor of a symbol is unknown or has no kernel for its device, or there is
-    /// no rule that gives results.
+    /// `::`, the signature cannot be read, an executor of a symbol is unknown or has no kernel for its device, or there
+    /// is no rule that gives results.
     #[track_caller]
     pub fn register(self) -> Result<Registration<OperatorDef>> {
         let place = self.place.unwrap_or_else(Place::caller);

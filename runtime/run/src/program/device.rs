@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fulgurite_kernels::launch::{CopyRange, DeviceAddress};
 
+use super::overwritten::note_overwritten;
 use super::placement::{Base, Placement, Source as OutputSource, not_unique};
 use crate::array::{Array, Memory};
 use crate::device::faults::Origins;
@@ -293,7 +294,7 @@ impl DeviceProgram {
         let done = match work {
             // SAFETY: promised by the caller.
             Outside::Host(work) => unsafe { on_host::run(work, stream, &at) },
-            Outside::Stream(work) => on_stream::run(self, work, (steps::device_of(&self.trace), stream), &at),
+            Outside::Stream(work) => on_stream::run(self.place(), work, (steps::device_of(&self.trace), stream), &at),
         };
         done.map_err(|problem| match problem {
             on_host::Problem::Error(error) => error,
@@ -303,9 +304,14 @@ impl DeviceProgram {
         })
     }
 
+    /// Where the program is: it stays there while it runs.
+    fn place(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     /// The program on its device, which is opened and loaded where it is first needed.
     pub(super) fn hold(&self) -> Result<Held<'_>> {
-        if on_stream::is_calling(self) {
+        if on_stream::is_calling(self.place()) {
             let message = "a kernel of its own calls the program, which runs until the kernel returns".into();
             return Err(Error::Argument { argument: self.trace.name.clone(), message });
         }
@@ -386,9 +392,9 @@ impl DeviceProgram {
         let number = loaded.state.enqueued(&self.code.name);
         tracing::trace!(function = %self.code.name, "inputs are on the device");
         let starts: Arc<[DeviceAddress]> = starts.into();
-        counted(|spent| &mut spent.launching, || work(loaded, &starts)).inspect_err(|_| super::note_overwritten())?;
+        counted(|spent| &mut spent.launching, || work(loaded, &starts)).inspect_err(|_| note_overwritten())?;
         let run = Enqueued { inputs: placed, fresh, seen: &seen, number };
-        counted(|spent| &mut spent.results, || self.hand_out(loaded, run)).inspect_err(|_| super::note_overwritten())
+        counted(|spent| &mut spent.results, || self.hand_out(loaded, run)).inspect_err(|_| note_overwritten())
     }
 
     /// What callers get of a run that is enqueued.

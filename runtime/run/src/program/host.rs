@@ -147,7 +147,7 @@ impl HostProgram {
             run(step, &bases)
         });
         if outcome.is_err() && self.steps[..begun].iter().any(|step| self.overwrites(step)) {
-            super::note_overwritten();
+            super::overwritten::note_overwritten();
         }
         *self.arena.lock().unwrap_or_else(PoisonError::into_inner) = Some(arena);
         outcome?;

@@ -3,11 +3,11 @@
 mod ceilings;
 mod device;
 mod host;
+mod overwritten;
 mod placement;
 mod profile;
 mod totals;
 
-use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -18,30 +18,13 @@ use crate::ranks;
 use crate::trace::verify::on_the_mesh;
 use crate::trace::{BoundSymbol, Trace};
 use crate::transforms::plan::{MemoryUse, memory_use};
+use overwritten::note_overwritten;
 
 pub use ceilings::{Ceiling, Ceilings, Source};
 pub use device::RunCounts;
+pub use overwritten::with_overwritten;
 pub use profile::{Profile, Span, SymbolTime};
 pub use totals::Totals;
-
-thread_local! {
-    /// Whether a run of this thread that failed had begun to write to its donated inputs.
-    static OVERWRITTEN: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Says that a run which failed had begun to write to its donated inputs.
-fn note_overwritten() {
-    OVERWRITTEN.set(true);
-}
-
-/// What `work` returns, and whether a program that failed in it, on this thread, had begun to write to its donated
-/// inputs: what is in them then is a part of the update. Where it had not, they are as they were, for one who has kept
-/// the memory that [was lent](Array::lent).
-pub fn with_overwritten<T>(work: impl FnOnce() -> T) -> (T, bool) {
-    let before = OVERWRITTEN.replace(false);
-    let done = work();
-    (done, OVERWRITTEN.replace(before))
-}
 
 /// A program ready to run.
 pub struct Program {

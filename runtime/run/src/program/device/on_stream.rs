@@ -4,7 +4,6 @@ use std::cell::RefCell;
 
 use fulgurite_kernels::launch::DeviceAddress;
 
-use super::DeviceProgram;
 use super::on_host::Problem;
 use crate::device::host_work::{StreamCall, StreamWork};
 use crate::device::{Address, DeviceStream, DeviceTensor};
@@ -16,14 +15,15 @@ thread_local! {
     static CALLING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Whether this thread is in a function that `program` calls: it holds the program until that returns.
-pub(super) fn is_calling(program: &DeviceProgram) -> bool {
-    CALLING.with_borrow(|calling| calling.contains(&std::ptr::from_ref(program).addr()))
+/// Whether this thread is in a function that the program at this address calls: it holds the program until that
+/// returns.
+pub(super) fn is_calling(program: usize) -> bool {
+    CALLING.with_borrow(|calling| calling.contains(&program))
 }
 
-/// Has the step's function enqueue its work, with the addresses that `at` gives.
+/// Has the function of a step enqueue its work, with the addresses that `at` gives; `program` is where the program is.
 pub(super) fn run(
-    program: &DeviceProgram,
+    program: usize,
     work: &StreamWork,
     (device, stream): (Device, &dyn DeviceStream),
     at: &dyn Fn(&Address) -> DeviceAddress,
@@ -37,7 +37,7 @@ pub(super) fn run(
     let addresses = |tensors: &[DeviceTensor]| tensors.iter().map(|tensor| at(&tensor.address)).collect::<Vec<_>>();
     let (operands, results) = (addresses(&work.operands), addresses(&work.results));
     let call = StreamCall { device, stream, operands: &operands, results: &results };
-    CALLING.with_borrow_mut(|calling| calling.push(std::ptr::from_ref(program).addr()));
+    CALLING.with_borrow_mut(|calling| calling.push(program));
     let _calling = Calling;
     Failure::caught("the kernel", || (work.enqueue)(&call)).flatten().map_err(Problem::Data)
 }
