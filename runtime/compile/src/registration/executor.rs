@@ -159,7 +159,9 @@ impl Executor {
     /// no such kind of device, or a rule makes kernels for another kind.
     #[track_caller]
     pub fn register(self) -> Result<Registration<ExecutorDef>> {
-        let place = self.place.unwrap_or_else(Place::caller);
+        // Asked here: a function that is passed on has no caller of its own.
+        let here = Place::caller();
+        let place = self.place.unwrap_or(here);
         names::word(&self.name).map_err(|message| refused(WHAT, &self.name, place, message))?;
         if !Device::is_host(&self.device) && self.device != "any" {
             find_kind(&self.device).map_err(|error| refused(WHAT, &self.name, place, error.to_string()))?;

@@ -110,7 +110,9 @@ impl Implementation {
     /// for another kind of device.
     #[track_caller]
     pub fn register(self) -> Result<Registration<ImplementationDef>> {
-        let place = self.place.unwrap_or_else(Place::caller);
+        // Asked here: a function that is passed on has no caller of its own.
+        let here = Place::caller();
+        let place = self.place.unwrap_or(here);
         let name = format!("{} by {}", self.of, self.by);
         let fail = |message: String| refused(WHAT, &name, place, message);
         let of = find_operator(&self.of).map_err(|error| fail(error.to_string()))?;

@@ -247,7 +247,9 @@ impl Operator {
     /// is no rule that gives results.
     #[track_caller]
     pub fn register(self) -> Result<Registration<OperatorDef>> {
-        let place = self.place.unwrap_or_else(Place::caller);
+        // Asked here: a function that is passed on has no caller of its own.
+        let here = Place::caller();
+        let place = self.place.unwrap_or(here);
         let fail = |message: String| refused(WHAT, &self.name, place, message);
         let Some(signature) = &self.signature else { return Err(fail("has no signature".into())) };
         let Signature { params, results } = signature::parse(signature).map_err(&fail)?;
