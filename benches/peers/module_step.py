@@ -3,8 +3,9 @@
     python benches/peers/module_step.py --batch 4 16
 
 bf16 autocast (that of PyTorch for the one, `autocast=` for the other), PyTorch's fused AdamW for both. Prints a JSON
-line each: milliseconds a step of 20 that are enqueued one behind the other, the host's milliseconds in the forward pass,
-the backward pass and the optimizer, seconds of the first step, the memory that the process uses on the GPU, the loss.
+line each: milliseconds a step of 20 that are enqueued one behind the other, the host's milliseconds in the forward
+pass, the backward pass and the optimizer, seconds of the first step, the memory that the process uses on the GPU, the
+loss.
 """
 
 import argparse

@@ -231,8 +231,10 @@ class Executor:
 
     def register_implementation(self, op, fn=None, *, execution_transform=None, checker=None, grad_transform=None,
                                 arrays: str | None = None, borrows: bool = False) -> None:
-        """How this executor runs an operator that it does not own. Functions take the arguments in their order; they may
-        do without the last ones, and calls in which these are not at their defaults are refused.
+        """How this executor runs an operator that it does not own.
+
+        Functions take the arguments in their order; they may do without the last ones, and calls in which these are not
+        at their defaults are refused.
 
         Parameters
         ----------
@@ -241,7 +243,7 @@ class Executor:
         fn : callable, optional
             A function of arrays, as for :meth:`register_operator`.
         execution_transform : callable, optional
-            Traced code that stands for the call, usually over kernel symbols, in place of ``fn``.
+            Traced code that computes the call, usually by kernel symbols, in place of ``fn``.
         checker : callable, optional
             Of metas and attributes (or of those that it names): whether this executor takes the call. ``False`` or a
             reason refuse it, and the next executor is asked. It takes every call by default.

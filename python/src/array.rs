@@ -1,5 +1,6 @@
 //! `fulgurite.Array`.
 
+use fulgurite::array::Memory;
 use fulgurite::notebook::Show;
 use fulgurite::{Array, DType, Device, TensorMeta};
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -8,7 +9,6 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::dlpack;
 use crate::error::{raised, without_lock};
-use crate::exchange::address_of;
 use crate::types::{PyDType, dtype_of};
 
 /// A tensor with data: memory, shape, element type and device. Its data does not change.
@@ -157,13 +157,13 @@ impl PyArray {
     /// Where the array's buffer begins: arrays with equal numbers share memory.
     #[getter]
     fn buffer_address(&self) -> usize {
-        address_of(&self.0)
+        buffer_start(&self.0)
     }
 
     /// Where the array's first element is.
     #[getter]
     fn data_address(&self) -> usize {
-        address_of(&self.0) + self.0.byte_offset()
+        first_byte(&self.0)
     }
 
     /// The array, or a row-major copy.
@@ -207,6 +207,19 @@ impl PyArray {
     fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
         without_lock(py, || Ok(self.0.content().html))
     }
+}
+
+/// Where an array's buffer begins.
+pub(crate) fn buffer_start(array: &Array) -> usize {
+    match array.memory() {
+        Memory::Host(buffer) => buffer.as_ptr().expose_provenance(),
+        Memory::Device(buffer) => buffer.address().0 as usize,
+    }
+}
+
+/// Where an array's first element is.
+pub(crate) fn first_byte(array: &Array) -> usize {
+    buffer_start(array) + array.byte_offset()
 }
 
 /// The array that an object is or has the memory of; `None` if it is no array of anybody's.

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use fulgurite::array::Memory;
 use fulgurite::dlpack::{DLManagedTensorVersioned, DLPackVersion, Managed, OtherStream};
 use fulgurite::exchange::{Call, Exchange};
 use fulgurite::{Array, Device};
@@ -18,7 +17,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyList, PyType};
 use pyo3::{ffi, intern};
 
-use crate::array::{PyArray, or_raise};
+use crate::array::{PyArray, buffer_start, or_raise};
 use crate::error::without_lock;
 
 const NAME: &CStr = c"dlpack_exchange_api";
@@ -192,7 +191,7 @@ impl Crossing {
                 None => array.to_dlpack(OtherStream::Unordered),
             };
             let tensor = given(py, functions, or_raise(py, managed)?)?;
-            let address = (!array.meta().is_empty()).then(|| address_of(array));
+            let address = (!array.meta().is_empty()).then(|| buffer_start(array));
             let shared = array.is_external() || address.is_some_and(|address| known.contains(&address));
             known.extend(address);
             tensors.push((tensor, shared || !array.is_contiguous()));
@@ -206,14 +205,6 @@ impl Crossing {
             false => Ok(tensor),
         });
         PyList::new(py, copied.collect::<PyResult<Vec<_>>>()?)
-    }
-}
-
-/// Where an array's buffer begins.
-pub(crate) fn address_of(array: &Array) -> usize {
-    match array.memory() {
-        Memory::Host(buffer) => buffer.as_ptr().addr(),
-        Memory::Device(buffer) => buffer.address().0 as usize,
     }
 }
 

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use crate::array::{device_of, or_raise};
 use crate::function::transform;
 
-/// What a function is asked to be compiled with. Executors are a list for each kind of device: `default` stands for the
+/// What a function is asked to be compiled with. Executors are a list for each kind of device: `default` means the
 /// default ones of that kind, and an executor of another kind is left out, so that one list serves several devices.
 #[derive(Clone)]
 pub(crate) struct Asked {
@@ -88,7 +88,7 @@ pub(crate) fn device_among<'a>(mut arrays: impl Iterator<Item = &'a Array>) -> O
     arrays.find(|array| !array.device().is_cpu()).map(Array::device)
 }
 
-/// What stands for the default executors in a list.
+/// The name that means the default executors in a list.
 const DEFAULT: &str = "default";
 
 /// What is made once for each kind of device.

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fulgurite::array::Memory;
 use fulgurite::jit::{Bound as BoundTree, Compiled, Jit};
 use fulgurite::program::with_overwritten;
 use fulgurite::{Array, Device, Error, Tensor, jit};
@@ -10,7 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::array::{PyArray, device_of};
+use crate::array::{PyArray, device_of, first_byte};
 use crate::dlpack;
 use crate::error::{panicked, raised, without_lock};
 use crate::function::{Form, handles, keep_raised, not_called, or_reraise, returned, stages, to_python};
@@ -35,15 +34,6 @@ pub(crate) struct State {
     places: Mutex<Vec<Option<usize>>>,
 }
 
-/// Where an array's first element is.
-fn place_of(array: &Array) -> usize {
-    let start = match array.memory() {
-        Memory::Host(buffer) => buffer.as_ptr().addr(),
-        Memory::Device(buffer) => buffer.address().0 as usize,
-    };
-    start + array.byte_offset()
-}
-
 #[pymethods]
 impl State {
     /// Of the memory of objects that have `__dlpack__`, which calls write to; of `Array`s copies are made. The caller
@@ -61,7 +51,7 @@ impl State {
                 continue;
             }
             let array = dlpack::lent(py, &producer)?;
-            places.push(Some(place_of(&array)));
+            places.push(Some(first_byte(&array)));
             leaves.push(array);
         }
         if leaves.len() != paths.len() {
@@ -201,7 +191,7 @@ impl StepFunction {
             if !held.is_bound() {
                 let arrays = held.get()?.leaves.iter().zip(&*places).enumerate();
                 let elsewhere = arrays.filter(|(_, (array, place))| {
-                    !array.meta().is_empty() && place.is_some_and(|place| place != place_of(array))
+                    !array.meta().is_empty() && place.is_some_and(|place| place != first_byte(array))
                 });
                 moved.extend(elsewhere.map(|(i, (array, _))| (i, PyArray(array.clone()))));
             }

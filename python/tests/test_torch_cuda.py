@@ -7,8 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+import beside  # noqa: E402
 import models  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
+from beside import MODELS, compare, near, trained  # noqa: E402
 from torch import nn  # noqa: E402
 
 import fulgurite  # noqa: E402
@@ -25,28 +27,11 @@ def fresh():
 
 
 def ids(*shape, most=32):
-    return torch.randint(0, most, shape, device="cuda")
+    return beside.ids(*shape, most=most).cuda()
 
 
 def randn(*shape, **options):
     return torch.randn(*shape, device="cuda", **options)
-
-
-def near(ours, theirs, tolerance=2e-5):
-    assert ours.shape == theirs.shape and ours.dtype == theirs.dtype and ours.device == theirs.device
-    scale = theirs.abs().max().item() + 1e-6
-    assert (ours - theirs).abs().max().item() <= tolerance * scale, (ours - theirs).abs().max()
-
-
-MODELS = {
-    "mlp": (models.Mlp, lambda: (randn(3, 8),)),
-    "gpt": (models.Gpt, lambda: (ids(2, 8), ids(2, 8))),
-    "gpt with a mask": (lambda: models.Gpt(fused=False), lambda: (ids(2, 8),)),
-    "llama": (models.Llama, lambda: (ids(2, 8),)),
-    "resnet": (models.ResNet, lambda: (randn(2, 3, 32, 32),)),
-    "resnet, evaluated": (lambda: models.ResNet().eval(), lambda: (randn(2, 3, 32, 32),)),
-    "vit": (models.Vit, lambda: (randn(2, 3, 16, 16),)),
-}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -55,19 +40,7 @@ def test_outputs_gradients_and_buffers_are_those_of_pytorch(name):
     model = make().cuda()
     reference, compiled = copy.deepcopy(model), fulgurite.jit(model)
     for _ in range(3):
-        given = arguments()
-        out, expected = compiled(*given), reference(*given)
-        out, expected = (value if isinstance(value, tuple) else (value,) for value in (out, expected))
-        for ours, theirs in zip(out, expected):
-            near(ours, theirs, 5e-5)
-        out[-1].square().sum().backward()
-        expected[-1].square().sum().backward()
-        theirs = dict(reference.named_parameters())
-        for path, parameter in model.named_parameters():
-            near(parameter.grad, theirs[path].grad, 5e-4)
-        others = dict(reference.named_buffers())
-        for path, value in model.named_buffers():
-            near(value.float(), others[path].float())
+        compare(model, [each.cuda() for each in arguments()], compiled, reference, 5e-5, 5e-4)
     assert compiled.breaks == []
 
 
@@ -158,17 +131,7 @@ def test_a_call_while_pytorch_captures_a_graph_is_an_error():
 
 def test_an_optimizer_trains_as_eager():
     model = models.Gpt().cuda()
-    reference, losses = copy.deepcopy(model), []
-    for each, run in ((model, fulgurite.jit(model)), (reference, reference)):
-        torch.manual_seed(1)
-        optimizer = torch.optim.AdamW(each.parameters(), lr=1e-2, fused=True)
-        found = []
-        for _ in range(20):
-            batch = ids(2, 9)
-            _, loss = run(batch[:, :-1].contiguous(), batch[:, 1:].contiguous())
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            found.append(loss.item())
-        losses.append(found)
+    reference = copy.deepcopy(model)
+    losses = [trained(run, each.parameters(), lambda: ids(2, 9), 20, fused=True)
+              for each, run in ((model, fulgurite.jit(model)), (reference, reference))]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import models  # noqa: E402
+from beside import MODELS, compare, ids, near, trained  # noqa: E402
 from torch import nn  # noqa: E402
 
 import fulgurite  # noqa: E402
@@ -17,45 +18,6 @@ import fulgurite.torch  # noqa: E402
 def fresh():
     torch.manual_seed(0)
     torch._dynamo.reset()
-
-
-def ids(*shape):
-    return torch.randint(0, 32, shape)
-
-
-MODELS = {
-    "mlp": (models.Mlp, lambda: (torch.randn(3, 8),)),
-    "gpt": (models.Gpt, lambda: (ids(2, 8), ids(2, 8))),
-    "gpt with a mask": (lambda: models.Gpt(fused=False), lambda: (ids(2, 8),)),
-    "llama": (models.Llama, lambda: (ids(2, 8),)),
-    "resnet": (models.ResNet, lambda: (torch.randn(2, 3, 32, 32),)),
-    "resnet, evaluated": (lambda: models.ResNet().eval(), lambda: (torch.randn(2, 3, 32, 32),)),
-    "vit": (models.Vit, lambda: (torch.randn(2, 3, 16, 16),)),
-}
-
-
-def tensors(value):
-    return value if isinstance(value, tuple) else (value,)
-
-
-def near(ours, theirs, tolerance=2e-5):
-    assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
-    scale = theirs.abs().max().item() + 1e-6
-    assert (ours - theirs).abs().max().item() <= tolerance * scale, (ours - theirs).abs().max()
-
-
-def compare(model, arguments, compiled, reference):
-    out, expected = tensors(compiled(*arguments)), tensors(reference(*arguments))
-    for ours, theirs in zip(out, expected):
-        near(ours, theirs)
-    out[-1].square().sum().backward()
-    expected[-1].square().sum().backward()
-    theirs = dict(reference.named_parameters())
-    for name, parameter in model.named_parameters():
-        near(parameter.grad, theirs[name].grad, 1e-4)
-    others = dict(reference.named_buffers())
-    for name, value in model.named_buffers():
-        near(value.float(), others[name].float())
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -95,19 +57,8 @@ def test_traces_have_parameters_scopes_and_executors():
 def test_an_optimizer_trains_it_as_eager():
     model = models.Gpt()
     reference, compiled = copy.deepcopy(model), fulgurite.jit(model)
-    losses = []
-    for each, run in ((model, compiled), (reference, reference)):
-        torch.manual_seed(1)
-        optimizer = torch.optim.AdamW(each.parameters(), lr=1e-2)
-        found = []
-        for _ in range(6):
-            batch = ids(2, 9)
-            _, loss = run(batch[:, :-1].contiguous(), batch[:, 1:].contiguous())
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            found.append(loss.item())
-        losses.append(found)
+    losses = [trained(run, each.parameters(), lambda: ids(2, 9), 6)
+              for each, run in ((model, compiled), (reference, reference))]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     assert losses[0][-1] != losses[0][0] and compiled.breaks == []
 

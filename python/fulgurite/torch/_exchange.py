@@ -1,4 +1,9 @@
-"""Tensors of PyTorch as arrays, and back, in the same memory."""
+"""Tensors of PyTorch as arrays, and back, in the same memory.
+
+The tensors of one call cross at once (:func:`cross`). Arrays that stay from call to call, as the arguments of a
+training step do, are ordered one by one (:func:`to_array`), and so are the few results of such a step, which are checked
+before the step counts as done (:func:`to_tensors`).
+"""
 
 from __future__ import annotations
 
@@ -46,7 +51,7 @@ def synchronize(device=None) -> None:
 
 
 def to_array(tensor: torch.Tensor) -> Array:
-    """The array over a tensor's memory, of one that stays from call to call. On CUDA our stream waits for the current one."""
+    """The array over a tensor's memory. On CUDA our stream waits for PyTorch's current one."""
     return Array.from_dlpack(tensor.detach())
 
 

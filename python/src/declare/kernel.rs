@@ -12,20 +12,20 @@ use fulgurite::argument::{Arg, map_arguments};
 use fulgurite::array::{Array, Memory, Strides};
 use fulgurite::device::host_work::{StreamCall, StreamWork};
 use fulgurite::device::{DeviceBuffer, DeviceTensor, Plan};
-use fulgurite::dlpack::{DLDataType, DLDevice, DLManagedTensorVersioned, DLPackVersion, DLTensor, Managed};
-use fulgurite::dlpack::{FLAG_IS_COPIED, FLAG_READ_ONLY, stream_of};
+use fulgurite::dlpack::{DLDevice, DLManagedTensorVersioned, DLPackVersion, DLTensor, Managed};
+use fulgurite::dlpack::{FLAG_IS_COPIED, FLAG_READ_ONLY, data_type, stream_of};
 use fulgurite::kernels::access::for_each_offset;
 use fulgurite::kernels::launch::{CopyRange, DeviceAddress};
 use fulgurite::kernels::view::contiguous_strides;
 use fulgurite::rules::{TensorMut, TensorRef};
-use fulgurite::{DType, Device, Error, Failure, TensorMeta};
+use fulgurite::{Device, Error, Failure, TensorMeta};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::raised::failure;
 use super::rules::{Own, arguments, result_name};
-use crate::array::{PyArray, device_of};
+use crate::array::{PyArray, device_of, first_byte};
 use crate::dlpack::{capsule_of, device_numbers};
 use crate::tensor::outside;
 use crate::types::dtype_of;
@@ -95,21 +95,6 @@ unsafe extern "C" fn give_back(tensor: *mut DLManagedTensorVersioned) {
     lent.out.fetch_sub(1, Ordering::AcqRel);
 }
 
-/// DLPack's code and bits of an element type.
-fn data_type(dtype: DType) -> DLDataType {
-    let (code, bits) = match dtype {
-        DType::Bool => (6, 8),
-        DType::U8 => (1, 8),
-        DType::I32 => (0, 32),
-        DType::I64 => (0, 64),
-        DType::F16 => (2, 16),
-        DType::BF16 => (4, 16),
-        DType::F32 => (2, 32),
-        DType::F64 => (2, 64),
-    };
-    DLDataType { code, bits, lanes: 1 }
-}
-
 impl Lent {
     fn tensor(&self) -> PyResult<Managed> {
         let (device_type, device_id) = device_numbers(self.meta.device())?;
@@ -161,7 +146,7 @@ impl Lent {
     }
 }
 
-/// What stands for an operand.
+/// An operand as the function gets it.
 enum Operand {
     Copied(Array),
     Lent { address: usize, meta: TensorMeta },
@@ -359,15 +344,6 @@ impl Kernel {
             Ok(())
         })
     }
-}
-
-/// Where the first element of an array is.
-fn first_byte(array: &Array) -> usize {
-    let start = match array.memory() {
-        Memory::Host(buffer) => buffer.as_ptr().expose_provenance(),
-        Memory::Device(buffer) => buffer.address().0 as usize,
-    };
-    start + array.byte_offset()
 }
 
 fn try_map<V, W>(argument: &Arg<V>, mut f: impl FnMut(&V) -> Result<W, Failure>) -> Result<Arg<W>, Failure> {

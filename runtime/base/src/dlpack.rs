@@ -474,7 +474,8 @@ const TYPES: [(DType, u8, u8); 8] = [
     (DType::F64, abi::FLOAT, 64),
 ];
 
-fn data_type(dtype: DType) -> DLDataType {
+/// DLPack's code and bits of an element type.
+pub fn data_type(dtype: DType) -> DLDataType {
     let found = TYPES.iter().find(|(own, ..)| *own == dtype);
     let (_, code, bits) = found.unwrap_or_else(|| unreachable!("every type is in the table"));
     DLDataType { code: *code, bits: *bits, lanes: 1 }

@@ -10,6 +10,7 @@ use fulgurite_runtime::dlpack::{
     DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor, FLAG_IS_COPIED,
     FLAG_READ_ONLY, Managed, OtherStream,
 };
+use fulgurite_runtime::program::with_overwritten;
 use fulgurite_runtime::{Array, DType, Device, Error, Tensor, TensorMeta, jit};
 
 /// Counts calls of a deleter.
@@ -61,6 +62,58 @@ fn a_deleter_is_called_once_when_nobody_uses_the_memory() {
     assert_eq!(values(&twice), [4.0, 10.0, 6.0, 12.0]);
     drop((f, twice));
     assert_eq!(deleted.count(), 1);
+}
+
+#[test]
+fn memory_that_is_lent_is_updated_where_it_is() {
+    let deleted = Deleted::default();
+    let update = jit(|(x, y): (Tensor, Tensor)| (x + y, y * 2.0));
+    let update = update.arguments(["x", "y"]).results(["x", "twice"]).donate("x");
+    let y = Array::new([2], &[1.0_f32, 2.0]).unwrap();
+    let refused = update.call((deleted.array(&[1.0, 2.0], &[2], None, 0), y.clone())).unwrap_err();
+    assert!(refused.to_string().contains("its memory belongs to another library"), "{refused}");
+    assert_eq!(deleted.count(), 1);
+    // SAFETY: nobody else has the memory.
+    let lent = unsafe { deleted.array(&[1.0, 2.0], &[2], None, 0).lent() };
+    let start = lent.buffer().unwrap().as_ptr();
+    assert!(lent.is_external() && lent.is_lent() && lent.is_unique());
+    let shared = lent.clone();
+    let refused = update.call((lent, y.clone())).unwrap_err();
+    assert!(refused.to_string().contains("another array still shares its memory"), "{refused}");
+    let mut x = shared;
+    for _ in 0..3 {
+        x = update.call((x, y.clone())).unwrap().0;
+        assert_eq!(x.buffer().unwrap().as_ptr(), start);
+    }
+    assert_eq!(values(&x), [4.0, 8.0]);
+    assert_eq!(deleted.count(), 1);
+    drop(x);
+    assert_eq!(deleted.count(), 2);
+}
+
+#[test]
+fn a_run_that_fails_says_whether_it_has_overwritten_what_it_was_given() {
+    let late = jit(|(x, index, rows): (Tensor, Tensor, Tensor)| x + sum(index_select(rows, 0, index)));
+    // The index comes from what was written, so that no order of the lines reads it before.
+    let early = jit(|(x, index, rows): (Tensor, Tensor, Tensor)| {
+        let next = x + 1.0;
+        let index = index + to(sum(next) * 0.0, DType::I64);
+        (next, index_select(rows, 0, index))
+    });
+    let late = late.arguments(["x", "index", "rows"]).results(["x"]).donate("x");
+    let early = early.arguments(["x", "index", "rows"]).results(["x", "rows"]).donate("x");
+    let deleted = Deleted::default();
+    let given = |index: i64| {
+        // SAFETY: nobody else has the memory.
+        let x = unsafe { deleted.array(&[1.0, 2.0], &[2], None, 0).lent() };
+        (x, Array::new([1], &[index]).unwrap(), Array::new([2, 2], &[0.0_f32; 4]).unwrap())
+    };
+    let (outcome, overwritten) = with_overwritten(|| late.call(given(5)));
+    assert!(outcome.is_err() && !overwritten);
+    let (outcome, overwritten) = with_overwritten(|| early.call(given(5)));
+    assert!(outcome.is_err() && overwritten);
+    let (outcome, overwritten) = with_overwritten(|| early.call(given(1)));
+    assert!(outcome.is_ok() && !overwritten);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What no command of a device stands for: symbols that the host runs on copies of its own, and functions of the host
-//! that enqueue work themselves.
+//! Symbols that no command of a device computes: the host runs them on copies of its own, or a function of the host
+//! enqueues their work.
 
 use std::fmt;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl fmt::Debug for StreamWork {
     }
 }
 
-/// Either.
+/// The work of a symbol that no command of the device computes.
 #[derive(Debug, Clone)]
 pub enum Outside {
     /// On the host, with copies.

@@ -233,7 +233,7 @@ impl Plan {
         self.outside = Some(Outside::Stream(work));
     }
 
-    /// What no command stands for.
+    /// The work of a symbol that has no commands.
     pub fn outside(&self) -> Option<&Outside> {
         self.outside.as_ref()
     }

@@ -370,7 +370,7 @@ impl DeviceProgram {
         let own = loaded.own();
         seen = Seen::look(&mut inputs, &self.placement.overwritten, &state).map_err(|i| {
             let name = &self.trace.block.value(self.trace.block.parameters[i]).name;
-            not_unique(name, inputs[i].is_external())
+            not_unique(name, &inputs[i])
         })?;
         counted(|spent| &mut spent.inputs, || self.stage(loaded, &inputs, &self.regions.staging))?;
         let mut placed: Vec<Array> = Vec::with_capacity(inputs.len());

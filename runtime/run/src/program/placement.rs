@@ -53,8 +53,8 @@ pub(super) struct Placement {
 }
 
 /// The error of a donated input that is not for the program to overwrite.
-pub(super) fn not_unique(name: &str, is_external: bool) -> Error {
-    let message = match is_external {
+pub(super) fn not_unique(name: &str, array: &Array) -> Error {
+    let message = match array.is_external() && !array.is_lent() {
         true => "is donated but its memory belongs to another library; donate a copy (`to_contiguous`)",
         false => "is donated but another array still shares its memory; donate the only array, or do not donate it",
     };
@@ -192,7 +192,7 @@ impl Placement {
     pub(super) fn check_unique(&self, trace: &Trace, inputs: &[Array]) -> Result<()> {
         for ((array, overwritten), id) in inputs.iter().zip(&self.overwritten).zip(&trace.block.parameters) {
             if *overwritten && !array.is_unique() {
-                return Err(not_unique(&trace.block.value(*id).name, array.is_external()));
+                return Err(not_unique(&trace.block.value(*id).name, array));
             }
         }
         Ok(())

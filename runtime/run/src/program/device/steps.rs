@@ -26,7 +26,7 @@ pub(super) struct Step {
     pub(super) symbol: usize,
     /// Describes a fault that the kernels report.
     pub(super) report: Option<Report>,
-    /// If no command of the device stands for the symbol: what does.
+    /// The work of a symbol that no command of the device computes.
     pub(super) outside: Option<Outside>,
     /// Operands whose elements the kernels expect in the memory of results: indices of values.
     pub(super) continued: Vec<(usize, usize)>,
