@@ -26,7 +26,11 @@ pub mod mantissa {
         let out = mantissa(input);
         (out, move |d_out: Tensor| {
             let has_power = logical_and(isfinite(input), ne(input, 0.0));
-            Grads { input: mul(d_out, select(has_power, div(out, input), 1.0)) }
+            // Of the power of two and its reciprocal the one that the element type has.
+            let small = lt(abs(input), 1.0);
+            let slope = select(small, div(input, out), div(out, input));
+            let slope = select(has_power, slope, 1.0);
+            Grads { input: select(small, div(d_out, slope), mul(d_out, slope)) }
         })
     }
 
