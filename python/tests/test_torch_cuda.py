@@ -135,3 +135,38 @@ def test_an_optimizer_trains_as_eager():
     losses = [trained(run, each.parameters(), lambda: ids(2, 9), 20, fused=True)
               for each, run in ((model, fulgurite.jit(model)), (reference, reference))]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_a_training_step_is_that_of_eager():
+    model = models.Gpt().cuda()
+    reference = copy.deepcopy(model)
+    optimizers = [torch.optim.AdamW(each.parameters(), lr=1e-3, eps=1e-5) for each in (model, reference)]
+    step = fulgurite.train_step(model, lambda model, x: model(x, x)[1], optimizers[0], max_norm=1.0)
+
+    def eager(x):
+        optimizers[1].zero_grad()
+        loss = reference(x, x)[1]
+        loss.backward()
+        nn.utils.clip_grad_norm_(reference.parameters(), 1.0)
+        optimizers[1].step()
+        return loss
+
+    memory = [each.data_ptr() for each in model.parameters()]
+    batches = [ids(2, 12) for _ in range(8)]
+    losses = [step(each).item() for each in batches]
+    assert losses == pytest.approx([eager(each).item() for each in batches], rel=1e-5)
+    for ours, theirs in zip(model.parameters(), reference.parameters()):
+        near(ours, theirs, 1e-4)
+    assert memory == [each.data_ptr() for each in model.parameters()] and step.compiles == 1
+
+
+def test_a_training_step_draws_by_pytorchs_seed():
+    def losses():
+        torch.manual_seed(5)
+        model = nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.5), nn.Linear(64, 1)).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        step = fulgurite.train_step(model, lambda model, x: model(x).square().mean(), optimizer)
+        return [step(randn(4, 8)).item() for _ in range(4)]
+
+    first = losses()
+    assert first == losses() and len(set(first)) == 4

@@ -1,8 +1,8 @@
 """Tensors of PyTorch as arrays, and back, in the same memory.
 
 The tensors of one call cross at once (:func:`cross`). Arrays that stay from call to call, as the arguments of a
-training step do, are ordered one by one (:func:`to_array`), and so are the few results of such a step, which are checked
-before the step counts as done (:func:`to_tensors`).
+training step do, are ordered one by one (:func:`to_array`), and so are the few results of such a step, which are
+checked before the step counts as done (:func:`to_tensors`).
 """
 
 from __future__ import annotations

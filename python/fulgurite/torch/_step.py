@@ -158,7 +158,7 @@ class Program:
         if self.random:
             # PyTorch's generator decides, so that torch.manual_seed repeats a run; the numbers are our own.
             leaf_paths.append("generator")
-            leaves.append(to_array(torch.randint(0, 1 << 31, (2,), dtype=torch.int64)))
+            leaves.append(to_array(torch.randint(0, 1 << 31, (2,), dtype=torch.int64).to(binding.device)))
         leaf_paths = _unique([*leaf_paths, *rates])
         leaves += numbers
         updates = tuple((slot.name, slot.update) for slot in binding.slots)
