@@ -4,14 +4,17 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fulgurite::DType;
+use fulgurite::array::{Memory, Strides};
 use fulgurite::compile::Options;
-use fulgurite::device::{DeviceMemory, DeviceState, DeviceStream};
+use fulgurite::device::faults::{Origins, Record, Reporter};
+use fulgurite::device::memory::{Content, Known};
+use fulgurite::device::{DeviceBuffer, DeviceMemory, DeviceState, DeviceStream, RECORD_BYTES};
 use fulgurite::dlpack::{DLDataType, DLDevice, DLManagedTensorVersioned, DLPackVersion, DLTensor};
 use fulgurite::dlpack::{Managed, OtherStream};
 use fulgurite::exchange::Exchange;
 use fulgurite::kernels::launch::{CopyRange, DeviceAddress};
 use fulgurite::prelude::*;
+use fulgurite::{DType, TensorMeta};
 use fulgurite_example_sim::kind::{EXTENSION, PER_THREAD};
 
 use crate::external::{busy, memory, sim};
@@ -130,8 +133,8 @@ fn deleted_exports_keep_their_memory_until_the_next_call() {
         data
     };
     let address_of = |array: &Array| match array.memory() {
-        fulgurite::array::Memory::Device(buffer) => buffer.address(),
-        fulgurite::array::Memory::Host(_) => panic!("it is on the device"),
+        Memory::Device(buffer) => buffer.address(),
+        Memory::Host(_) => panic!("it is on the device"),
     };
     let zeros = Array::zeros_on(sim(), [1361], DType::F32).unwrap();
     assert_ne!(address_of(&zeros), address);
@@ -140,6 +143,60 @@ fn deleted_exports_keep_their_memory_until_the_next_call() {
     assert_eq!(address_of(&others), address, "the memory was not given back");
     stream.synchronize().unwrap();
     assert_eq!(numbers(&read), values, "the memory was written to before it was read");
+}
+
+/// Says of a record that does not begin with 0 that it is a fault.
+#[derive(Debug)]
+struct FirstByte;
+
+impl Reporter for FirstByte {
+    fn error(&self, record: &Record) -> Option<Error> {
+        let message = format!("{} is out of range", record[0]);
+        (record[0] != 0).then(|| Error::Argument { argument: "index".into(), message })
+    }
+}
+
+#[test]
+fn what_is_wrong_with_data_is_told_by_a_later_call() {
+    let (state, _, exchange) = other();
+    let context = state.context();
+    let record = |first: f32| memory(context, &[first; RECORD_BYTES / 4]);
+    // As a run of a program leaves it whose kernels report: the run's record is copied behind other work.
+    let export = |from: &dyn DeviceMemory| {
+        let scratch = context.allocate(64).unwrap();
+        busy(state.stream(), &*scratch);
+        let run = (&**context, state.stream());
+        let origins = state.faults().fetch(run, from.address(), Arc::new(FirstByte), Origins::default()).unwrap();
+        let buffer = DeviceBuffer::new(sim(), 8).unwrap();
+        buffer.set_written(&Content::new(Known { origins, written: None }));
+        let meta = TensorMeta::new([2], DType::F32, sim());
+        let array = Array::from_memory(Memory::Device(Arc::new(buffer)), meta, Strides::from_slice(&[1]), 0);
+        let call = exchange.begin()?;
+        drop(call.export(&array).unwrap());
+        fulgurite::Result::Ok((array, scratch))
+    };
+    // The first byte of 0.0 is 0, that of -0.1 is 0xcd.
+    let (sound, wrong) = (record(0.0), record(-0.1));
+    let kept = export(&*sound).unwrap();
+    exchange.check().unwrap();
+    // The export waits for nothing, and says nothing.
+    let faulted = export(&*wrong).unwrap();
+    state.synchronize().unwrap();
+    let error = export(&*sound).unwrap_err().to_string();
+    assert!(error.contains("205 is out of range"), "{error}");
+    // It is told once; readers of the values themselves are told each time.
+    exchange.check().unwrap();
+    assert!(faulted.0.to_vec::<f32>().is_err() && kept.0.to_vec::<f32>().is_ok());
+    // While the run goes on, nothing is known, and nothing is waited for.
+    let told = (0..20).any(|_| {
+        let running = export(&*wrong);
+        let at_once = exchange.begin().is_ok();
+        assert!(!at_once || exchange.check().unwrap_err().to_string().contains("205"));
+        state.synchronize().unwrap();
+        drop(running);
+        at_once
+    });
+    assert!(told, "each call waits for the run before");
 }
 
 #[test]
