@@ -162,10 +162,10 @@ fn what_is_wrong_with_data_is_told_by_a_later_call() {
     let context = state.context();
     let record = |first: f32| memory(context, &[first; RECORD_BYTES / 4]);
     // As a run of a program leaves it whose kernels report: the run's record is copied behind other work.
-    let export = |from: &dyn DeviceMemory| {
-        let scratch = context.allocate(64).unwrap();
+    let scratch = context.allocate(64).unwrap();
+    let export = |from: &dyn DeviceMemory| -> fulgurite::Result<Array> {
         busy(state.stream(), &*scratch);
-        let run = (&**context, state.stream());
+        let run = (context, state.stream());
         let origins = state.faults().fetch(run, from.address(), Arc::new(FirstByte), Origins::default()).unwrap();
         let buffer = DeviceBuffer::new(sim(), 8).unwrap();
         buffer.set_written(&Content::new(Known { origins, written: None }));
@@ -173,7 +173,7 @@ fn what_is_wrong_with_data_is_told_by_a_later_call() {
         let array = Array::from_memory(Memory::Device(Arc::new(buffer)), meta, Strides::from_slice(&[1]), 0);
         let call = exchange.begin()?;
         drop(call.export(&array).unwrap());
-        fulgurite::Result::Ok((array, scratch))
+        Ok(array)
     };
     // The first byte of 0.0 is 0, that of -0.1 is 0xcd.
     let (sound, wrong) = (record(0.0), record(-0.1));
@@ -186,7 +186,7 @@ fn what_is_wrong_with_data_is_told_by_a_later_call() {
     assert!(error.contains("205 is out of range"), "{error}");
     // It is told once; readers of the values themselves are told each time.
     exchange.check().unwrap();
-    assert!(faulted.0.to_vec::<f32>().is_err() && kept.0.to_vec::<f32>().is_ok());
+    assert!(faulted.to_vec::<f32>().is_err() && kept.to_vec::<f32>().is_ok());
     // While the run goes on, nothing is known, and nothing is waited for.
     let told = (0..20).any(|_| {
         let running = export(&*wrong);
@@ -197,6 +197,7 @@ fn what_is_wrong_with_data_is_told_by_a_later_call() {
         at_once
     });
     assert!(told, "each call waits for the run before");
+    state.synchronize().unwrap();
 }
 
 #[test]
