@@ -9,6 +9,8 @@ use libtest_mimic::{Failed, Trial};
 
 // Without this the linker leaves every declaration out.
 use fulgurite_executors as _;
+// Its allocator.
+use fulgurite_tests as _;
 
 mod registry;
 

@@ -1,5 +1,8 @@
 //! GPT-2, Llama and their training, in whole: traces, parity with other projects, files.
 
+// Its allocator.
+use fulgurite_tests as _;
+
 #[path = "../device/mod.rs"]
 mod device;
 

@@ -1,5 +1,8 @@
 //! What no single declaration says: compiled programs of several operators, their transforms, plans and calls.
 
+// Its allocator.
+use fulgurite_tests as _;
+
 #[path = "../device/mod.rs"]
 mod device;
 

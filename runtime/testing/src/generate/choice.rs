@@ -93,18 +93,20 @@ pub(super) fn tested_with(def: &'static OperatorDef, runner: &Runner, metas: &[V
 /// others.
 fn runs_parts(runner: &Runner, def: &'static OperatorDef, metas: &[Vec<Arg<TensorMeta>>]) -> bool {
     let executor = runner.first;
-    let own = implementations().into_iter().filter(|implementation| implementation.by == executor.name);
-    let operators: Vec<_> = own.filter_map(|implementation| find_operator(implementation.of).ok()).collect();
+    let implemented = || -> Vec<_> {
+        let own = implementations().into_iter().filter(|implementation| implementation.by == executor.name);
+        own.filter_map(|implementation| find_operator(implementation.of).ok()).collect()
+    };
     if def.effects.collective {
-        return operators.iter().any(|def| def.effects.collective);
+        return implemented().iter().any(|def| def.effects.collective);
+    }
+    if executor.claims.is_some() || executor.prepare_region.is_some() || runner.all.len() > 1 {
+        return true;
     }
     let listed = default_executors(executor.device).into_iter().skip_while(|other| other.name != executor.name);
     let is_last = !listed.skip(1).any(|other| other.device == executor.device);
-    let any = executor.claims.is_some() || executor.prepare_region.is_some() || operators.is_empty();
-    if any || is_last || runner.all.len() > 1 {
-        return true;
-    }
-    holds_any(def, metas, &operators)
+    let operators = implemented();
+    is_last || operators.is_empty() || holds_any(def, metas, &operators)
 }
 
 /// Whether the decomposition has a line that another executor of the device implements, and the runner has nothing for:
