@@ -62,7 +62,7 @@ def test_python_numbers_take_the_type_of_the_array():
         else:
             with pytest.raises(TypeError, match=f"argument 'x2' is float 1.5, expected .* {name}"):
                 x * 1.5
-    with pytest.raises(ValueError, match="int 256, expected a number from 0 to 255"):
+    with pytest.raises(ValueError, match="int 256, expected a whole number from 0 to 255"):
         xp.asarray([1], dtype=xp.uint8) + 256
     assert numpy.asarray(xp.asarray([1.0]) * 1e300).tolist() == [inf]
     with pytest.raises(TypeError, match="at least one argument is one"):
@@ -111,6 +111,14 @@ def test_special_cases_are_those_of_the_standard():
     same(x ** y, a ** b, 1e-12)
     same(xp.logaddexp(x, y), numpy.logaddexp(a, b), 1e-12)
     same(xp.clip(x, y, None), numpy.maximum(a, b), 1e-12)
+
+
+def test_types_of_16_bits():
+    for kind in (xp.float16, xp.bfloat16):
+        x = xp.asarray([1.0, 2.5, -3.0], dtype=kind)
+        assert (x + 1).dtype == (x * x).dtype == xp.sum(x).dtype == kind and (x + xp.ones((3,))).dtype == xp.float32
+        same(xp.astype(xp.sort(x) * 2, xp.float32), numpy.array([-6.0, 2.0, 5.0], dtype="float32"))
+        same(x == xp.asarray([1, 2, -3], dtype=kind), numpy.array([True, False, True]))
 
 
 def test_in_place_operations_keep_type_and_shape():
@@ -244,6 +252,9 @@ def test_elements_that_differ():
     for side in ("left", "right"):
         same(xp.searchsorted(xp.asarray(line), xp.asarray([0.0, 1.0, 3.0, inf, nan], dtype=xp.float64), side=side),
              numpy.searchsorted(line, [0.0, 1.0, 3.0, inf, nan], side))
+    odd = xp.asarray([1.0, nan, 3.0, nan])
+    assert int(xp.argmax(odd)) == int(xp.argmin(odd)) == 1
+    assert numpy.asarray(xp.argsort(odd, descending=True)).tolist() == [1, 3, 2, 0]
     for ours, theirs in zip(xp.nonzero(x > 1), numpy.nonzero(a > 1)):
         same(ours, theirs)
 
@@ -303,6 +314,7 @@ def test_arrays_come_from_and_go_to_others():
     same(xp.asarray(bytearray(b"\x01\x02")), numpy.array([1, 2], dtype="uint8"))
     same(xp.asarray([[1, 2.5], (3, True)]), numpy.array([[1, 2.5], [3, 1]], dtype="float32"))
     same(xp.asarray(numpy.int64(3)), numpy.array(3))
+    same(xp.asarray(numpy.array([1, 2]), dtype=xp.float32), numpy.array([1, 2], dtype="float32"))
     same(xp.astype(xp.asarray([1.9, -1.9, 0.0]), xp.int32), numpy.array([1, -1, 0], dtype="int32"))
     assert int(xp.asarray(2**53 + 1)) == 2**53 + 1 and [1, 2, 3][xp.asarray(1)] == 2
     same(xp.full((2,), 2**63 - 1), numpy.full((2,), 2**63 - 1))
@@ -321,12 +333,37 @@ def test_functions_run_in_a_traced_function():
         fulgurite.jit(lambda x: xp.nonzero(xp.asarray(x))[0].native)(fulgurite.from_dlpack(a))
 
 
+def test_arrays_of_a_device_stay_there():
+    devices = list(xp.__array_namespace_info__().devices())
+    if len(devices) == 1:
+        pytest.skip("there is no device beside the host")
+    values = [[3.0, 1.0, 3.0], [nan, -2.0, 0.0]]
+
+    def results(device):
+        x = xp.asarray(values, device=device)
+        y = x + 1
+        y[y > 3.0] = 0.0
+        y[0, :] = xp.asarray([7.0, 8.0, 9.0], device=device)
+        index = xp.asarray([-1, 0], device=device)
+        return [x, y, x * 2.0, x[x > 0], x[:, ::-1], x[index, index], xp.sort(x, axis=1), xp.unique_values(x),
+                xp.take(x, index, axis=1), xp.repeat(x, index + 1, axis=0), *xp.nonzero(x), xp.sum(x, axis=()),
+                xp.zeros_like(x), xp.full((2,), 3, device=device), xp.eye(2, 3, k=1, device=device), x @ x.mT,
+                xp.arange(3, device=device), xp.where(x > 0, x, 1.0), xp.clip(x, 0, 2), x // 2, x % 2, xp.sign(x)]
+
+    for ours, theirs in zip(results(devices[1]), results("cpu")):
+        assert ours.device == devices[1]
+        same(ours, numpy.asarray(theirs), 1e-6)
+
+
 REFUSED = [
     (lambda: xp.acos(xp.asarray([1])), "acos", "x", "an array of dtype int64, expected a floating-point dtype"),
     (lambda: xp.asarray([1j]), "asarray", "obj", "there are no complex numbers"),
     (lambda: xp.asarray(numpy.ones(2, dtype="int16")), "asarray", "obj", "int16"),
     (lambda: xp.asarray([1], dtype=numpy.dtype("int8")), "asarray", "dtype", "there is no int8"),
-    (lambda: xp.asarray([300], dtype=xp.uint8), "asarray", "obj", "expected a number from 0 to 255"),
+    (lambda: xp.asarray([300], dtype=xp.uint8), "asarray", "obj", "expected a whole number from 0 to 255"),
+    (lambda: xp.asarray([1.5], dtype=xp.int32), "asarray", "obj", "float 1.5, expected a whole number"),
+    (lambda: xp.full((2,), nan, dtype=xp.int64), "full", "fill_value", "float nan, expected a whole number"),
+    (lambda: xp.asarray(numpy.array([2**40]), dtype=xp.int32), "asarray", "dtype", "a dtype that int64 promotes to"),
     (lambda: xp.asarray([[1], [1, 2]]), "asarray", "obj", "ragged"),
     (lambda: xp.asarray(numpy.ones(2), dtype=xp.float32, copy=False), "asarray", "copy", "needs a copy"),
     (lambda: xp.imag(xp.ones((2,))), "imag", "x", "there are no complex numbers"),

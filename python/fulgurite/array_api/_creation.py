@@ -73,7 +73,7 @@ def asarray(obj, /, *, dtype=None, device=None, copy=None) -> Array:
 
     Floats are float32 without a ``dtype``, integers int64. Arrays of other libraries, and a :class:`fulgurite.Array`,
     are used where they are unless ``copy`` is true: nobody may write to their memory then. Buffers and sequences are
-    copied.
+    copied. Numbers that an integer ``dtype`` may not have are refused; ``astype`` converts them.
     """
     kind = None if dtype is None else dt.known("asarray", "dtype", dtype)
     if copy not in (None, True, False):
@@ -98,11 +98,13 @@ def asarray(obj, /, *, dtype=None, device=None, copy=None) -> Array:
             raise refusal("asarray", "obj", described(obj), expected)
         native = _of_numbers(obj, kind)
     changes = kind is not None and kind != native.dtype or device is not None and str(device) != native.device
+    if kind in dt.INTEGERS and kind != native.dtype and not dt.can_cast(native.dtype, kind):
+        raise refusal("asarray", "dtype", kind.name, f"a dtype that {native.dtype.name} promotes to; astype cuts off")
     if copy is False and changes:
         raise refusal("asarray", "copy", "False", "None or True: another dtype or device needs a copy", Refusal)
     if copy and not changes:
         native = _copied(native)
-    if obj is not None and isinstance(obj, Array) and native is obj._native and not changes and not copy:
+    if isinstance(obj, Array) and not changes and not copy:
         return obj
     return _placed(native if kind is None else converted(native, kind), device)
 

@@ -136,12 +136,12 @@ def filled(function: str, argument: str, value, like):
 
 
 def fits(function: str, argument: str, number, kind: dtype) -> None:
-    """Refuses a number that an integer type has not; NaN and infinities are in none."""
+    """Refuses a number that an integer type has not: fractions, NaN and infinities are in none."""
     if kind not in _RANGES:
         return
     low, high = _RANGES[kind]
-    if not low <= number <= high:
-        expected = f"a number from {low} to {high}, as {kind.name} has them"
+    if not low <= number <= high or number != int(number):
+        expected = f"a whole number from {low} to {high}, as {kind.name} has them"
         raise refusal(function, argument, described(number), expected, Refusal)
 
 
