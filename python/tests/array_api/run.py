@@ -26,26 +26,29 @@ COLUMNS = ("passed", "refused", "failed")
 
 
 def function_of(name: str) -> str:
-    """The function that a test is of; the file's subject for tests of none."""
-    file, _, test = name.partition("::")
-    bracket = re.search(r"\[(.*?)[\](]", test)
-    if bracket and file.startswith(("test_special_cases", "test_signatures", "test_has_names")):
-        # `[acos(x_i > 1) -> NaN]`, `[linalg-eigh]`
-        return re.split(r"[-(\[]", bracket[1])[-1 if file.startswith("test_has_names") else 0].strip() or bracket[1]
-    return re.sub(r"^test_|\[.*$", "", test.rpartition("::")[2])
+    """The function that a test is of: of its parameter where it has one, else of its name."""
+    test = name.rpartition("::")[2]
+    parameter = re.search(r"\[(.*)\]$", test)
+    # `[add(x1, x2)]`, `[acos(x_i > 1) -> NaN]`, `[linalg.eig]`, `[elementwise-acos]`
+    found = re.split(r"\(", parameter[1])[0] if parameter else ""
+    if name.startswith("test_has_names"):
+        found = found.rpartition("-")[2]
+    found = re.sub(r"^(linalg|fft)\.", "", found)
+    plain = found.isidentifier() and not re.fullmatch(r"dtype\d|None", found)
+    return found if plain else test.partition("[")[0].removeprefix("test_")
 
 
 def table(results: dict) -> str:
-    """The counts, and a table of the files of the suite and of what is refused."""
+    """The counts, and those of each function."""
     rows = collections.defaultdict(collections.Counter)
     for name, found in results.items():
-        rows[name.partition(".py::")[0]][found["result"]] += 1
+        rows[function_of(name)][found["result"]] += 1
     whole = sum(rows.values(), collections.Counter())
     text = f"{sum(whole.values())} tests, " + ", ".join(f"{whole[column]} {column}" for column in COLUMNS)
     if whole["skipped"]:
         text += f"; {whole['skipped']} are skipped by the suite itself"
-    lines = [f"{text}.", "", "| tests | passed | refused | failed |", "| --- | --: | --: | --: |"]
-    for name in sorted(rows):
+    lines = [f"{text}.", "", "| function | passed | refused | failed |", "| --- | --: | --: | --: |"]
+    for name in sorted(rows, key=lambda name: (name.startswith("__"), name)):
         counts = " | ".join(str(rows[name][column]) for column in COLUMNS)
         lines.append(f"| `{name}` | {counts} |")
     return "\n".join(lines)
