@@ -6,22 +6,9 @@ import struct
 
 from . import _native, ops
 from ._errors import ArgumentError
-from ._native import Array, Tensor, dtype
+from ._native import Array, Tensor, dtype, from_dlpack
 
 _FORMATS = {"bool": "?", "uint8": "B", "int32": "i", "int64": "q", "float16": "e", "float32": "f", "float64": "d"}
-
-
-def from_dlpack(producer) -> Array:
-    """The array of any object that has ``__dlpack__``, over its memory.
-
-    Nothing is copied: while the array is used, nobody may write to the memory.
-    """
-    if isinstance(producer, Array):
-        return producer
-    if not hasattr(producer, "__dlpack__"):
-        message = f"from_dlpack: expected an array of a library with DLPack, got {producer!r:.60}"
-        raise ArgumentError(message, operator="from_dlpack", argument="producer")
-    return Array.from_dlpack(producer)
 
 
 def array(values, dtype=None, device=None) -> Array:

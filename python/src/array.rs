@@ -8,7 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::dlpack;
-use crate::error::{raised, without_lock};
+use crate::error::{argument_error, raised, without_lock};
+use crate::exchange::taken_alone;
 use crate::types::{PyDType, dtype_of};
 
 /// A tensor with data: memory, shape, element type and device. Its data does not change.
@@ -207,6 +208,27 @@ impl PyArray {
     fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
         without_lock(py, || Ok(self.0.content().html))
     }
+}
+
+/// The array of any object that has ``__dlpack__``, over its memory.
+///
+/// Nothing is copied: while the array is used, nobody may write to the memory.
+#[pyfunction]
+pub(crate) fn from_dlpack<'py>(producer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = producer.py();
+    if producer.cast::<PyArray>().is_ok() {
+        return Ok(producer.clone());
+    }
+    let array = match taken_alone(producer)? {
+        Some(array) => array,
+        None if producer.hasattr("__dlpack__")? => dlpack::import_by_method(py, producer)?,
+        None => {
+            let text: String = producer.repr()?.to_string().chars().take(60).collect();
+            let message = format!("expected an array of a library with DLPack, got {text}");
+            return Err(argument_error(py, "from_dlpack", Some("producer"), &message));
+        }
+    };
+    Ok(Bound::new(py, PyArray(array))?.into_any())
 }
 
 /// Where an array's buffer begins.

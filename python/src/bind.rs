@@ -7,9 +7,11 @@ use fulgurite::{Array, Tensor, TensorMeta};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
-use crate::array::{PyMeta, array_of};
+use crate::array::{PyArray, PyMeta};
 use crate::declare::samples::PySampleTensor;
+use crate::dlpack::import_by_method;
 use crate::error::argument_error;
+use crate::exchange::{Taking, has_functions};
 use crate::tensor::PyTensor;
 use crate::types::dtype_of;
 
@@ -146,8 +148,10 @@ impl Type {
 
 /// The elements of a list or tuple (`torch.Size` is one); `None` of anything else.
 fn items<'py>(value: &Bound<'py, PyAny>) -> Option<PyResult<Vec<Bound<'py, PyAny>>>> {
-    let sequence = value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>();
-    sequence.then(|| value.try_iter().and_then(Iterator::collect))
+    if let Ok(list) = value.cast::<PyList>() {
+        return Some(Ok(list.iter().collect()));
+    }
+    value.cast::<PyTuple>().ok().map(|tuple| Ok(tuple.iter().collect()))
 }
 
 /// The number that a value is: also NumPy's scalars and what has `__index__`. `None` of tensors and of anything else.
@@ -213,6 +217,20 @@ impl Signature {
         positional: &Bound<'_, PyTuple>,
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Vec<Arg<Given>>> {
+        let mut taking = Taking::default();
+        let bound = self.bind_taking(py, positional, keywords, &mut taking)?;
+        taking.leave();
+        Ok(bound)
+    }
+
+    /// As [`Signature::bind`], with tensors of other libraries in one call.
+    pub(crate) fn bind_taking(
+        &self,
+        py: Python<'_>,
+        positional: &Bound<'_, PyTuple>,
+        keywords: Option<&Bound<'_, PyDict>>,
+        taking: &mut Taking,
+    ) -> PyResult<Vec<Arg<Given>>> {
         let def = self.def;
         if positional.len() > def.params.len() {
             let message =
@@ -222,20 +240,23 @@ impl Signature {
         let mut given: Vec<Option<Bound<'_, PyAny>>> = positional.iter().map(Some).collect();
         given.resize_with(def.params.len(), || None);
         for (name, value) in keywords.into_iter().flatten() {
-            let name: String = name.extract()?;
-            let Some(at) = def.param(&name) else {
-                let hint = did_you_mean(&name, def.params.iter().map(|param| param.name));
+            let name = name.cast::<PyString>()?.to_str()?;
+            let Some(at) = def.param(name) else {
+                let hint = did_you_mean(name, def.params.iter().map(|param| param.name));
                 let message = format!("has no argument '{name}'{hint}: {}", def.signature());
-                return Err(self.wrong(py, Some(&name), &message));
+                return Err(self.wrong(py, Some(name), &message));
             };
             if given[at].replace(value).is_some() {
                 let message = format!("argument '{name}' is given twice, by position and by name");
-                return Err(self.wrong(py, Some(&name), &message));
+                return Err(self.wrong(py, Some(name), &message));
             }
         }
         let each = def.params.iter().zip(&self.types).zip(given);
         each.map(|((param, kind), value)| match value {
-            Some(value) => self.argument(py, param, kind, &value),
+            Some(value) if taking.is_dispatched() && value.is_none() && param.default.is_some() => {
+                Ok(param.default_argument())
+            }
+            Some(value) => self.argument(param, kind, &value, taking),
             None if param.default.is_some() || param.kind.is_optional() => Ok(param.default_argument()),
             None => {
                 let message = format!("needs the argument '{}': {}", param.name, def.signature());
@@ -247,28 +268,30 @@ impl Signature {
 
     fn argument(
         &self,
-        py: Python<'_>,
         param: &ParamDef,
         kind: &Type,
         value: &Bound<'_, PyAny>,
+        taking: &mut Taking,
     ) -> PyResult<Arg<Given>> {
         let wrong = || {
             let message =
                 format!("argument '{}' is {}, expected {}", param.name, described(value), (param.type_name)());
-            self.wrong(py, Some(param.name), &message)
+            self.wrong(value.py(), Some(param.name), &message)
         };
         match param.kind {
-            ParamKind::Tensor(_) => tensor(py, value)?.map(Arg::Tensor).ok_or_else(wrong),
+            ParamKind::Tensor(_) => tensor(value, taking)?.map(Arg::Tensor).ok_or_else(wrong),
             ParamKind::Optional(_) if value.is_none() => Ok(Arg::Optional(None)),
-            ParamKind::Optional(_) => tensor(py, value)?.map(|tensor| Arg::Optional(Some(tensor))).ok_or_else(wrong),
-            ParamKind::Operand(_) => match number(value)? {
+            ParamKind::Optional(_) => {
+                tensor(value, taking)?.map(|tensor| Arg::Optional(Some(tensor))).ok_or_else(wrong)
+            }
+            ParamKind::Operand(_) => match if is_tensor(value)? { None } else { number(value)? } {
                 Some(number) => Ok(Arg::Attribute(Attribute::Scalar(number))),
-                None => tensor(py, value)?.map(Arg::Tensor).ok_or_else(wrong),
+                None => tensor(value, taking)?.map(Arg::Tensor).ok_or_else(wrong),
             },
             ParamKind::List(_) => {
                 let Some(items) = items(value) else { return Err(wrong()) };
                 let tensors: PyResult<Vec<Given>> =
-                    items?.iter().map(|item| tensor(py, item)?.ok_or_else(wrong)).collect();
+                    items?.iter().map(|item| tensor(item, taking)?.ok_or_else(wrong)).collect();
                 tensors.map(Arg::List)
             }
             ParamKind::Attribute => kind.attribute(value)?.map(Arg::Attribute).ok_or_else(wrong),
@@ -296,7 +319,18 @@ impl Signature {
     }
 }
 
-fn tensor(py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Option<Given>> {
+/// Whether a value is known to be a tensor at first sight, and so no number.
+fn is_tensor(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(value.cast::<PyArray>().is_ok() || value.cast::<PyTensor>().is_ok() || has_functions(value)?)
+}
+
+fn tensor(value: &Bound<'_, PyAny>, taking: &mut Taking) -> PyResult<Option<Given>> {
+    if let Ok(own) = value.cast::<PyArray>() {
+        return Ok(Some(Given::Array(own.get().0.clone())));
+    }
+    if let Some(array) = taking.array(value)? {
+        return Ok(Some(Given::Array(array)));
+    }
     if let Ok(traced) = value.cast::<PyTensor>() {
         return Ok(Some(Given::Traced(traced.get().0)));
     }
@@ -306,5 +340,8 @@ fn tensor(py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Option<Given>> {
     if let Ok(sample) = value.cast::<PySampleTensor>() {
         return Ok(Some(Given::Sample(sample.get().0.clone())));
     }
-    Ok(array_of(py, value)?.map(Given::Array))
+    if value.hasattr("__dlpack__")? {
+        return import_by_method(value.py(), value).map(|array| Some(Given::Array(array)));
+    }
+    Ok(None)
 }

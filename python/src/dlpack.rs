@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::{raised, without_lock};
+use crate::exchange::taken_alone;
 
 const VERSIONED: &CStr = c"dltensor_versioned";
 const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
@@ -20,8 +21,16 @@ const USED_UNVERSIONED: &CStr = c"used_dltensor";
 const CPU: i32 = 1;
 const CUDA: i32 = 2;
 
-/// The array of an object that has `__dlpack__`. Nothing is copied.
+/// The array of an object that has `__dlpack__`, by the C functions of its type where there are any. Nothing is copied.
 pub(crate) fn import(py: Python<'_>, producer: &Bound<'_, PyAny>) -> PyResult<Array> {
+    match taken_alone(producer)? {
+        Some(array) => Ok(array),
+        None => import_by_method(py, producer),
+    }
+}
+
+/// As [`import`], by `__dlpack__`.
+pub(crate) fn import_by_method(py: Python<'_>, producer: &Bound<'_, PyAny>) -> PyResult<Array> {
     let (kind, index): (i32, u32) = match producer.getattr("__dlpack_device__") {
         Ok(method) => method.call0()?.extract()?,
         Err(_) => (CPU, 0),

@@ -8,24 +8,58 @@ use fulgurite::argument::{Arg, map_arguments};
 use fulgurite::compile::Options;
 use fulgurite::jit::{Jit, Vjp};
 use fulgurite::operator::OperatorDef;
+use fulgurite::tree::{Leaf, Tree};
 use fulgurite::{Array, Error, Tensor, jit, tracer};
 use pyo3::prelude::*;
 
 use crate::error::without_lock;
-use crate::tree::{Flat, Structure};
 
 /// Operators with their attributes that are kept compiled. Beyond that all are forgotten: attributes of more values
 /// than this change from call to call.
 const MOST: usize = 4096;
 
-type OneCall = Box<dyn Fn(Flat<Tensor>) -> Vec<Tensor> + Send + Sync>;
-type Compiled = Jit<Flat<Array>, Vec<Tensor>, OneCall>;
-type Differentiated = Vjp<Flat<Array>, Vec<Tensor>, OneCall>;
+/// Forms of an operator's last calls that are compared before the table is asked.
+const LATEST: usize = 4;
+
+type OneCall = Box<dyn Fn(Tensors<Tensor>) -> Vec<Tensor> + Send + Sync>;
+type Compiled = Jit<Tensors<Array>, Vec<Tensor>, OneCall>;
+type Differentiated = Vjp<Tensors<Array>, Vec<Tensor>, OneCall>;
+
+/// The tensors of a call under the names of the parameters: `tensors.0` is the first of a list.
+#[derive(Debug, Clone)]
+struct Tensors<L> {
+    leaves: Vec<L>,
+    paths: Arc<[String]>,
+}
+
+impl<L: Leaf> Tree for Tensors<L> {
+    type Leaf = L;
+    type With<U: Leaf> = Tensors<U>;
+
+    fn visit<'a>(&'a self, _path: &str, f: &mut dyn FnMut(&str, &'a L)) {
+        self.paths.iter().zip(&self.leaves).for_each(|(path, leaf)| f(path, leaf));
+    }
+
+    fn map<U: Leaf>(self, f: &mut dyn FnMut(L) -> U) -> Tensors<U> {
+        Tensors { leaves: self.leaves.into_iter().map(f).collect(), paths: self.paths }
+    }
+}
 
 /// An operator and its arguments without their tensors.
 type Call = (usize, Vec<Arg<()>>);
 
-static CALLS: LazyLock<Mutex<HashMap<Call, Arc<Compiled>>>> = LazyLock::new(Mutex::default);
+/// What is compiled for calls of one form.
+struct OneForm {
+    form: Vec<Arg<()>>,
+    paths: Arc<[String]>,
+    compiled: Compiled,
+}
+
+/// The forms of an operator's last calls. Most calls look like one of these: comparing is faster than making a key.
+#[derive(Default)]
+pub(crate) struct Latest(Mutex<Vec<Arc<OneForm>>>);
+
+static CALLS: LazyLock<Mutex<HashMap<Call, Arc<OneForm>>>> = LazyLock::new(Mutex::default);
 static DERIVATIVES: LazyLock<Mutex<HashMap<(Call, Vec<String>), Arc<Differentiated>>>> = LazyLock::new(Mutex::default);
 
 /// The value of a key, made if it is not there.
@@ -42,7 +76,7 @@ fn kept<K: Hash + Eq, V>(table: &Mutex<HashMap<K, Arc<V>>>, key: K, make: impl F
 
 /// The traced function of a call.
 fn one_call(def: &'static OperatorDef, form: Vec<Arg<()>>) -> Compiled {
-    let function = move |tensors: Flat<Tensor>| {
+    let function = move |tensors: Tensors<Tensor>| {
         let mut tensors = tensors.leaves.into_iter();
         let next = |_: &()| tensors.next().unwrap_or(Tensor::PLACEHOLDER);
         tracer::call(def, map_arguments(&form, next))
@@ -50,34 +84,79 @@ fn one_call(def: &'static OperatorDef, form: Vec<Arg<()>>) -> Compiled {
     jit(Box::new(function) as OneCall).named(def.short_name()).options(Options::default())
 }
 
-/// The arrays of a call under the names of the parameters: `tensors.0` is the first of a list.
-fn named(py: Python<'_>, def: &OperatorDef, arguments: &[Arg<Array>]) -> Flat<Array> {
-    let (mut leaves, mut paths) = (Vec::new(), Vec::new());
+/// Paths of the tensors of a call.
+fn paths<V>(def: &OperatorDef, arguments: &[Arg<V>]) -> Arc<[String]> {
+    let mut paths = Vec::new();
     for (param, argument) in def.params.iter().zip(arguments) {
-        for (i, array) in argument.tensors().iter().enumerate() {
-            leaves.push(array.clone());
-            paths.push(match argument {
-                Arg::List(_) => format!("{}.{i}", param.name),
-                _ => param.name.to_owned(),
-            });
-        }
+        let path = |i: usize| match argument {
+            Arg::List(_) => format!("{}.{i}", param.name),
+            _ => param.name.to_owned(),
+        };
+        paths.extend((0..argument.tensors().len()).map(path));
     }
-    Flat { leaves, structure: Arc::new(Structure { paths, key: String::new(), object: py.None() }) }
+    paths.into()
 }
 
 fn key(def: &'static OperatorDef, arguments: &[Arg<Array>]) -> Call {
     (std::ptr::from_ref(def).addr(), map_arguments(arguments, |_| ()))
 }
 
-/// Runs an operator.
-pub(crate) fn run(py: Python<'_>, def: &'static OperatorDef, arguments: Vec<Arg<Array>>) -> PyResult<Vec<Array>> {
-    let call = key(def, &arguments);
-    let inputs = named(py, def, &arguments);
-    drop(arguments);
-    without_lock(py, move || {
-        let form = call.1.clone();
-        kept(&CALLS, call, || one_call(def, form)).call(inputs)
+/// Whether arguments are of a form.
+fn is_of(form: &[Arg<()>], arguments: &[Arg<Array>]) -> bool {
+    form.iter().zip(arguments).all(|pair| match pair {
+        (Arg::Tensor(()), Arg::Tensor(_)) => true,
+        (Arg::Optional(form), Arg::Optional(tensor)) => form.is_some() == tensor.is_some(),
+        (Arg::List(form), Arg::List(tensors)) => form.len() == tensors.len(),
+        (Arg::Attribute(form), Arg::Attribute(attribute)) => form == attribute,
+        _ => false,
     })
+}
+
+impl Latest {
+    /// What is compiled for calls of the form of `arguments`.
+    fn find(&self, def: &'static OperatorDef, arguments: &[Arg<Array>]) -> Arc<OneForm> {
+        let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = latest.iter().find(|found| is_of(&found.form, arguments)) {
+            return found.clone();
+        }
+        let call = key(def, arguments);
+        let form = call.1.clone();
+        let found = kept(&CALLS, call, || OneForm {
+            paths: paths(def, arguments),
+            compiled: one_call(def, form.clone()),
+            form,
+        });
+        if latest.len() >= LATEST {
+            latest.pop();
+        }
+        latest.insert(0, found.clone());
+        found
+    }
+}
+
+fn arrays(arguments: Vec<Arg<Array>>) -> Vec<Array> {
+    let mut arrays = Vec::with_capacity(arguments.len());
+    for argument in arguments {
+        match argument {
+            Arg::Tensor(array) => arrays.push(array),
+            Arg::Optional(array) => arrays.extend(array),
+            Arg::List(list) => arrays.extend(list),
+            Arg::Attribute(_) => {}
+        }
+    }
+    arrays
+}
+
+/// Runs an operator, whose last calls are `latest`.
+pub(crate) fn run(
+    py: Python<'_>,
+    def: &'static OperatorDef,
+    latest: &Latest,
+    arguments: Vec<Arg<Array>>,
+) -> PyResult<Vec<Array>> {
+    let found = latest.find(def, &arguments);
+    let tensors = Tensors { leaves: arrays(arguments), paths: found.paths.clone() };
+    without_lock(py, || found.compiled.call(tensors))
 }
 
 /// Gradients of an operator's tensors of these names, for cotangents of its results by their numbers.
@@ -89,8 +168,8 @@ pub(crate) fn gradients(
     cotangents: Vec<(usize, Array)>,
 ) -> PyResult<Vec<Array>> {
     let call = key(def, &arguments);
-    let inputs = named(py, def, &arguments);
-    drop(arguments);
+    let paths = paths(def, &arguments);
+    let inputs = Tensors { leaves: arrays(arguments), paths };
     without_lock(py, move || {
         let form = call.1.clone();
         let differentiated = kept(&DERIVATIVES, (call, wrt.clone()), || {

@@ -146,6 +146,14 @@ pub(crate) fn without_lock<T: Send>(py: Python<'_>, run: impl FnOnce() -> Result
     }
 }
 
+/// As [`without_lock`], for what takes less time than to give the lock up and to take it again.
+pub(crate) fn at_once<T>(py: Python<'_>, run: impl FnOnce() -> Result<T, Error>) -> PyResult<T> {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(result) => result.map_err(|error| raised(py, &error)),
+        Err(panic) => Err(panicked(py, &*panic)),
+    }
+}
+
 /// The exception of a panic.
 pub(crate) fn panicked(py: Python<'_>, panic: &(dyn std::any::Any + Send)) -> PyErr {
     let failure = Failure::panicked("the call", panic);

@@ -18,7 +18,7 @@ use pyo3::types::{PyCapsule, PyDict, PyList, PyType};
 use pyo3::{ffi, intern};
 
 use crate::array::{PyArray, buffer_start, or_raise};
-use crate::error::without_lock;
+use crate::error::{at_once, without_lock};
 
 const NAME: &CStr = c"dlpack_exchange_api";
 /// DLPack's number of CUDA.
@@ -47,29 +47,83 @@ unsafe impl Sync for Functions {}
 // SAFETY: as above.
 unsafe impl Send for Functions {}
 
+/// The table in a capsule of `__dlpack_c_exchange_api__`, if it has version 1.
+fn table(capsule: &Bound<'_, PyAny>) -> PyResult<Option<&'static Functions>> {
+    let capsule = capsule.cast::<PyCapsule>()?;
+    let mut header = capsule.pointer_checked(Some(NAME))?.as_ptr().cast_const().cast::<Header>();
+    // SAFETY: the capsule's name says what it points to, which lives as long as the process; a table may lead to one of
+    // an older version.
+    unsafe {
+        while !header.is_null() && (*header).version.major != 1 {
+            header = (*header).previous;
+        }
+        Ok(header.cast::<Functions>().as_ref())
+    }
+}
+
 /// The functions of `torch.Tensor`.
 fn functions(py: Python<'_>) -> PyResult<&'static Functions> {
     static FOUND: PyOnceLock<&'static Functions> = PyOnceLock::new();
     FOUND
         .get_or_try_init(py, || {
-            let tensor = py.import("torch")?.getattr("Tensor")?.cast_into::<PyType>()?;
-            let Ok(table) = tensor.getattr("__dlpack_c_exchange_api__") else {
+            let Ok(capsule) = py.import("torch")?.getattr("Tensor")?.getattr("__dlpack_c_exchange_api__") else {
                 let message = "torch.Tensor has no '__dlpack_c_exchange_api__': PyTorch 2.11 or newer is needed";
                 return Err(PyRuntimeError::new_err(message));
             };
-            let table = table.cast_into::<PyCapsule>()?;
-            let mut header = table.pointer_checked(Some(NAME))?.as_ptr().cast_const().cast::<Header>();
-            // SAFETY: the capsule's name says what it points to, which lives as long as the process; a table may lead
-            // to one of an older version.
-            unsafe {
-                while !header.is_null() && (*header).version.major != 1 {
-                    header = (*header).previous;
-                }
-                header.cast::<Functions>().as_ref()
-            }
-            .ok_or_else(|| PyRuntimeError::new_err("PyTorch has no version 1 of DLPack's C functions"))
+            table(&capsule)?.ok_or_else(|| PyRuntimeError::new_err("PyTorch has no version 1 of DLPack's C functions"))
         })
         .copied()
+}
+
+/// The C functions of a type.
+#[derive(Clone, Copy)]
+struct Source {
+    functions: &'static Functions,
+    /// Whether the type is `torch.Tensor` or `torch.nn.Parameter`.
+    of_torch: bool,
+}
+
+/// How many types are kept with their functions.
+const MOST_TYPES: usize = 64;
+
+/// The C functions of an object's type; `None` if `__dlpack__` says what its memory is.
+fn source(value: &Bound<'_, PyAny>) -> PyResult<Option<Source>> {
+    /// Types are kept, so that no other one gets the address of one of these.
+    static KNOWN: Mutex<Vec<(Py<PyType>, Option<Source>)>> = Mutex::new(Vec::new());
+    let kind = value.get_type_ptr().cast::<ffi::PyObject>();
+    {
+        let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, source)) = known.iter().find(|(known, _)| known.as_ptr() == kind) {
+            return Ok(*source);
+        }
+    }
+    let kind = value.get_type();
+    let source = source_of(&kind)?;
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.len() < MOST_TYPES {
+        known.push((kind.unbind(), source));
+    }
+    Ok(source)
+}
+
+fn source_of(kind: &Bound<'_, PyType>) -> PyResult<Option<Source>> {
+    let py = kind.py();
+    let Ok(capsule) = kind.getattr("__dlpack_c_exchange_api__") else { return Ok(None) };
+    let Ok(Some(functions)) = table(&capsule) else { return Ok(None) };
+    let torch = py.import("sys")?.getattr("modules")?.call_method1("get", ("torch",))?;
+    if torch.is_none() {
+        return Ok(Some(Source { functions, of_torch: false }));
+    }
+    let tensor = torch.getattr("Tensor")?.cast_into::<PyType>()?;
+    let of_torch = kind.is(&tensor) || kind.is(&torch.getattr("nn")?.getattr("Parameter")?);
+    // A subclass has `__torch_function__`, which its `__dlpack__` asks.
+    let known = of_torch || !kind.is_subclass(&tensor)?;
+    Ok(known.then_some(Source { functions, of_torch }))
+}
+
+/// Whether an object's type has the C functions, by which it is taken.
+pub(crate) fn has_functions(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    source(value).map(|source| source.is_some())
 }
 
 fn raised_or(py: Python<'_>, message: &'static str) -> PyErr {
@@ -138,37 +192,156 @@ fn current(py: Python<'_>, functions: &Functions, device: Device) -> PyResult<Ar
     })
 }
 
+/// The tensors of one call, which are taken one by one. On a device, work here waits once for PyTorch's current stream;
+/// dropping the value ends the call, so that this stream waits for the work here.
+#[derive(Default)]
+pub(crate) struct Taking {
+    calls: Vec<(Device, Call)>,
+    /// Memory of a device goes back when the call has ended, behind which nothing is to be ordered again.
+    kept: Vec<Array>,
+    /// Whether PyTorch's dispatcher calls, which has seen to gradients.
+    dispatched: bool,
+}
+
+impl Taking {
+    /// Of a call by PyTorch's dispatcher: tensors may require gradients, and `None` stands for a default.
+    pub(crate) fn dispatched() -> Taking {
+        Taking { dispatched: true, ..Taking::default() }
+    }
+
+    /// Whether PyTorch's dispatcher calls.
+    pub(crate) fn is_dispatched(&self) -> bool {
+        self.dispatched
+    }
+
+    /// Leaves the call without its end: arrays that stay are ordered when their memory goes back, and results are no
+    /// tensors.
+    pub(crate) fn leave(mut self) {
+        // Dropping one would have PyTorch's stream wait for whatever runs here.
+        self.calls.drain(..).for_each(|(_, call)| std::mem::forget(call));
+    }
+
+    /// The array over the memory of an object whose type has the C functions; `None` if `__dlpack__` is to be asked for
+    /// it, or for what is wrong with it.
+    pub(crate) fn array(&mut self, value: &Bound<'_, PyAny>) -> PyResult<Option<Array>> {
+        let py = value.py();
+        let source = match self.dispatched {
+            true => Source { functions: functions(py)?, of_torch: true },
+            false => match source(value)? {
+                Some(source) => source,
+                None => return Ok(None),
+            },
+        };
+        if source.of_torch && !self.dispatched && value.getattr(intern!(py, "requires_grad"))?.is_truthy()? {
+            return Ok(None);
+        }
+        let is_negative = source.of_torch && value.call_method0(intern!(py, "is_neg"))?.is_truthy()?;
+        let taken = match is_negative {
+            true => taken(py, source.functions, &value.call_method0(intern!(py, "resolve_neg"))?),
+            false => taken(py, source.functions, value),
+        };
+        let (managed, device) = match taken {
+            Err(_) if !self.dispatched => return Ok(None),
+            taken => taken?,
+        };
+        if device.is_cpu() {
+            return at_once(py, || Array::from_dlpack(managed, OtherStream::Unordered)).map(Some);
+        }
+        if !source.of_torch {
+            // Streams of others may be destroyed.
+            return Ok(None);
+        }
+        let call = self.call(py, source.functions, device)?;
+        let array = without_lock(py, || call.import(managed))?;
+        if self.dispatched {
+            self.kept.push(array.clone());
+        }
+        Ok(Some(array))
+    }
+
+    /// The call of a device.
+    fn call(&mut self, py: Python<'_>, functions: &Functions, device: Device) -> PyResult<&Call> {
+        let at = match self.calls.iter().position(|(known, _)| *known == device) {
+            Some(at) => at,
+            None => {
+                let exchange = current(py, functions, device)?;
+                self.calls.push((device, without_lock(py, || exchange.begin())?));
+                self.calls.len() - 1
+            }
+        };
+        Ok(&self.calls[at].1)
+    }
+
+    fn export(&mut self, py: Python<'_>, functions: &Functions, array: &Array) -> PyResult<Managed> {
+        if array.device().is_cpu() {
+            return at_once(py, || array.to_dlpack(OtherStream::Unordered));
+        }
+        let call = self.call(py, functions, array.device())?;
+        without_lock(py, || call.export(array))
+    }
+
+    /// Ends the call: tensors over the memory of arrays, contiguous, which may be written to. What has memory of
+    /// another library, or of an array before it, is copied: PyTorch's operators return memory that nobody else has.
+    pub(crate) fn tensors<'py>(mut self, py: Python<'py>, arrays: &[Array]) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let functions = functions(py)?;
+        let (mut known, mut tensors) = (Vec::new(), Vec::with_capacity(arrays.len()));
+        let mut copied = Vec::new();
+        for array in arrays {
+            tensors.push(given(py, functions, self.export(py, functions, array)?)?);
+            let address = (!array.meta().is_empty()).then(|| buffer_start(array));
+            let shared = array.is_external() || address.is_some_and(|address| known.contains(&address));
+            if shared || !array.is_contiguous() {
+                copied.push(tensors.len() - 1);
+            }
+            known.extend(address);
+        }
+        // PyTorch's copies come after what computes the results.
+        drop(self);
+        for at in copied {
+            let keywords = PyDict::new(py);
+            keywords.set_item("memory_format", py.import("torch")?.getattr("contiguous_format")?)?;
+            tensors[at] = tensors[at].call_method("clone", (), Some(&keywords))?;
+        }
+        Ok(tensors)
+    }
+}
+
+/// The array over the memory of an object whose type has the C functions; `None` if `__dlpack__` is to be asked.
+pub(crate) fn taken_alone(value: &Bound<'_, PyAny>) -> PyResult<Option<Array>> {
+    let mut taking = Taking::default();
+    let array = taking.array(value)?;
+    taking.leave();
+    Ok(array)
+}
+
+/// The tensor of PyTorch over an array's memory, which nobody may write to. On CUDA PyTorch's current stream waits for
+/// what computes it.
+#[pyfunction]
+pub(crate) fn as_tensor<'py>(py: Python<'py>, array: PyRef<'_, PyArray>) -> PyResult<Bound<'py, PyAny>> {
+    let functions = functions(py)?;
+    let managed = Taking::default().export(py, functions, &array.0)?;
+    given(py, functions, managed)
+}
+
 /// The tensors of one call, as arrays, and its results, as tensors.
 #[pyclass(frozen, module = "fulgurite")]
 pub(crate) struct Crossing {
     arrays: Vec<Array>,
-    /// `None` where all tensors are on the host, and when the results have crossed.
-    call: Mutex<Option<Call>>,
+    /// `None` when the results have crossed.
+    taking: Mutex<Option<Taking>>,
 }
 
 #[pymethods]
 impl Crossing {
-    /// Takes tensors of the host and of one other device. On that device work waits for PyTorch's current stream.
+    /// Takes tensors of the host and of devices. There work waits for PyTorch's current stream.
     #[new]
-    fn new(py: Python<'_>, tensors: &Bound<'_, PyList>) -> PyResult<Crossing> {
-        let functions = functions(py)?;
-        let mut found = Vec::with_capacity(tensors.len());
+    fn new(tensors: &Bound<'_, PyList>) -> PyResult<Crossing> {
+        let mut taking = Taking::dispatched();
+        let mut arrays = Vec::with_capacity(tensors.len());
         for tensor in tensors {
-            let is_negative: bool = tensor.call_method0(intern!(py, "is_neg"))?.extract()?;
-            let tensor = if is_negative { tensor.call_method0(intern!(py, "resolve_neg"))? } else { tensor };
-            found.push(taken(py, functions, &tensor)?);
+            arrays.extend(taking.array(&tensor)?);
         }
-        let device = found.iter().map(|(_, device)| *device).find(|device| !device.is_cpu());
-        let exchange = device.map(|device| current(py, functions, device)).transpose()?;
-        without_lock(py, || {
-            let call = exchange.map(|exchange| exchange.begin()).transpose()?;
-            let import = |(managed, _): (Managed, Device)| match &call {
-                Some(call) => call.import(managed),
-                None => Array::from_dlpack(managed, OtherStream::Unordered),
-            };
-            let arrays = found.into_iter().map(import).collect::<fulgurite::Result<Vec<Array>>>()?;
-            Ok(Crossing { arrays, call: Mutex::new(call) })
-        })
+        Ok(Crossing { arrays, taking: Mutex::new(Some(taking)) })
     }
 
     /// The arrays, in the order of the tensors.
@@ -178,33 +351,11 @@ impl Crossing {
         PyList::new(py, arrays?)
     }
 
-    /// Ends the call: tensors over the memory of arrays, contiguous, which may be written to. What has memory of
-    /// another library, or of an array before it, is copied: PyTorch's operators return memory that nobody else has.
+    /// Ends the call: see [`Taking::tensors`].
     fn results<'py>(&self, py: Python<'py>, arrays: Vec<PyRef<'py, PyArray>>) -> PyResult<Bound<'py, PyList>> {
-        let functions = functions(py)?;
-        let call = self.call.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (mut known, mut tensors) = (Vec::new(), Vec::with_capacity(arrays.len()));
-        for array in &arrays {
-            let array = &array.0;
-            let managed = match &call {
-                Some(call) => call.export(array),
-                None => array.to_dlpack(OtherStream::Unordered),
-            };
-            let tensor = given(py, functions, or_raise(py, managed)?)?;
-            let address = (!array.meta().is_empty()).then(|| buffer_start(array));
-            let shared = array.is_external() || address.is_some_and(|address| known.contains(&address));
-            known.extend(address);
-            tensors.push((tensor, shared || !array.is_contiguous()));
-        }
-        // PyTorch's copies come after what computes the results.
-        drop(call);
-        let keywords = PyDict::new(py);
-        keywords.set_item("memory_format", py.import("torch")?.getattr("contiguous_format")?)?;
-        let copied = tensors.into_iter().map(|(tensor, copied)| match copied {
-            true => tensor.call_method("clone", (), Some(&keywords)),
-            false => Ok(tensor),
-        });
-        PyList::new(py, copied.collect::<PyResult<Vec<_>>>()?)
+        let taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let arrays: Vec<Array> = arrays.iter().map(|array| array.0.clone()).collect();
+        PyList::new(py, taking.unwrap_or_else(Taking::dispatched).tensors(py, &arrays)?)
     }
 }
 

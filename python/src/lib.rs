@@ -9,6 +9,7 @@ mod eager;
 mod error;
 mod exchange;
 mod function;
+mod library;
 mod lines;
 mod operator;
 mod options;
@@ -23,7 +24,7 @@ mod types;
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::array::{PyArray, PyMeta};
+    use crate::array::{PyArray, PyMeta, from_dlpack};
     #[pymodule_export]
     use crate::declare::kernel::{Foreign, Lent};
     #[pymodule_export]
@@ -35,9 +36,11 @@ mod _native {
     #[pymodule_export]
     use crate::error::{package, place};
     #[pymodule_export]
-    use crate::exchange::{Crossing, check_calls};
+    use crate::exchange::{Crossing, as_tensor, check_calls};
     #[pymodule_export]
     use crate::function::{Form, Function, Pullback, VjpFunction, value_and_grad};
+    #[pymodule_export]
+    use crate::library::{Front, Kernel};
     #[pymodule_export]
     use crate::lines::{PyLine, PyValue};
     #[pymodule_export]

@@ -11,20 +11,24 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::array::{PyArray, PyMeta, or_raise};
 use crate::bind::{Given, Signature};
-use crate::eager;
+use crate::eager::{self, Latest};
 use crate::error::{argument_error, panicked};
+use crate::exchange::Taking;
 use crate::tensor::{self, PyTensor, is_tracing};
 use crate::types::PyDType;
 
 /// A declared operator. A call with arrays runs it; a call with values of a function that is being traced is a line of
 /// that trace.
 #[pyclass(frozen, module = "fulgurite")]
-pub(crate) struct Operator(Signature);
+pub(crate) struct Operator {
+    signature: Signature,
+    latest: Latest,
+}
 
 /// All operators that are linked in, by name.
 #[pyfunction]
 pub(crate) fn operators() -> Vec<Operator> {
-    fulgurite::registry::operators().into_iter().map(|def| Operator(Signature::of(def))).collect()
+    fulgurite::registry::operators().into_iter().map(Operator::of).collect()
 }
 
 /// The executors of a kind of device, in the order in which they are asked; and those that take part only where they
@@ -39,11 +43,24 @@ pub(crate) fn executors(device: &str) -> (Vec<&'static str>, Vec<&'static str>) 
 
 impl Operator {
     pub(crate) fn of(def: &'static OperatorDef) -> Operator {
-        Operator(Signature::of(def))
+        Operator { signature: Signature::of(def), latest: Latest::default() }
     }
 
-    fn def(&self) -> &'static OperatorDef {
-        self.0.def
+    pub(crate) fn def(&self) -> &'static OperatorDef {
+        self.signature.def
+    }
+
+    /// Calls the operator with tensors of PyTorch's dispatcher, which gets tensors that share no memory.
+    pub(crate) fn dispatched(
+        &self,
+        py: Python<'_>,
+        arguments: &Bound<'_, PyTuple>,
+        keywords: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
+        let mut taking = Taking::dispatched();
+        let bound = self.signature.bind_taking(py, arguments, keywords, &mut taking)?;
+        let results = eager::run(py, self.def(), &self.latest, self.arrays(py, bound)?)?;
+        self.python_results(py, taking.tensors(py, &results)?)
     }
 
     fn python_results<'py, T: IntoPyObject<'py>>(&self, py: Python<'py>, results: Vec<T>) -> PyResult<Py<PyAny>> {
@@ -62,21 +79,28 @@ impl Operator {
     }
 
     /// The arrays of a call that is none of a trace.
-    fn arrays(&self, py: Python<'_>, arguments: &[Arg<Given>]) -> PyResult<Vec<Arg<Array>>> {
-        for (param, argument) in self.def().params.iter().zip(arguments) {
-            let outside = argument.tensors().iter().find(|given| !matches!(given, Given::Array(_)));
-            if outside.is_some() {
+    fn arrays(&self, py: Python<'_>, arguments: Vec<Arg<Given>>) -> PyResult<Vec<Arg<Array>>> {
+        let array = |param: &ParamDef, given: Given| match given {
+            Given::Array(array) => Ok(array),
+            Given::Traced(_) | Given::Meta(_) | Given::Sample(_) => {
                 let message = format!(
                     "argument '{}' is a value of a trace, which has no data: it lives only in the traced function",
                     param.name
                 );
-                return Err(argument_error(py, self.def().name, Some(param.name), &message));
+                Err(argument_error(py, self.def().name, Some(param.name), &message))
             }
-        }
-        Ok(map_arguments(arguments, |given| match given {
-            Given::Array(array) => array.clone(),
-            Given::Traced(_) | Given::Meta(_) | Given::Sample(_) => Array::scalar(f32::NAN),
-        }))
+        };
+        let each = self.def().params.iter().zip(arguments).map(|(param, argument)| {
+            Ok(match argument {
+                Arg::Tensor(given) => Arg::Tensor(array(param, given)?),
+                Arg::Optional(given) => Arg::Optional(given.map(|given| array(param, given)).transpose()?),
+                Arg::List(given) => {
+                    Arg::List(given.into_iter().map(|given| array(param, given)).collect::<PyResult<_>>()?)
+                }
+                Arg::Attribute(attribute) => Arg::Attribute(attribute),
+            })
+        });
+        each.collect()
     }
 }
 
@@ -164,16 +188,18 @@ impl Operator {
         arguments: &Bound<'_, PyTuple>,
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Py<PyAny>> {
-        let bound = self.0.bind(py, arguments, keywords)?;
-        let given = || bound.iter().flat_map(|argument| argument.tensors());
-        let traced = given().any(|given| matches!(given, Given::Traced(_)));
-        if is_tracing() && (traced || given().next().is_none()) {
-            let results = tensor::call(py, self.def(), self.0.traced(py, &bound)?)?;
-            return self.python_results(py, results.into_iter().map(PyTensor).collect());
+        let mut taking = Taking::default();
+        let bound = self.signature.bind_taking(py, arguments, keywords, &mut taking)?;
+        if is_tracing() {
+            let given = || bound.iter().flat_map(|argument| argument.tensors());
+            let traced = given().any(|given| matches!(given, Given::Traced(_)));
+            if traced || given().next().is_none() {
+                let results = tensor::call(py, self.def(), self.signature.traced(py, &bound)?)?;
+                return self.python_results(py, results.into_iter().map(PyTensor).collect());
+            }
         }
-        let arrays = self.arrays(py, &bound)?;
-        drop(bound);
-        let results = eager::run(py, self.def(), arrays)?;
+        let results = eager::run(py, self.def(), &self.latest, self.arrays(py, bound)?)?;
+        taking.leave();
         self.python_results(py, results.into_iter().map(PyArray).collect())
     }
 
@@ -185,7 +211,7 @@ impl Operator {
         arguments: &Bound<'_, PyTuple>,
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Py<PyAny>> {
-        let bound = self.0.bind(py, arguments, keywords)?;
+        let bound = self.signature.bind(py, arguments, keywords)?;
         let metas = map_arguments(&bound, |given| match given {
             Given::Array(array) => array.meta().clone(),
             Given::Traced(tensor) => tensor.meta(),
@@ -208,9 +234,7 @@ impl Operator {
         wrt: Vec<String>,
         cotangents: Vec<Option<Bound<'_, PyAny>>>,
     ) -> PyResult<Vec<PyArray>> {
-        let bound = self.0.bind(py, arguments, None)?;
-        let arrays = self.arrays(py, &bound)?;
-        drop(bound);
+        let arrays = self.arrays(py, self.signature.bind(py, arguments, None)?)?;
         let mut given = Vec::new();
         for (i, cotangent) in cotangents.iter().enumerate() {
             if let Some(cotangent) = cotangent {

@@ -5,6 +5,7 @@ Importing this module registers the operators and the backend ``"fulgurite"``.
 
 from __future__ import annotations
 
+from .._native import as_tensor
 from . import _indices  # noqa: F401  (entries of the table)
 from ._exchange import synchronize
 from ._graph import Unsupported, why_not
@@ -17,5 +18,5 @@ from ._train import TrainStep, train_step
 
 register()
 
-__all__ = ["REASONS", "REFUSED", "TABLE", "CompiledModule", "Optimizer", "TrainStep", "Unsupported", "backend",
-           "breaks", "jit", "register", "replaces", "synchronize", "train_step", "why_not"]
+__all__ = ["REASONS", "REFUSED", "TABLE", "CompiledModule", "Optimizer", "TrainStep", "Unsupported", "as_tensor",
+           "backend", "breaks", "jit", "register", "replaces", "synchronize", "train_step", "why_not"]

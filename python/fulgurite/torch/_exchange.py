@@ -17,12 +17,8 @@ DTYPES = {getattr(torch, name): dtype(name) for name in
 TORCH_DTYPES = {ours.name: theirs for theirs, ours in DTYPES.items()}
 
 
-def cross(tensors) -> Crossing:
-    """The arrays over the memory of the tensors of one call; its ``results`` makes tensors of arrays and ends the call.
-
-    On CUDA, work here comes after what PyTorch's current stream does by now, and what that stream does when the call
-    has ended comes after the work here. The host waits for neither.
-    """
+def refuse_capture() -> None:
+    """Raises an error while PyTorch captures a CUDA graph."""
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         raise Error(
             "a program was called while PyTorch captures a CUDA graph: its memory changes from call to call, and a "
@@ -30,6 +26,15 @@ def cross(tensors) -> Crossing:
             "their own",
             code="Capture",
         )
+
+
+def cross(tensors) -> Crossing:
+    """The arrays over the memory of the tensors of one call; its ``results`` makes tensors of arrays and ends the call.
+
+    On CUDA, work here comes after what PyTorch's current stream does by now, and what that stream does when the call
+    has ended comes after the work here. The host waits for neither.
+    """
+    refuse_capture()
     return Crossing(tensors)
 
 

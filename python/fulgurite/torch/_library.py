@@ -8,12 +8,13 @@ Results never share memory with arguments, so that operators that are views else
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import torch
 
 from .._errors import Error
-from .._native import Meta
+from .._native import Front, Kernel, Meta
 from ..ops import OPERATORS, _WATCHERS
 from ._exchange import DTYPES, TORCH_DTYPES, cross
 
@@ -120,6 +121,12 @@ class _Call:
         self.overload = overload
         self.params = operator.params
         self.single = operator.results is not None and len(operator.results) == 1
+        self.kernel = Kernel(operator)
+
+    @functools.cached_property
+    def overloaded(self):
+        """What PyTorch made of it."""
+        return getattr(getattr(torch.ops.fulgurite, self.name), self.overload or "default")
 
     @property
     def qualified(self) -> str:
@@ -170,10 +177,6 @@ class _Call:
         arrays = call.arrays
         return tuple(_filled(value, arrays) for value in form), arrays[count:], call
 
-    def kernel(self, *arguments, **keywords):
-        values, _, call = self.crossed(self.bound(arguments, keywords))
-        return self.returned(call.results(self.results(self.operator(*values))))
-
     def fake(self, *arguments, **keywords):
         values = self.mapped(self.bound(arguments, keywords), _meta)
         metas = self.results(self.operator.infer(*values))
@@ -202,39 +205,54 @@ class _Call:
         tensors = [tensor for _, tensor in self.tensors(self.bound(arguments, keywords))]
         return [torch.empty(tensors[i].shape, dtype=tensors[i].dtype, device=tensors[i].device) for i in wrt]
 
-    def setup_context(self, ctx, inputs, output):
-        values = self.bound(inputs, {})
-        tensors = [tensor for _, tensor in self.tensors(values)]
+    def before_autograd(self, keys, *arguments):
+        """The call where :class:`Front` does not know that it is the kernel's alone."""
+        tensors: list = []
+
+        def place(tensor):
+            tensors.append(tensor)
+            return _Place(len(tensors) - 1)
+
+        form = self.mapped(arguments, place)
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+            return self.returned(self.results(_Differentiated.apply(self, keys, form, *tensors)))
+        return self.below_autograd(keys, arguments)
+
+    def below_autograd(self, keys, arguments):
+        """The call as the dispatcher goes on with it behind autograd."""
+        with torch._C._AutoDispatchBelowAutograd():
+            return self.overloaded.redispatch(keys & torch._C._after_autograd_keyset, *arguments)
+
+
+class _Differentiated(torch.autograd.Function):
+    """A call of an operator with its derivative. The tensors of its arguments are each one of the function's."""
+
+    @staticmethod
+    def forward(ctx, call, keys, form, *tensors):
+        output = call.below_autograd(keys, [_filled(value, tensors) for value in form])
+        outputs = call.results(output)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
+        ctx.call, ctx.form = call, form
         ctx.wrt = [i for i, each in enumerate(tensors) if each.is_floating_point() and each.requires_grad]
-        places = iter(range(len(tensors)))
-        ctx.form = self.mapped(values, lambda _: _Place(next(places)))
-        outputs = self.results(output)
         ctx.mark_non_differentiable(*(each for each in outputs if not each.is_floating_point()))
+        return output if call.single else tuple(outputs)
 
-    def backward(self, ctx, *cotangents):
-        if self.operator.results is None:
-            cotangents = cotangents[0]
-        tensors = ctx.saved_tensors
-
+    @staticmethod
+    def backward(ctx, *cotangents):
+        call, tensors = ctx.call, ctx.saved_tensors
         found = {}
         if any(cotangent is not None for cotangent in cotangents) and ctx.wrt:
-            arguments = [_filled(value, tensors) for value in ctx.form]
-            packet = getattr(torch.ops.fulgurite, f"{self.name}_vjp")
-            operator = getattr(packet, self.overload or "default")
-            gradients = operator(list(cotangents), ctx.wrt, *arguments)
-            found = dict(zip(ctx.wrt, gradients))
+            arguments = call.bound([_filled(value, tensors) for value in ctx.form], {})
+            operator = getattr(getattr(torch.ops.fulgurite, f"{call.name}_vjp"), call.overload or "default")
+            found = dict(zip(ctx.wrt, operator(list(cotangents), ctx.wrt, *arguments)))
+        return (None, None, None, *(found.get(i) for i in range(len(tensors))))
 
-        def gradient(value):
-            if isinstance(value, _Place):
-                return found.get(value.index)
-            if isinstance(value, list) and any(isinstance(item, _Place) for item in value):
-                return [gradient(item) for item in value]
-            return None
 
-        gradients = tuple(gradient(value) for value in ctx.form)
-        return gradients[0] if len(gradients) == 1 else gradients
+def is_direct(keys) -> bool:
+    """Whether the dispatcher calls a kernel for the host or CUDA behind autograd, for these keys."""
+    below = (keys & torch._C._after_autograd_keyset).remove(torch._C.DispatchKey.ADInplaceOrView)
+    return below.highestPriorityTypeId() in (torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA)
 
 
 class _Place:
@@ -342,6 +360,5 @@ def _register(operator, library) -> None:
         torch.library.register_autograd(
             backward, _no_second_derivative(f"{name}_vjp"), setup_context=lambda *_, **__: None, lib=library
         )
-        torch.library.register_autograd(
-            call.qualified, call.backward, setup_context=call.setup_context, lib=library
-        )
+        front = Front(operator, call.before_autograd)
+        library.impl(f"{name}{suffix}", front, "Autograd", with_keyset=True)
