@@ -9,7 +9,7 @@
 30.0
 
 ``fulgurite.ops`` has every operator, ``fulgurite.jit`` compiles functions of arrays, ``fulgurite.torch`` gives both to
-PyTorch; it is imported when it is asked for.
+PyTorch; it is imported when it is asked for. ``fulgurite.array_api`` is the namespace of the Python array API standard.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ globals().update({each.name: each for each in _native.dtypes()})
 
 __all__ = [
     "Array", "ArgumentError", "Boolean", "Error", "Executor", "Floating", "Integer", "Line", "Meta", "Number",
-    "Operand", "Operator", "Refusal", "Size", "Tensor", "Trace", "Traces", "Value", "array", "dtype", "executors",
-    "explain", "from_dlpack", "grad", "jit", "last_backward_traces", "last_traces", "operator", "ops", "require",
-    "scope", "testing", "train_step", "transforms", "value_and_grad", "vjp", *(each.name for each in _native.dtypes()),
+    "Operand", "Operator", "Refusal", "Size", "Tensor", "Trace", "Traces", "Value", "array", "array_api", "dtype",
+    "executors", "explain", "from_dlpack", "grad", "jit", "last_backward_traces", "last_traces", "operator", "ops",
+    "require", "scope", "testing", "train_step", "transforms", "value_and_grad", "vjp",
+    *(each.name for each in _native.dtypes()),
 ]
 
 
 def __getattr__(name: str):
     # PyTorch, and what tests need, are imported when they are asked for.
-    if name in ("torch", "testing"):
+    if name in ("array_api", "torch", "testing"):
         import importlib
 
         return importlib.import_module(f"fulgurite.{name}")
