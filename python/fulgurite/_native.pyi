@@ -173,6 +173,7 @@ class Operator:
     random: bool
     collective: bool
     autocast: str | None
+    autocast_keeps: list[str]
     declared: str
     params: list[tuple[str, str, str, str, bool, Any]]
     def __call__(self, *arguments: Any, **keywords: Any) -> Any: ...

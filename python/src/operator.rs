@@ -167,6 +167,12 @@ impl Operator {
         self.def().autocast.map(Autocast::name)
     }
 
+    /// Names of operands that autocast leaves as they are.
+    #[getter]
+    fn autocast_keeps(&self) -> Vec<&'static str> {
+        self.def().autocast_keeps.to_vec()
+    }
+
     /// Where it is declared: `file:line`.
     #[getter]
     fn declared(&self) -> String {

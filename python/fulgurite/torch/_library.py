@@ -1,7 +1,7 @@
 """``torch.ops.fulgurite.*``: every operator of the registry by ``torch.library``.
 
-Schema, fake implementation, kernels and autograd are made from the declarations. ``fulgurite::rms_norm`` is the
-operator ``rms_norm``, ``fulgurite::prims_exp`` the prim ``prims::exp``. Where a parameter is a tensor or a number,
+Schema, fake implementation, kernels, autograd and autocast are made from the declarations. ``fulgurite::rms_norm`` is
+the operator ``rms_norm``, ``fulgurite::prims_exp`` the prim ``prims::exp``. Where a parameter is a tensor or a number,
 there is an overload for each. ``fulgurite::rms_norm_vjp`` has the gradients: it computes the forward pass again.
 Results never share memory with arguments, so that operators that are views elsewhere are copies here.
 """
@@ -177,6 +177,19 @@ class _Call:
         arrays = call.arrays
         return tuple(_filled(value, arrays) for value in form), arrays[count:], call
 
+    def mixed_precision(self, device: str, keys):
+        """What runs under ``torch.autocast``: the operands in the types of the operator's class, then the operator."""
+
+        def run(*arguments, **keywords):
+            values = self.bound(arguments, keywords)
+            values = _cast(self.operator, self.params, values, torch.get_autocast_dtype(device.lower()))
+            packet = getattr(torch.ops.fulgurite, self.name)
+            # Within the call nothing is converted again.
+            with torch._C._ExcludeDispatchKeyGuard(keys):
+                return getattr(packet, self.overload or "default")(*values)
+
+        return run
+
     def fake(self, *arguments, **keywords):
         values = self.mapped(self.bound(arguments, keywords), _meta)
         metas = self.results(self.operator.infer(*values))
@@ -253,6 +266,37 @@ def is_direct(keys) -> bool:
     """Whether the dispatcher calls a kernel for the host or CUDA behind autograd, for these keys."""
     below = (keys & torch._C._after_autograd_keyset).remove(torch._C.DispatchKey.ADInplaceOrView)
     return below.highestPriorityTypeId() in (torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA)
+
+
+_WIDTHS = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def _cast(operator, params, values, low: torch.dtype) -> list:
+    """The arguments of a call under autocast, by the operator's class (see the chapter "Mixed precision")."""
+    tensors = [each for value in values for each in (value if isinstance(value, (list, tuple)) else [value])
+               if isinstance(each, torch.Tensor) and each.is_floating_point()]
+    kinds = {each.dtype for each in tensors}
+    if not kinds or not kinds <= set(_WIDTHS):
+        # f64 stays, and everything beside it.
+        return values
+    wanted = low
+    if operator.autocast == "full":
+        wanted = torch.float32
+        at = next((i for i, (name, _, kind, *_) in enumerate(params) if name == "dtype" and kind == "dtype?"), None)
+        if at is not None:
+            # The operator computes in f32 of operands as they are.
+            values[at] = torch.float32 if values[at] is None else values[at]
+            return values
+    elif operator.autocast == "widest":
+        # f16 and bf16 meet in f32.
+        wanted = kinds.pop() if len(kinds) == 1 else torch.float32
+
+    def one(value):
+        return value.to(wanted) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+    kept = operator.autocast_keeps
+    return [value if name in kept else [one(each) for each in value] if isinstance(value, (list, tuple)) else one(value)
+            for (name, *_), value in zip(params, values)]
 
 
 class _Place:
@@ -350,6 +394,11 @@ def _register(operator, library) -> None:
             torch.library.register_fake(call.qualified, call.fake, lib=library)
             continue
         torch.library.register_fake(call.qualified, call.fake, lib=library)
+        if operator.autocast in ("low", "full", "widest"):
+            keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+            keys = keys | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+            for device in _DEVICES:
+                library.impl(f"{name}{suffix}", call.mixed_precision(device, keys), f"Autocast{device}")
         library.define(
             f"{name}_vjp{suffix}(Tensor?[] cotangents, int[] wrt, {parameters}) -> Tensor[]", tags=tags
         )
