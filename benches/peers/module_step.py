@@ -2,14 +2,21 @@
 
     python benches/peers/module_step.py --batch 4 16
 
-bf16 autocast (that of PyTorch for the one, `autocast=` for the other), PyTorch's fused AdamW for both. Prints a JSON
-line each: milliseconds a step of 20 that are enqueued one behind the other, the host's milliseconds in the forward
-pass, the backward pass and the optimizer, seconds of the first step, the memory that the process uses on the GPU, the
-loss.
+bf16 autocast (that of PyTorch for the one, `autocast=` for the other), PyTorch's fused AdamW for both. Each is measured
+in a process of its own, so that no memory of the one counts for the other. Prints a JSON line each: milliseconds a step
+of 20 that are enqueued one behind the other, the host's milliseconds in the forward pass, the backward pass and the
+optimizer, seconds of the first step, the loss, and GiB that are used on the GPU. These are
+
+- `reserved`: PyTorch's allocator (`allocated` is its peak of tensors)
+- `kept`: memory of arrays of fulgurite that are gone, for the next ones: what is saved for the backward pass, mostly
+- `programs`: the own memory of the compiled programs
+- `rest`: gradients that fulgurite made (f32, one for each parameter), code and libraries, the contexts
 """
 
 import argparse
 import json
+import subprocess
+import sys
 import time
 
 import torch
@@ -64,12 +71,32 @@ def measured(name: str, batch: int, context: int, steps: int) -> dict:
         torch.cuda.synchronize()
         step(host)
     torch.cuda.synchronize()
-    free, total = torch.cuda.mem_get_info()
     return {
         "name": name, "batch": batch, "context": context, "ms": round(milliseconds, 2), "host_ms": sorted(host)[2],
-        "first_s": round(first, 1), "gib": round((total - free) / 2**30, 2), "loss": round(loss.item(), 4),
+        "first_s": round(first, 1), "gib": used_memory(run), "loss": round(loss.item(), 4),
         "breaks": [str(each) for each in getattr(run, "breaks", [])],
     }
+
+
+def used_memory(run) -> dict:
+    """GiB on the GPU, and whose they are, after steps of a compiled module."""
+
+    def used():
+        torch.cuda.synchronize()
+        free, total = torch.cuda.mem_get_info()
+        return total - free
+
+    all_of_it, reserved = used(), torch.cuda.memory_reserved()
+    report, kept, programs = getattr(run, "report", None), 0, 0
+    if report is not None:
+        fulgurite.torch.empty_cache()
+        kept = all_of_it - used()
+        programs = sum(own for program in report.last for _, _, own in program.last.memory())
+    parts = {
+        "all": all_of_it, "reserved": reserved, "allocated": torch.cuda.max_memory_allocated(), "kept": kept,
+        "programs": programs, "rest": all_of_it - reserved - kept - programs,
+    }
+    return {name: round(part / 2**30, 2) for name, part in parts.items()}
 
 
 def main():
@@ -79,13 +106,16 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--only", choices=list(WAYS))
     options = parser.parse_args()
+    if options.only is None or len(options.batch) > 1:
+        for batch in options.batch:
+            for name in WAYS:
+                if options.only in (None, name):
+                    own = ["--only", name, "--batch", str(batch), "--context", str(options.context)]
+                    subprocess.run([sys.executable, __file__, *own, "--steps", str(options.steps)], check=True)
+        return
     torch.set_float32_matmul_precision("high")
     print(json.dumps({"device": torch.cuda.get_device_name(), "torch": torch.__version__}), flush=True)
-    for batch in options.batch:
-        for name in WAYS:
-            if options.only in (None, name):
-                print(json.dumps(measured(name, batch, options.context, options.steps)), flush=True)
-                torch.cuda.empty_cache()
+    print(json.dumps(measured(options.only, options.batch[0], options.context, options.steps)), flush=True)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
+use fulgurite::device::DeviceState;
 use fulgurite::dlpack::{DLManagedTensorVersioned, DLPackVersion, Managed, OtherStream};
 use fulgurite::exchange::{Call, Exchange};
 use fulgurite::{Array, Device};
@@ -363,13 +364,29 @@ impl Crossing {
 /// kernels found wrong with their data.
 #[pyfunction]
 pub(crate) fn check_calls(py: Python<'_>, device: &Bound<'_, PyAny>) -> PyResult<()> {
+    let Some((_, exchange)) = current_of(py, device)? else { return Ok(()) };
+    without_lock(py, || exchange.check())
+}
+
+/// Gives memory of `device` that no array uses back to the driver, once the work that used it has ended.
+#[pyfunction]
+pub(crate) fn free_kept(py: Python<'_>, device: &Bound<'_, PyAny>) -> PyResult<()> {
+    let Some((device, exchange)) = current_of(py, device)? else { return Ok(()) };
+    without_lock(py, || {
+        exchange.let_go()?;
+        DeviceState::of(device)?.give_up_kept();
+        Ok(())
+    })
+}
+
+/// A device of CUDA and the exchange with PyTorch's current stream of it; `None` for the host.
+fn current_of(py: Python<'_>, device: &Bound<'_, PyAny>) -> PyResult<Option<(Device, Arc<Exchange>)>> {
     let device = crate::array::device_of(device)?;
     if device.is_cpu() {
-        return Ok(());
+        return Ok(None);
     }
     if device.kind() != "cuda" {
         return Err(PyTypeError::new_err(format!("expected a device of CUDA, not {device}")));
     }
-    let exchange = current(py, functions(py)?, device)?;
-    without_lock(py, || exchange.check())
+    Ok(Some((device, current(py, functions(py)?, device)?)))
 }

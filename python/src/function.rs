@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fulgurite::compile::{self, Place, Programs, Stage, UserTransform, explain};
+use fulgurite::compile::{self, Place, Programs, Stage, UserTransform, explain, prepare};
 use fulgurite::jit::{Compiled, CompiledVjp, Jit, Pullback as RustPullback, Vjp};
 use fulgurite::trace::Trace;
 use fulgurite::transforms::autodiff::floating_outputs;
+use fulgurite::transforms::plan::MemoryUse;
 use fulgurite::transforms::retarget::retarget;
 use fulgurite::{Array, Error, Failure, Target, Tensor, jit, tracer};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -15,6 +16,7 @@ use pyo3::types::{PyList, PyTuple};
 
 use crate::array::PyArray;
 use crate::error::without_lock;
+use crate::narrow::narrow;
 use crate::options::{Asked, PerKind};
 use crate::tensor::{PyTensor, tracing};
 use crate::trace::PyTrace;
@@ -280,7 +282,7 @@ impl VjpFunction {
         transforms: Vec<(String, Py<PyAny>, String)>,
     ) -> PyResult<VjpFunction> {
         let callback = Arc::new(callback);
-        let asked = Asked::new(py, executors, device, autocast, transforms)?;
+        let asked = Asked::new(py, executors, device, autocast, transforms)?.and(narrow());
         let (known, name, paths) = (asked.clone(), name.to_owned(), wrt.clone());
         let make = move |kind: &str| {
             let vjp = jit(traced(&callback)).named(&name).options(known.on(kind)?).vjp();
@@ -306,6 +308,31 @@ impl VjpFunction {
         let paths = results.structure.paths.clone();
         let (arrays, object) = to_python(py, results)?;
         Ok((arrays, object, Pullback { pullback, paths }))
+    }
+
+    /// Compiles for these arguments, and runs nothing.
+    fn compile(&self, py: Python<'_>, form: &Form, leaves: &Bound<'_, PyList>) -> PyResult<()> {
+        let arguments = form.of(leaves)?;
+        or_reraise(without_lock(py, || {
+            let compiled = self.vjps.get(self.asked.kind(arguments.leaves.iter()))?.compile(&arguments)?;
+            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(compiled);
+            Ok(())
+        }))
+    }
+
+    /// Bytes of the forward and of the backward program of the last call, each as inputs, outputs and the program's own
+    /// memory; of those compiled for another target, where one is given.
+    #[pyo3(signature = (target=None))]
+    fn memory(&self, py: Python<'_>, target: Option<&str>) -> PyResult<Vec<(u64, u64, u64)>> {
+        let Some(last) = self.last() else { return Ok(Vec::new()) };
+        let of = |memory: MemoryUse| (memory.inputs, memory.outputs, memory.transient);
+        let Some(target) = target else {
+            return Ok([last.forward(), last.backward()].map(|program| of(program.memory())).into());
+        };
+        let programs = self.compiled_for(py, &last, target)?;
+        let target = target_of(target)?;
+        let (forward, backward) = without_lock(py, || prepare(&programs, &self.asked.only_compiled(&target)?))?;
+        Ok([forward, backward].map(|program| of(program.memory())).into())
     }
 
     /// Number of compilations.

@@ -11,6 +11,7 @@ mod exchange;
 mod function;
 mod library;
 mod lines;
+mod narrow;
 mod operator;
 mod options;
 mod replaced;
@@ -36,7 +37,7 @@ mod _native {
     #[pymodule_export]
     use crate::error::{package, place};
     #[pymodule_export]
-    use crate::exchange::{Crossing, as_tensor, check_calls};
+    use crate::exchange::{Crossing, as_tensor, check_calls, free_kept};
     #[pymodule_export]
     use crate::function::{Form, Function, Pullback, VjpFunction, value_and_grad};
     #[pymodule_export]

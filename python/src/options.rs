@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fulgurite::compile::Options;
+use fulgurite::compile::{Options, UserTransform};
 use fulgurite::executor::{executors_named, find_executor};
 use fulgurite::{Array, Device, Error, Target};
 use pyo3::prelude::*;
@@ -39,6 +39,12 @@ impl Asked {
             or_raise(py, find_executor(name))?;
         }
         Ok(Asked { options, executors })
+    }
+
+    /// The same with a transform behind those of the user.
+    pub(crate) fn and(mut self, transform: UserTransform) -> Asked {
+        self.options.transforms.push(transform);
+        self
     }
 
     /// The kind of device on which a call with these arguments runs.

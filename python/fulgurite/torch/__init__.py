@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .._native import as_tensor
 from . import _indices  # noqa: F401  (entries of the table)
-from ._exchange import synchronize
+from ._exchange import empty_cache, synchronize
 from ._graph import Unsupported, why_not
 from ._library import REFUSED, register
 from ._module import CompiledModule, backend, breaks, jit
@@ -19,4 +19,4 @@ from ._train import TrainStep, train_step
 register()
 
 __all__ = ["REASONS", "REFUSED", "TABLE", "CompiledModule", "Optimizer", "TrainStep", "Unsupported", "as_tensor",
-           "backend", "breaks", "jit", "register", "replaces", "synchronize", "train_step", "why_not"]
+           "backend", "breaks", "empty_cache", "jit", "register", "replaces", "synchronize", "train_step", "why_not"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from .._errors import Error
-from .._native import Array, Crossing, check_calls, dtype
+from .._native import Array, Crossing, check_calls, dtype, free_kept
 
 DTYPES = {getattr(torch, name): dtype(name) for name in
           ("bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64")}
@@ -49,10 +49,25 @@ def synchronize(device=None) -> None:
     Raises what their kernels found wrong with their data, such as an index out of range. Otherwise a later call raises
     it: the host waits for no program of a CUDA device.
     """
+    check_calls(_named(device))
+
+
+def empty_cache(device=None) -> None:
+    """Gives the memory of ``device`` that no array uses back to the driver, as ``torch.cuda.empty_cache`` does for
+    PyTorch's.
+
+    Memory of arrays that are gone is kept for the next ones, up to a fourth of what was free when the device was
+    opened. PyTorch does not know of it, and cannot ask for it. Programs keep the memory of their own.
+    """
+    free_kept(_named(device))
+
+
+def _named(device) -> str:
+    """The name of a device; without one, of PyTorch's current one."""
     device = torch.device("cuda" if device is None and torch.cuda.is_initialized() else device or "cpu")
-    if device.type == "cuda":
-        index = torch.cuda.current_device() if device.index is None else device.index
-        check_calls(f"cuda:{index}")
+    if device.type != "cuda":
+        return "cpu"
+    return f"cuda:{torch.cuda.current_device() if device.index is None else device.index}"
 
 
 def to_array(tensor: torch.Tensor) -> Array:

@@ -303,6 +303,11 @@ class _Run(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, *cotangents):
         paths = ctx.call.paths
+        if ctx.pullback is None:
+            raise RuntimeError(
+                "the backward program was run before, and what the forward program saved for it is freed: the first "
+                "call needs retain_graph=True"
+            )
         for name, tensor, version in ctx.call.watched:
             if tensor._version != version:
                 raise RuntimeError(
@@ -313,6 +318,11 @@ class _Run(torch.autograd.Function):
         gradients = ctx.pullback.call([None if cotangent is None else next(arrays) for cotangent in cotangents])
         # Of two inputs with one gradient each has its own memory: PyTorch adds to gradients in place.
         found = dict(zip((path for path, _ in gradients), crossing.results([array for _, array in gradients])))
+        if not torch._C._autograd._get_current_graph_task_keep_graph():
+            # As what PyTorch's own operators save: a loss that is still held, as that of the step before is while the
+            # next one runs, would keep all of it.
+            ctx.pullback = None
+            ctx.call.watched.clear()
         return (None, *(found.get(path) for path in paths))
 
 
