@@ -74,12 +74,25 @@ fn again(block: &Block) -> Vec<bool> {
             symbol.operands().for_each(|id| returned[id.index()] = true);
         }
     }
+    // A conversion that is written twice is one line later on.
+    let converts = |symbol: &BoundSymbol| symbol.operator().is_some_and(|def| std::ptr::eq(def, convert));
+    let conversion = |operand: ValueId, result: ValueId| (whole[operand.index()], block.meta(result).dtype());
+    let mut there = Vec::new();
+    for symbol in block.symbols.iter().filter(|symbol| symbol.pass == Pass::Forward && converts(symbol)) {
+        if let (Some(operand), [result]) = (symbol.operands().next(), &symbol.results[..])
+            && returned[result.index()]
+        {
+            there.push(conversion(operand, *result));
+        }
+    }
     let mut again = vec![false; block.values.len()];
     for symbol in block.symbols.iter().filter(|symbol| symbol.pass == Pass::Forward) {
         let (Some(operand), [result]) = (symbol.operands().next(), &symbol.results[..]) else { continue };
-        let converts = symbol.operator().is_some_and(|def| std::ptr::eq(def, convert));
-        let wider = converts && bytes(operand) < bytes(*result) && bytes(*result) >= FROM_BYTES;
-        let wanted = wider && read[result.index()] && !returned[result.index()];
+        let wider = converts(symbol) && bytes(operand) < bytes(*result) && bytes(*result) >= FROM_BYTES;
+        let wanted = wider
+            && read[result.index()]
+            && !returned[result.index()]
+            && !there.contains(&conversion(operand, *result));
         again[result.index()] = wanted || (is_view(symbol) && again[operand.index()]);
     }
     again
