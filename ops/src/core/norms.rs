@@ -527,10 +527,12 @@ fn matrix_norm_over(a: Tensor, order: NormOrder, dim: &[i64], keepdim: bool, dty
     if of_singular_values(order) {
         let moved = super::movedim(cast(a, dtype.unwrap_or(a.dtype())), [dim[0], dim[1]], [-2, -1]);
         let values = super::svdvals(moved);
-        let (last, count) = (values.rank() - 1, values.shape()[values.rank() - 1]);
+        let last = values.rank() - 1;
+        // They are in order; an extremum shares the gradient of equal ones, as PyTorch does.
         let norm = match order {
             NormOrder::Nuclear => prims::sum(values, [last]),
-            NormOrder::Number(order) => super::slice_at(values, last, if order > 0.0 { 0 } else { count - 1 }),
+            NormOrder::Number(order) if order > 0.0 => prims::amax(values, [last]),
+            NormOrder::Number(_) => prims::amin(values, [last]),
             NormOrder::Frobenius => values,
         };
         return keep_dims(norm, &a.shape(), &both, keepdim);

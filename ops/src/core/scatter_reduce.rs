@@ -160,21 +160,16 @@ pub mod scatter_reduce {
 #[operator(torch = "index_reduce", autocast = widest)]
 pub mod index_reduce {
     fn index_reduce(
-        input: Tensor,
+        input: Tensor<Number>,
         dim: i64,
         index: Tensor<Integer>,
-        source: Tensor,
+        source: Tensor<Number>,
         reduce: IndexReduction,
         #[default(true)] include_self: bool,
     ) -> Tensor;
 
-    fn meta(Args { input, dim, index, source, reduce, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
+    fn meta(Args { input, dim, index, source, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
         let dim = normalize_dim(dim, input.rank())?;
-        require!(
-            input.dtype() != DType::Bool || reduce != IndexReduction::Mean,
-            Booleans,
-            "input has booleans and reduce is \"mean\", expected numbers or another rule"
-        );
         require!(index.rank() <= 1, IndexRank, "index has shape {:?}, expected one dimension at most", index.shape());
         let one = |shape: &[usize]| if shape.is_empty() { vec![1] } else { shape.to_vec() };
         let mut expected = one(input.shape());
@@ -218,9 +213,6 @@ pub mod index_reduce {
         for (reduce, include_self) in
             [(Prod, true), (Prod, false), (Mean, true), (Mean, false), (Amax, true), (Amin, false)]
         {
-            if s.dtype() == DType::Bool && reduce == Mean {
-                continue;
-            }
             let call = with(s.normal([4, 6]), 0, s.integers(0, 4, [5]), s.normal([5, 6]), reduce);
             s.case(call.include_self(include_self));
         }
@@ -233,9 +225,6 @@ pub mod index_reduce {
 
     fn errors(e: &mut ErrorSamples) {
         let prod = IndexReduction::Prod;
-        let (index, truth) = (e.integers(0, 2, [2]), [2, 2].map(|extent| e.of(DType::Bool, [extent])));
-        let [input, source] = truth;
-        e.case(Booleans, with(input, 0, index, source, IndexReduction::Mean), "expected numbers or another rule");
         let wide = with(e.normal([2, 3]), 1, e.integers(0, 2, [2, 3]), e.normal([2, 3]), prod);
         e.case(IndexRank, wide, "index has shape [2, 3]");
         let short = with(e.normal([2, 3]), 0, e.integers(0, 2, [4]), e.normal([3, 3]), prod);
