@@ -402,6 +402,30 @@ def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
     return torch.slice_scatter(input, src, dim, start, end, step)
 
 
+def signal_window(name):
+    """Windows of a number of elements, which torch calls `M`, on the CPU whatever the device."""
+    function = getattr(torch.signal.windows, name)
+    return lambda m, device="cpu", **rest: function(m, **without_nones(rest))
+
+
+def without_nones(arguments):
+    return {key: value for key, value in arguments.items() if value is not None}
+
+
+def periodic_window(name):
+    """The older windows, whose numbers have no names where there are several overloads."""
+    function = getattr(torch, name)
+    return lambda window_length, dtype=None, device="cpu", **rest: function(window_length, *rest.values(), dtype=dtype)
+
+
+def svd_by_columns(input, some=True, compute_uv=True):
+    """`torch.svd`, whose signs are LAPACK's."""
+    if not compute_uv:
+        return torch.svd(input, some, compute_uv)
+    u, s, vh = svd(input, not some)
+    return u, s, vh.transpose(-2, -1)
+
+
 BINARY = ["add", "sub", "maximum", "minimum", "remainder", "logical_and", "logical_or"]
 BINARY += ["eq", "ne", "lt", "le", "gt", "ge"]
 
@@ -473,7 +497,7 @@ FUNCTIONS = {
     "var": var,
     "matmul": matmul,
     "Tensor.type_as": lambda input, other: input.type_as(other),
-    **{name: unpacked(getattr(torch, name)) for name in ("meshgrid", "chain_matmul")},
+    **{name: unpacked(getattr(torch, name)) for name in ("meshgrid", "chain_matmul", "cartesian_prod", "broadcast_tensors")},
     "einsum": lambda equation, operands: torch.einsum(equation, *operands),
     **{name: of_numbers(getattr(torch, name)) for name in ("linspace", "logspace")},
     **{
@@ -483,6 +507,28 @@ FUNCTIONS = {
             *("lu", "matrix_exp", "pinv", "matrix_rank", "cond"),
         )
     },
+    **{
+        f"linalg.{name}": of_matrices(getattr(torch.linalg, name))
+        for name in (
+            *("cholesky_ex", "inv_ex", "solve_ex", "lu_factor_ex", "diagonal", "tensorinv", "tensorsolve", "lstsq"),
+            *("matrix_sqrth", "polar", "lu_solve"),
+        )
+    },
+    "linalg.vander": lambda x, n=None: torch.linalg.vander(x, N=n),
+    "svd": svd_by_columns,
+    **{name: positional(getattr(torch, name)) for name in ("lu_solve", "lu_unpack", "float_power")},
+    "isin": lambda elements, test_elements, **rest: torch.isin(elements, test_elements, **rest),
+    "gradient": without_none(torch.gradient),
+    "Tensor.sum_to_size": lambda input, size: input.sum_to_size(tuple(size)),
+    **{
+        f"signal.windows.{name}": signal_window(name)
+        for name in (
+            *("bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine", "general_hamming"),
+            *("hamming", "hann", "kaiser", "nuttall"),
+        )
+    },
+    **{f"{name}_window": periodic_window(f"{name}_window") for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")},
+    **{f"fft.{name}": of_numbers(getattr(torch.fft, name)) for name in ("fftfreq", "rfftfreq")},
     "linalg.eigh": eigh,
     "linalg.svd": svd,
     **{name: of_matrices(getattr(torch, name)) for name in ("triangular_solve", "cholesky_solve", "cholesky_inverse")},
@@ -530,7 +576,7 @@ WITHOUT_GRADIENT |= {(ENTROPY, "weight"), (f"{ENTROPY}_with_logits", "weight"), 
 WITHOUT_GRADIENT |= {("nn.functional.soft_margin_loss", "target")}
 RANDOM = {"rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "normal", "nn.functional.gumbel_softmax"}
 RANDOM |= {"rand_like", "randn_like", "randint_like"}
-RANDOM |= {f"Tensor.{name}_" for name in ("exponential", "geometric", "log_normal")}
+RANDOM |= {f"Tensor.{name}_" for name in ("exponential", "geometric", "log_normal", "cauchy")}
 RANDOM |= {f"nn.functional.{name}" for name in ("dropout", "dropout1d", "dropout2d", "dropout3d")}
 RANDOM |= {f"nn.functional.{name}" for name in ("alpha_dropout", "feature_alpha_dropout")}
 # Elements of the largest tensor; large samples test what does not depend on PyTorch.

@@ -4,7 +4,7 @@ use fulgurite_ops_macros::operator;
 use fulgurite_runtime::rules::ArrayD;
 use ndarray::Array2;
 
-use super::promotion::broadcast;
+use super::promotion::{accumulating, broadcast, cast};
 use crate::prims;
 use crate::prims::matrices::{
     are_matrices, are_square, as_columns, block, extents, lower, matrices, on_diagonal, on_or_below_diagonal, stacked,
@@ -317,17 +317,19 @@ pub mod svdvals {
 }
 
 /// The factors `L` and `U` of each matrix with its rows exchanged, in one matrix, and the rows that were exchanged,
-/// counted from 1: see [`mod@crate::prims::lu`]. A pivot of zero is an error when the program runs.
-#[operator(torch = "linalg.lu_factor", dtypes(f32, f64))]
+/// counted from 1: see [`mod@crate::prims::lu`]. A pivot of zero is an error when the program runs. Factors without
+/// exchanges, for which `pivot` would be false, are refused, as PyTorch refuses them on the CPU.
+#[operator(torch = "linalg.lu_factor", dtypes(f32, f64), waive(pivot = "without exchanges nothing is computed"))]
 pub mod lu_factor {
     #[results(factors, pivots)]
-    fn lu_factor(a: Tensor<Floating>) -> (Tensor, Tensor);
+    fn lu_factor(a: Tensor<Floating>, #[default(true)] pivot: bool) -> (Tensor, Tensor);
 
-    fn requires(a: &TensorMeta) -> Result<()> {
+    fn requires(a: &TensorMeta, pivot: bool) -> Result<()> {
+        require!(pivot, Exchanges, "pivot is false, expected true: rows are exchanged");
         are_matrices(("a", a), Code::Rank)
     }
 
-    fn decomposition(a: Tensor) -> (Tensor, Tensor) {
+    fn decomposition(a: Tensor, _pivot: bool) -> (Tensor, Tensor) {
         let (factors, pivots, _) = prims::lu(a, true);
         (factors, pivots)
     }
@@ -353,23 +355,26 @@ pub mod lu_factor {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Rank, with(e.normal([3])), "a has shape [3], expected at least two dimensions");
+        e.case(Exchanges, with(e.normal([2, 2])).pivot(false), "pivot is false");
         let rows = e.values([2, 2], [1.0, 2.0, 2.0, 4.0]);
         e.when_run("Singular", with(rows), "matrix 0 of the batch is singular: its pivot 2 is zero");
     }
 }
 
 /// `P`, `L` and `U` with `P · L · U = A` for each matrix `A`: a permutation, a lower triangle with ones on its diagonal
-/// and an upper triangle.
-#[operator(torch = "linalg.lu", dtypes(f32, f64))]
+/// and an upper triangle. Factors without exchanges, for which `pivot` would be false, are refused, as PyTorch refuses
+/// them on the CPU.
+#[operator(torch = "linalg.lu", dtypes(f32, f64), waive(pivot = "without exchanges nothing is computed"))]
 pub mod lu {
     #[results(p, l, u)]
-    fn lu(a: Tensor<Floating>) -> (Tensor, Tensor, Tensor);
+    fn lu(a: Tensor<Floating>, #[default(true)] pivot: bool) -> (Tensor, Tensor, Tensor);
 
-    fn requires(a: &TensorMeta) -> Result<()> {
+    fn requires(a: &TensorMeta, pivot: bool) -> Result<()> {
+        require!(pivot, Exchanges, "pivot is false, expected true: rows are exchanged");
         are_matrices(("a", a), Code::Rank)
     }
 
-    fn decomposition(a: Tensor) -> (Tensor, Tensor, Tensor) {
+    fn decomposition(a: Tensor, _pivot: bool) -> (Tensor, Tensor, Tensor) {
         let shape = a.shape();
         let (batch, m, n) = extents(&shape);
         let k = m.min(n);
@@ -417,11 +422,13 @@ pub mod lu {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Rank, with(e.normal([3])), "a has shape [3], expected at least two dimensions");
+        e.case(Exchanges, with(e.normal([2, 2])).pivot(false), "pivot is false");
     }
 }
 
-/// The exponential of each square matrix, `Σ Aᵏ / k!`; NaN where an element is not finite.
-#[operator(torch = "linalg.matrix_exp", dtypes(f32, f64))]
+/// The exponential of each square matrix, `Σ Aᵏ / k!`; NaN where an element is not finite. f16 and bf16 are computed in
+/// f32 and rounded once.
+#[operator(torch = "linalg.matrix_exp")]
 pub mod matrix_exp {
     fn matrix_exp(a: Tensor<Floating>) -> Tensor;
 
@@ -430,7 +437,7 @@ pub mod matrix_exp {
     }
 
     fn decomposition(a: Tensor) -> Tensor {
-        prims::matrix_exp(a)
+        cast(prims::matrix_exp(accumulating(a)), a.dtype())
     }
 
     fn reference(a: &ArrayD<f64>) -> ArrayD<f64> {
@@ -449,7 +456,7 @@ pub mod matrix_exp {
 }
 
 /// For references: symmetric matrices of one triangle.
-fn mirrored(a: &ArrayD<f64>, triangle: Triangle) -> ArrayD<f64> {
+pub(crate) fn mirrored(a: &ArrayD<f64>, triangle: Triangle) -> ArrayD<f64> {
     let rank = a.ndim();
     ArrayD::from_shape_fn(a.raw_dim(), |at| {
         let mut from = at.clone();
@@ -468,7 +475,7 @@ fn spectra(a: &ArrayD<f64>, triangle: Triangle) -> (ArrayD<f64>, ArrayD<f64>) {
 }
 
 /// For references: the factors of matrices in one, the exchanged rows, and the orders of the rows, one after the other.
-fn eliminated(a: &ArrayD<f64>) -> (ArrayD<f64>, ArrayD<i64>, Vec<i64>) {
+pub(crate) fn eliminated(a: &ArrayD<f64>) -> (ArrayD<f64>, ArrayD<i64>, Vec<i64>) {
     let (batch, m, n) = extents(a.shape());
     let (mut factors, mut pivots, mut orders) = (Vec::new(), Vec::new(), Vec::new());
     for matrix in matrices(a) {

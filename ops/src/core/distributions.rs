@@ -1,5 +1,7 @@
 //! Random numbers of distributions with parameters.
 
+use std::f64::consts::PI;
+
 use fulgurite_ops_macros::{operator, operators};
 use fulgurite_runtime::argument::Operand;
 use fulgurite_runtime::rules::{ArrayD, Failure, ReferenceTensor};
@@ -330,6 +332,52 @@ pub mod log_normal {
     fn errors(e: &mut ErrorSamples) {
         let none = with(e.normal([2]), e.integers(0, 9, [2])).std(0.0);
         e.case(Parameter, none, "is 0, expected above 0");
+        e.case(Generator, with(e.normal([2]), e.integers(0, 9, [4])), "generator is i64[4]");
+    }
+}
+
+/// Random numbers of Cauchy's distribution with `median` and half the distance `sigma` of its quartiles, of the shape
+/// and the element type of `input`: `median + sigma · tan(π (u - ½))` of uniform numbers. The tangent is a quotient of a
+/// sine and a cosine, whose last places may differ between devices.
+#[operator(
+    torch = "Tensor.cauchy_",
+    effects(random),
+    waive(input = "its shape and its element type count, not its elements"),
+    no_grad = "random numbers do not depend on anything differentiable"
+)]
+pub mod cauchy {
+    fn cauchy(
+        input: Tensor<Floating>,
+        generator: Tensor<Integer>,
+        #[default(0.0)] median: f64,
+        #[default(1.0)] sigma: f64,
+    ) -> Tensor;
+
+    fn meta(input: &TensorMeta, generator: &TensorMeta, sigma: f64) -> Result<TensorMeta> {
+        checks::generator(generator, Code::Generator)?;
+        require!(sigma > 0.0, Parameter, "sigma is {sigma}, expected above 0");
+        Ok(input.clone())
+    }
+
+    fn decomposition(input: Tensor, generator: Tensor, median: f64, sigma: f64) -> Tensor {
+        let angle = prims::mul(centred(&input.shape(), drawn_in(input.dtype()), generator), PI);
+        let tangent = prims::div(prims::sin(angle), prims::cos(angle));
+        cast(prims::add(prims::mul(tangent, sigma), median), input.dtype())
+    }
+
+    fn reference(input: &ReferenceTensor, generator: &ArrayD<i64>, median: f64, sigma: f64) -> Result<ReferenceTensor> {
+        let drawn = probabilities(input.shape(), input.dtype(), generator)?;
+        Ok(ReferenceTensor::from_floats(input.dtype(), drawn.mapv(|q| (PI * q).tan() * sigma + median)))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8]), s.integers(0, 1 << 40, [2])));
+        s.case(with(s.normal([9]), s.integers(0, 9, [3])).median(-0.5).sigma(0.25));
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let none = with(e.normal([2]), e.integers(0, 9, [2])).sigma(0.0);
+        e.case(Parameter, none, "sigma is 0, expected above 0");
         e.case(Generator, with(e.normal([2]), e.integers(0, 9, [4])), "generator is i64[4]");
     }
 }

@@ -269,7 +269,7 @@ pub mod cholesky_inverse {
 }
 
 /// Fails unless matrices of both have one element type, and extents for `A · X = B`, or `X · A = B` unless `left`.
-fn meet(
+pub(crate) fn meet(
     (first, a): Named<'_>,
     (second, b): Named<'_>,
     left: bool,
@@ -292,7 +292,7 @@ fn meet(
 }
 
 /// Whether `b` counts as vectors beside matrices `a`.
-fn are_vectors(a: &[usize], b: &[usize]) -> bool {
+pub(crate) fn are_vectors(a: &[usize], b: &[usize]) -> bool {
     b.len() == 1 || (b.len() + 1 == a.len() && b == &a[..b.len()])
 }
 
@@ -305,7 +305,7 @@ fn batched(matrix: Tensor, like: &[usize]) -> Tensor {
 
 /// Both with the leading dimensions that they meet in.
 #[track_caller]
-fn both_batched(a: Tensor, b: Tensor) -> [Tensor; 2] {
+pub(crate) fn both_batched(a: Tensor, b: Tensor) -> [Tensor; 2] {
     let shapes = [a.shape(), b.shape()];
     let batch = broadcast_shapes(&[extents(&shapes[0]).0, extents(&shapes[1]).0]).unwrap_or_default();
     let like = [&batch[..], &[1, 1]].concat();
@@ -336,7 +336,7 @@ fn by_factor(factor: Tensor, b: Tensor, upper: bool) -> Tensor {
 }
 
 /// For references: the triangles of matrices, zero elsewhere, with ones on the diagonal if asked for.
-fn triangle(a: &ArrayD<f64>, upper: bool, unit_diagonal: bool) -> ArrayD<f64> {
+pub(crate) fn triangle(a: &ArrayD<f64>, upper: bool, unit_diagonal: bool) -> ArrayD<f64> {
     let rank = a.ndim();
     ArrayD::from_shape_fn(a.raw_dim(), |at| {
         let (row, column) = (at[rank - 2], at[rank - 1]);
@@ -358,7 +358,7 @@ fn product_of(factor: &ArrayD<f64>, upper: bool) -> ArrayD<f64> {
 }
 
 /// For references: the solutions of `A · X = B`, or `X · A = B` unless `left`.
-fn solutions(a: &ArrayD<f64>, b: &ArrayD<f64>, left: bool) -> Result<ArrayD<f64>, Failure> {
+pub(crate) fn solutions(a: &ArrayD<f64>, b: &ArrayD<f64>, left: bool) -> Result<ArrayD<f64>, Failure> {
     let batch = broadcast_shapes(&[extents(a.shape()).0, extents(b.shape()).0]).unwrap_or_default();
     let of = |matrix: &ArrayD<f64>| spread(matrix, &[&batch[..], &matrix.shape()[matrix.ndim() - 2..]].concat());
     let (a, b) = (of(a), of(b));

@@ -2,19 +2,17 @@ use fulgurite_ops_macros::operator;
 
 use super::arrays::array;
 use super::promotion::{broadcast, cast};
+use super::{exponential_array, exponential_numbers};
 use crate::prims;
 use crate::prims::checks;
 
 /// Draws `num_samples` positions from each row of weights, with replacement: the position of the first partial sum of
 /// the row's weights that is above a uniform number times their total. `generator` holds seed and offset as two i64.
 /// A row with a weight that is negative, infinite or no number, or with no weight above zero, is an error when the
-/// program runs. Unlike PyTorch, drawing without replacement is only offered for one sample, where there is no
-/// difference.
-#[operator(
-    effects(random),
-    waive(replacement = "one position is drawn alike with and without it, and more are refused without it"),
-    no_grad = "positions are drawn, they have no gradient"
-)]
+/// program runs. Without `replacement` the positions of several samples differ: they are those of the largest quotients
+/// of the weights and of as many exponential numbers (Efraimidis and Spirakis, "Weighted random sampling with a
+/// reservoir", 2006). Where fewer weights are above zero, positions of others come last, as in PyTorch.
+#[operator(torch = "multinomial", effects(random), no_grad = "positions are drawn, they have no gradient")]
 pub mod multinomial {
     fn multinomial(
         input: Tensor<Floating>,
@@ -33,18 +31,24 @@ pub mod multinomial {
         checks::generator(generator, Code::Generator)?;
         require!(num_samples > 0, SampleCount, "num_samples is 0, expected a positive number");
         require!(
-            replacement || num_samples == 1,
+            replacement || num_samples <= input.shape()[input.rank() - 1],
             Replacement,
-            "num_samples is {num_samples} without replacement, which is only offered for one sample"
+            "num_samples is {num_samples} without replacement, expected at most {}, the number of weights",
+            input.shape()[input.rank() - 1]
         );
         Ok(())
     }
 
-    fn decomposition(input: Tensor, num_samples: usize, generator: Tensor, _replacement: bool) -> Tensor {
+    fn decomposition(input: Tensor, num_samples: usize, generator: Tensor, replacement: bool) -> Tensor {
         let shape = input.shape().to_vec();
         let (rows, classes) = (shape[..shape.len() - 1].iter().product::<usize>(), shape[shape.len() - 1]);
         let dtype = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
         let weights = prims::check_weights(prims::reshape(cast(input, dtype), [rows, classes]));
+        let out: Vec<usize> = shape[..shape.len() - 1].iter().copied().chain([num_samples]).collect();
+        if !replacement && num_samples > 1 {
+            let keys = prims::div(weights, exponential_numbers(&[rows, classes], dtype, generator));
+            return prims::reshape(prims::topk(keys, num_samples, 1, true).1, out);
+        }
         let sums = prims::cumsum(weights, 1);
         let total = prims::slice(sums, [0, classes - 1], [rows, classes], [1, 1]);
         let draws = prims::uniform([rows, num_samples], 0.0, 1.0, dtype, generator);
@@ -55,22 +59,35 @@ pub mod multinomial {
             prims::le(prims::broadcast_in_dim(sums, all, [0, 2]), prims::broadcast_in_dim(bounds, all, [0, 1]));
         let position = prims::sum(cast(passed, DType::I64), [2]);
         let position = prims::minimum(position, classes as i64 - 1);
-        let out: Vec<usize> = shape[..shape.len() - 1].iter().copied().chain([num_samples]).collect();
         prims::reshape(position, out)
     }
 
-    fn reference(input: &ReferenceTensor, num_samples: usize, generator: &ArrayD<i64>) -> Result<ArrayD<i64>> {
+    fn reference(
+        input: &ReferenceTensor,
+        num_samples: usize,
+        generator: &ArrayD<i64>,
+        replacement: bool,
+    ) -> Result<ArrayD<i64>> {
         let rank = input.shape().len();
         let rows: usize = input.shape()[..rank - 1].iter().product();
         let dtype = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
         let draws = crate::nn::draws(&[rows, num_samples], dtype, generator)?;
         let classes = input.shape()[rank - 1];
+        let several = !replacement && num_samples > 1;
+        let divisors = if several { Some(exponential_array(&[rows, classes], dtype, generator)?) } else { None };
         let weights: Vec<f64> = input.floats().iter().copied().collect();
         let mut positions = Vec::new();
         for (row, weights) in weights.chunks(classes).enumerate() {
             let total: f64 = weights.iter().sum();
             if weights.iter().any(|weight| weight.is_nan() || *weight < 0.0) || total == 0.0 || total.is_infinite() {
                 return Err(Failure::new("Weights", format!("row {row} of the weights is none to draw by")));
+            }
+            if let Some(divisors) = &divisors {
+                let key = |i: &i64| weights[*i as usize] / divisors[[row, *i as usize]];
+                let mut order: Vec<i64> = (0..classes as i64).collect();
+                order.sort_by(|a, b| key(b).total_cmp(&key(a)));
+                positions.extend(&order[..num_samples]);
+                continue;
             }
             for sample in 0..num_samples {
                 let bound = draws[[row, sample]] * total;
@@ -97,6 +114,7 @@ pub mod multinomial {
         s.case(with(s.values([6], weights), 9, s.integers(0, 1000, [2])).replacement(true));
         s.case(with(s.values([3, 6], weights), 5, s.integers(0, 1000, [2])).replacement(true));
         s.case(with(s.values([3, 6], weights), 5, s.integers(0, 1000, [3])).replacement(true));
+        s.case(with(s.values([2, 6], weights), 4, s.integers(0, 1000, [2])));
         s.case(with(s.values([4, 1], [0.5]), 1, s.integers(0, 1000, [2])));
         s.case(with(s.values([0, 3], [0.5]), 1, s.integers(0, 1000, [2])));
         // The first number of seed 2, times the total of these weights, is the first of them: the second is drawn.
@@ -121,6 +139,6 @@ pub mod multinomial {
         let narrow = e.integers(0, 9, [2]).cast(DType::I32);
         e.case(Generator, with(e.normal([2]), 1, narrow), "generator is i32[2]");
         e.case(SampleCount, with(e.normal([2]), 0, b), "num_samples is 0");
-        e.case(Replacement, with(e.normal([2]), 2, c), "only offered for one sample");
+        e.case(Replacement, with(e.normal([2]), 3, c), "expected at most 2, the number of weights");
     }
 }

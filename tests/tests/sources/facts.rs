@@ -25,7 +25,9 @@ const SOURCES: [&str; 8] = [
 ];
 
 /// Words that operators are called as well, and what they mean there.
-const OTHER_MEANINGS: [(&str, &str, &str); 35] = [
+const OTHER_MEANINGS: [(&str, &str, &str); 37] = [
+    ("runtime/ir/src/testing/directives.rs", "gradient", "a template of tests"),
+    ("runtime/run/src/jit/vjp.rs", "gradient", "what is at a path, in errors"),
     ("runtime/testing/src/templates/samples.rs", "empty", "inputs without elements, in messages"),
     ("runtime/ir/src/trace/stage_name.rs", "split", "the stage that makes two programs of one"),
     ("runtime/ir/src/trace/stage_name.rs", "pad", "the stage that makes operands larger"),
