@@ -342,6 +342,7 @@ pub mod log_normal {
 #[operator(
     torch = "Tensor.cauchy_",
     effects(random),
+    tolerance(consistency, factor = 8.0, reason = "the tangent is steep near a quarter of a turn"),
     waive(input = "its shape and its element type count, not its elements"),
     no_grad = "random numbers do not depend on anything differentiable"
 )]

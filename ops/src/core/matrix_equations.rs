@@ -264,7 +264,8 @@ pub mod lu_unpack {
             // The exchanges of rows of `A` are exchanges of columns of the permutation.
             for i in 0..k {
                 for row in 0..m {
-                    p.swap([row, i], [row, exchanges[number * k + i] as usize - 1]);
+                    let other = (exchanges[number * k + i] - 1).clamp(0, m as i64 - 1);
+                    p.swap([row, i], [row, other as usize]);
                 }
             }
             p

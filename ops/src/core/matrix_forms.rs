@@ -230,6 +230,7 @@ pub mod matrix_diagonal {
     fn samples(s: &mut Samples) {
         s.case(with(s.normal([2, 3, 4])));
         s.case(with(s.normal([3, 3])).offset(-1));
+        s.case(with(s.normal([3, 3, 3])).offset(1).dim1(0).dim2(2));
         s.case(with(s.normal([2, 3, 3])).offset(1).dim1(1).dim2(0));
     }
 }

@@ -191,7 +191,7 @@ operators! {
             cosines(place, length, &[0.54, 0.46]), cosine_sum(&[0.54, 0.46], i / span);
         /// Hann's window, `(1 - cos φ) / 2`: see [`mod@signal_bartlett`] for the arguments.
         signal_hann, "signal.windows.hann", m, sym, !sym, single_or_double, "f32 or f64",
-            cosines(place, length, &[0.5, 0.5]), (PI * i / span).sin().powi(2);
+            cosines(place, length, &[0.5, 0.5]), cosine_sum(&[0.5, 0.5], i / span);
         /// Nuttall's window of four cosines: see [`mod@signal_bartlett`] for the arguments.
         signal_nuttall, "signal.windows.nuttall", m, sym, !sym, single_or_double, "f32 or f64",
             cosines(place, length, &NUTTALL), cosine_sum(&NUTTALL, i / span);
@@ -204,7 +204,7 @@ operators! {
             cosines(place, length, &BLACKMAN), cosine_sum(&BLACKMAN, i / span);
         /// Hann's window, `(1 - cos φ) / 2`: see [`mod@bartlett_window`] for the arguments.
         hann_window, "hann_window", window_length, periodic, periodic, DType::is_floating, "a floating-point type",
-            cosines(place, length, &[0.5, 0.5]), (PI * i / span).sin().powi(2);
+            cosines(place, length, &[0.5, 0.5]), cosine_sum(&[0.5, 0.5], i / span);
     }
 }
 

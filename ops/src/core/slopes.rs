@@ -222,7 +222,7 @@ pub mod gradient {
     fn samples(s: &mut Samples) {
         s.case(with(s.normal([5])));
         s.case(with(s.normal([3, 4])).spacing(Spacing::One(0.5)).edge_order(2));
-        s.case(with(s.normal([2, 3, 3])).spacing(Spacing::Each(vec![2.0, -0.5])).dim(vec![-1, 0]));
+        s.case(with(s.normal([2, 3, 3])).spacing(Spacing::Each(vec![2.0, 0.5])).dim(vec![-1, 0]));
         s.case(with(s.normal([0, 2])).dim(vec![1]));
     }
 
@@ -282,6 +282,7 @@ pub mod gradient_at {
         s.case(with(s.normal([5]), [places(s, 5)]));
         s.case(with(s.normal([3, 4]), [places(s, 3), places(s, 4)]).edge_order(2));
         s.case(with(s.normal([2, 3, 2]), [places(s, 2)]).dim(vec![-1]));
+        s.case(with(s.normal([3, 3]), [places(s, 3)]).dim(vec![0]));
     }
 
     fn errors(e: &mut ErrorSamples) {
