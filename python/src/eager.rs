@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use fulgurite::argument::{Arg, map_arguments};
+use fulgurite::argument::{Arg, Attribute, map_arguments};
 use fulgurite::compile::Options;
 use fulgurite::jit::{Jit, Vjp};
 use fulgurite::operator::OperatorDef;
 use fulgurite::tree::{Leaf, Tree};
-use fulgurite::{Array, Error, Tensor, jit, tracer};
+use fulgurite::{Array, Device, Error, Tensor, jit, tracer};
 use pyo3::prelude::*;
 
 use crate::error::without_lock;
@@ -74,14 +74,26 @@ fn kept<K: Hash + Eq, V>(table: &Mutex<HashMap<K, Arc<V>>>, key: K, make: impl F
     table.entry(key).or_insert(Arc::new(make())).clone()
 }
 
+/// The device that is asked for, where no tensor says it.
+fn device_of(def: &OperatorDef, form: &[Arg<()>]) -> Option<Device> {
+    if form.iter().any(|argument| !argument.tensors().is_empty()) {
+        return None;
+    }
+    def.params.iter().zip(form).find_map(|(param, argument)| match argument {
+        Arg::Attribute(Attribute::Text(name)) if param.name == "device" => name.parse().ok(),
+        _ => None,
+    })
+}
+
 /// The traced function of a call.
 fn one_call(def: &'static OperatorDef, form: Vec<Arg<()>>) -> Compiled {
+    let options = Options { device: device_of(def, &form), ..Options::default() };
     let function = move |tensors: Tensors<Tensor>| {
         let mut tensors = tensors.leaves.into_iter();
         let next = |_: &()| tensors.next().unwrap_or(Tensor::PLACEHOLDER);
         tracer::call(def, map_arguments(&form, next))
     };
-    jit(Box::new(function) as OneCall).named(def.short_name()).options(Options::default())
+    jit(Box::new(function) as OneCall).named(def.short_name()).options(options)
 }
 
 /// Paths of the tensors of a call.
