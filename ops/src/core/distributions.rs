@@ -337,8 +337,8 @@ pub mod log_normal {
 }
 
 /// Random numbers of Cauchy's distribution with `median` and half the distance `sigma` of its quartiles, of the shape
-/// and the element type of `input`: `median + sigma · tan(π (u - ½))` of uniform numbers. The tangent is a quotient of a
-/// sine and a cosine, whose last places may differ between devices.
+/// and the element type of `input`: `median + sigma · tan(π (u - ½))` of uniform numbers. The tangent is a quotient of
+/// a sine and a cosine, whose last places may differ between devices.
 #[operator(
     torch = "Tensor.cauchy_",
     effects(random),

@@ -113,10 +113,10 @@ fn of_factors(factors: &ArrayD<f64>, pivots: &ArrayD<i64>) -> Result<ArrayD<f64>
     Ok(stacked(factors.shape(), &[n, n], &whole))
 }
 
-/// The solution `X` of `A · X = B` for each matrix `B` of `b`, by the factors `lu` and the exchanged rows `pivots`
-/// that [`mod@lu_factor`](super::lu_factor) has of `A`; of `Aᵀ · X = B` if `adjoint`. Unless `left`, the unknown stands
-/// on the left of `A`. Leading dimensions broadcast. A pivot of zero gives infinities and NaN. The exchanges are
-/// followed one after the other, so there are lines for each row in the trace; `solve` has two.
+/// The solution `X` of `A · X = B` for each matrix `B` of `b`, by the factors `lu` and the exchanged rows `pivots` that
+/// [`mod@lu_factor`](super::lu_factor) has of `A`; of `Aᵀ · X = B` if `adjoint`. Unless `left`, the unknown is on the
+/// left of `A`. Leading dimensions broadcast. A pivot of zero gives infinities and NaN. The exchanges are followed one
+/// after the other, so there are lines for each row in the trace; `solve` has two.
 #[operator(torch = "linalg.lu_solve", dtypes(f32, f64))]
 pub mod lu_solve {
     fn lu_solve(

@@ -105,7 +105,8 @@ pub mod inv_ex {
 }
 
 /// [`mod@solve`](super::solve) and a number for each matrix that says where it failed. The number is 0: a singular
-/// matrix is an error when the program runs, whatever `check_errors` says, where PyTorch has its number and no solution.
+/// matrix is an error when the program runs, whatever `check_errors` says, where PyTorch has its number and no
+/// solution.
 #[operator(torch = "linalg.solve_ex", dtypes(f32, f64), waive(check_errors = "errors are always checked"))]
 pub mod solve_ex {
     #[results(result, info)]
@@ -351,10 +352,10 @@ pub mod svd_by_columns {
     }
 }
 
-/// The symmetric positive-definite matrix `X` with `X · X = A` for each symmetric positive-definite matrix `A`, of which
-/// the lower triangle is read. Eigenvalues below zero count as zero. The gradient is the solution of Sylvester's
-/// equation `X · D + D · X = C` for the cotangent `C`, which is finite where eigenvalues are equal, and that of symmetric
-/// matrices: see [`mod@from_triangle`](super::from_triangle).
+/// The symmetric positive-definite matrix `X` with `X · X = A` for each symmetric positive-definite matrix `A`, of
+/// which the lower triangle is read. Eigenvalues below zero count as zero. The gradient is the solution of Sylvester's
+/// equation `X · D + D · X = C` for the cotangent `C`, which is finite where eigenvalues are equal, and that of
+/// symmetric matrices: see [`mod@from_triangle`](super::from_triangle).
 #[operator(
     torch = "linalg.matrix_sqrth",
     dtypes(f32, f64),
@@ -424,8 +425,8 @@ pub mod matrix_sqrth {
     }
 }
 
-/// `U` with orthonormal columns and the symmetric positive-semidefinite `H` with `U · H = A` for each matrix `A` with no
-/// fewer rows than columns.
+/// `U` with orthonormal columns and the symmetric positive-semidefinite `H` with `U · H = A` for each matrix `A` with
+/// no fewer rows than columns.
 #[operator(torch = "linalg.polar", dtypes(f32, f64))]
 pub mod polar_factors {
     #[results(u, h)]

@@ -38,7 +38,8 @@ pub(crate) fn relu_step(of_input: Tensor, of_state: Tensor, states: &[Tensor]) -
     vec![super::relu(cast(sum, states[0].dtype()))]
 }
 
-/// Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014, with the reset gate behind the product.
+/// Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014, with the reset gate behind the
+/// product.
 #[track_caller]
 pub(crate) fn gru_step(of_input: Tensor, of_state: Tensor, states: &[Tensor]) -> Vec<Tensor> {
     let before = states[0];
@@ -237,8 +238,8 @@ operators! {
 }
 
 /// Output and cell of a network of long short-term memory after a step (Hochreiter and Schmidhuber, 1997; Gers et al.,
-/// 2000): `c = f · hx[1] + i · g` and `h = o · tanh(c)` of the input [N, in] and of both states before, [N, H] each. The
-/// weights [4 H, in] and [4 H, H] are those of `i`, `f`, `g = tanh(...)` and `o`.
+/// 2000): `c = f · hx[1] + i · g` and `h = o · tanh(c)` of the input [N, in] and of both states before, [N, H] each.
+/// The weights [4 H, in] and [4 H, H] are those of `i`, `f`, `g = tanh(...)` and `o`.
 #[operator(torch = "lstm_cell", autocast = low)]
 pub mod lstm_cell {
     #[results(h, c)]

@@ -1,4 +1,5 @@
-//! Recurrent networks of several layers over sequences, unrolled: each step of a layer is lines of its own in the trace.
+//! Recurrent networks of several layers over sequences, unrolled: each step of a layer is lines of its own in the
+//! trace.
 
 use fulgurite_ops_macros::{operator, operators};
 use fulgurite_runtime::rules::{ArrayD, Failure, Precondition};
