@@ -198,10 +198,9 @@ class Program(torch.nn.Module):
         self.last = function
         if targets:
             with torch.no_grad():
+                # What the backward program reads of the old values, it misses: it is told by the tensor's version.
                 for target, value in zip(targets, results[len(results) - len(targets) :]):
                     inputs[target].copy_(value)
-                    if wrt:
-                        call.wrote(inputs[target])
         return _filled(of, results)
 
     def _foreign(self, inputs, failed):
@@ -266,12 +265,6 @@ class _Call:
         """Remembers the version of a tensor whose memory the backward program reads."""
         # Another tensor of the same memory and version: one with a graph would keep itself alive.
         self.watched.append([name, tensor.detach(), tensor._version])
-
-    def wrote(self, tensor) -> None:
-        """A change that the program itself makes."""
-        for each in self.watched:
-            if each[1].data_ptr() == tensor.data_ptr():
-                each[2] = tensor._version
 
 
 class _Run(torch.autograd.Function):

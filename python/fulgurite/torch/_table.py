@@ -215,6 +215,8 @@ def _called(operator, target) -> Callable:
             default = theirs[name].default if theirs is not None and name in theirs else None
             harmless = name in _IGNORED or value is None or _equal(value, default)
             harmless = harmless or (name in _ASKED_FOR and value is False)
+            if name == "layout" and value not in (None, torch.strided):
+                harmless = False
             if name == "device" and value is not None:
                 harmless = device_name(value) == context.device
             if not harmless:
@@ -407,7 +409,8 @@ def _log_api_usage_once(context, *_):
 def known(name: str, others: dict) -> None:
     """An error if a call has other arguments than those that change no value."""
     for argument, value in others.items():
-        if argument not in _IGNORED and value is not None:
+        ignored = argument in _IGNORED and (argument != "layout" or value is torch.strided)
+        if not ignored and value is not None:
             raise ArgumentError(f"{name}: PyTorch's argument '{argument}' is {value!r:.40}, which is not known here",
                                 operator=name, argument=argument)
 
