@@ -170,15 +170,15 @@ class Function:
 
 
 def jit(function=None, *, executors: Sequence[str] | None = None, transforms=(), device=None, autocast=None,
-        strict=False):
+        strict=False, buckets=None):
     """A function that is traced and compiled when it is first called, and again when its arguments change form.
 
     Parameters
     ----------
-    function : callable or torch.nn.Module
+    function : callable, torch.nn.Module or torch.export.ExportedProgram
         A function of arrays and of dictionaries, lists, tuples and dataclasses of them; arrays of other libraries are
         used without a copy. Other values (numbers, strings) are known when it is traced: another value compiles again.
-        A module of PyTorch is compiled by :func:`fulgurite.torch.jit`.
+        A module of PyTorch, or an exported program, is compiled by :func:`fulgurite.torch.jit`.
     executors : list of str or Executor, optional
         Executors in the order in which they are asked; ``"default"`` stands for the default ones that are not named.
     transforms : list, optional
@@ -189,16 +189,23 @@ def jit(function=None, *, executors: Sequence[str] | None = None, transforms=(),
         ``"bfloat16"`` or ``"float16"`` for mixed precision.
     strict : bool, optional
         Of a module: whether what no operator computes is an error; otherwise it is left to PyTorch.
+    buckets : dict, optional
+        Of a module: sizes to which the batch is padded, ``{"x": {0: [8, 32]}}``; see :func:`fulgurite.torch.jit`.
     """
     if function is None:
         return functools.partial(
-            jit, executors=executors, transforms=transforms, device=device, autocast=autocast, strict=strict
+            jit, executors=executors, transforms=transforms, device=device, autocast=autocast, strict=strict,
+            buckets=buckets
         )
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(function, torch.nn.Module):
+    exported = getattr(getattr(torch, "export", None), "ExportedProgram", ())
+    if torch is not None and isinstance(function, (torch.nn.Module, exported)):
         from . import torch as of_torch
 
-        return of_torch.jit(function, executors=executors, transforms=transforms, autocast=autocast, strict=strict)
+        return of_torch.jit(function, executors=executors, transforms=transforms, autocast=autocast, strict=strict,
+                            buckets=buckets)
+    if buckets is not None:
+        raise ArgumentError("jit: buckets are for modules of PyTorch", operator="jit", argument="buckets")
     if not callable(function):
         raise ArgumentError(f"jit: expected a function, got {function!r:.60}", operator="jit", argument="function")
     return Function(function, executors, transforms, device, autocast)

@@ -11,7 +11,8 @@ from .. import _native, ops
 from .._errors import ArgumentError, Error
 from .._native import Tensor
 from ._exchange import TORCH_DTYPES
-from ._table import REPLACED, entry
+from ._aten import arguments_of
+from ._table import REPLACED, entry, example_of
 
 
 class Unsupported(Exception):
@@ -32,6 +33,7 @@ _VIEWS = {
     "tensor_split", "hsplit", "vsplit", "dsplit", "unfold", "ravel", "swapdims", "moveaxis", "split_with_sizes",
     "unsafe_split", "unsafe_chunk", "meshgrid", "positive", "pos", "H", "mH", "atleast_1d", "atleast_2d",
     "atleast_3d",
+    "slice", "alias", "lift", "lift_fresh", "_conj", "detach_", "view_as_real", "_unsafe_view",
     # In evaluation these return their argument.
     "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout",
 }
@@ -47,6 +49,11 @@ def why_not(node) -> str:
     if found.run is None:
         return found.reason
     return _why_no_write(node) if writes(node) else ""
+
+
+def why_not_operator(target) -> str:
+    """Why an operator of ATen or a function of PyTorch is left to it; empty if an operator computes it."""
+    return entry("call_function", target).reason
 
 
 def operator_of(node) -> str:
@@ -65,6 +72,8 @@ def writes(node) -> bool:
 
 
 def _short(node) -> str:
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target._schema.name.split("::")[-1]
     return str(getattr(node.target, "__name__", node.target))
 
 
@@ -121,10 +130,10 @@ def _why_no_write(node) -> str:
     stale = (order[view] < order[node] and any(order[user] > order[node] for user in view.users) for view in views)
     if _through_view(node.args[0]) or any(stale):
         return "it writes into memory that has views"
-    value = base.meta.get("example_value")
+    value = example_of(base)
     if base.op in ("placeholder", "get_attr") and value is not None and value.requires_grad:
         return "it writes into a tensor that requires a gradient"
-    differentiable = (getattr(each.meta.get("example_value"), "requires_grad", False) for each in node.all_input_nodes)
+    differentiable = (getattr(example_of(each), "requires_grad", False) for each in node.all_input_nodes)
     if base.op in ("placeholder", "get_attr") and any(differentiable):
         return "it writes a value that has a gradient into an input"
     return ""
@@ -187,16 +196,35 @@ class Context:
         self._replaced.append((self.node.args[argument], value))
 
 
+def differentiable(graph, wrt) -> set:
+    """The nodes that have a gradient in PyTorch, where the inputs ``wrt`` have one and the graph does not say it."""
+    found, enabled = set(wrt), True
+    for node in graph.nodes:
+        if _short(node) == "_set_grad_enabled":
+            enabled = node.args[0]
+        value = example_of(node)
+        number = isinstance(value, torch.Tensor) and not value.is_floating_point()
+        if enabled and not number and _short(node) not in ("detach", "detach_") and node.op.startswith("call"):
+            if any(each in found for each in node.all_input_nodes):
+                found.add(node)
+        if writes(node) and node in found:
+            found.add(_base(node))
+    return found
+
+
 def draws(graph) -> bool:
     """Whether a graph draws random numbers."""
 
     def given(node, name, place, default):
+        if isinstance(node.target, torch._ops.OpOverload):
+            arguments = arguments_of(node)
+            return arguments.get({"training": "train"}.get(name, name), arguments.get(name, default))
         return node.kwargs.get(name, node.args[place] if place < len(node.args) else default)
 
     for node in graph.nodes:
         if node.op in ("call_function", "call_method"):
             name = _short(node)
-            if name == "scaled_dot_product_attention" and given(node, "dropout_p", 4, 0.0):
+            if "scaled_dot_product" in name and given(node, "dropout_p", 4, 0.0):
                 return True
             if "dropout" in name and given(node, "training", 2, True) and given(node, "p", 1, 0.5):
                 return True
@@ -271,7 +299,7 @@ def _run(node, values, context):
 
     def run():
         result = found.run(context, *arguments, **keywords)
-        _expect_like(node, result, node.meta.get("example_value"))
+        _expect_like(node, result, example_of(node))
         return _detached(result) if context.constant else result
 
     scope = scope_of(node)
@@ -281,13 +309,20 @@ def _run(node, values, context):
 def _expect_like(node, result, example) -> None:
     """An error if a result is not of the shape and type that PyTorch says: the table has another operator then."""
     if isinstance(example, (tuple, list)) and isinstance(result, (tuple, list)):
+        read = {user.args[1] for user in node.users if _short(user) == "getitem"}
+        lacks = [i for i, each in enumerate(result) if each is None and i in read and example[i] is not None]
+        if lacks and len(result) == len(example):
+            raise Unsupported(node, f"result {lacks[0]} is read, which no operator computes")
         # A result that is `None` in PyTorch (weights that nobody asked for) need not be there.
         theirs = [each for each in example if each is not None]
         if len(result) not in (len(theirs), len(example)):
             raise Unsupported(node, f"PyTorch has {len(example)} results, the operator {len(result)}")
-        for ours, theirs in zip(result, example):
-            _expect_like(node, ours, theirs)
+        for ours, theirs in zip(result, theirs if len(result) == len(theirs) else example):
+            if ours is not None:
+                _expect_like(node, ours, theirs)
         return
+    if isinstance(example, torch.Tensor) and result is None and node.op.startswith("call"):
+        raise Unsupported(node, "no operator computes its result")
     if not isinstance(example, torch.Tensor) or not isinstance(result, Tensor):
         return
     theirs = tuple(example.shape)

@@ -17,10 +17,13 @@ from .._explanation import Explanation
 from .._function import Traces
 from .._trees import word
 from ..transforms import _native as native_transforms
+from ._buckets import Bucketed, Buckets, Compiled, counted
 from ._exchange import DTYPES, cross, shares
 from ._graph import (
-    Unsupported, draws, interpret, operator_of, path_of, place_of, switches_autocast, views_of, why_not, writes,
+    Unsupported, differentiable, draws, interpret, operator_of, path_of, place_of, switches_autocast, views_of, why_not,
+    writes,
 )
+from ._table import example_of
 
 
 #: Why a graph under PyTorch's autocast is left to PyTorch as a whole.
@@ -48,6 +51,11 @@ class Report:
         self.programs: list[Program] = []
         self.breaks: list[Break] = []
         self.last: list[Program] = []
+        #: What was compiled for which shapes.
+        self.used: dict = {}
+        #: Names of parameters and buffers, and the size of the batch that is padded.
+        self.state: set[str] = set()
+        self.size: int | None = None
 
 
 def _name_of(node) -> str:
@@ -126,7 +134,7 @@ class Program(torch.nn.Module):
             tensors.append(torch.randint(0, 1 << 31, (2,), dtype=torch.int64).to(device, non_blocking=True))
         return tensors, [path for path, _ in flat], form
 
-    def _trace(self, failed, structure, tensors):
+    def _trace(self, failed, wrt, structure, tensors):
         tensors = list(tensors)
         generator = tensors.pop() if self.random else None
         device = next((each.device for each in tensors), "cpu")
@@ -134,14 +142,20 @@ class Program(torch.nn.Module):
         inputs = [_input(value, leaves) for value in structure]
         output, written = interpret(self.graph_module, inputs, device, generator, failed)
         found: list = []
-        # Results that PyTorch knows to have no gradient: those of `detach()`, or made without gradients.
+        # Results that PyTorch knows to have no gradient: those of `detach()`, or made without gradients. Exported
+        # programs do not say which they are.
         constants: list = []
+        inputs_of = {node for node, name in zip(_placeholders(self.graph_module), self.names)
+                     if any(path == name or path.startswith(f"{name}.") for path in wrt)}
+        exported = any("val" in node.meta for node in self.graph_module.graph.nodes)
+        has_gradient = differentiable(self.graph_module.graph, inputs_of) if exported else ()
 
         def leaf(value, node):
             if isinstance(value, _native.Tensor):
-                example = node.meta.get("example_value") if isinstance(node, torch.fx.Node) else None
-                if isinstance(example, torch.Tensor) and not example.requires_grad:
-                    constants.append(len(found))
+                example = example_of(node) if isinstance(node, torch.fx.Node) else None
+                if isinstance(example, torch.Tensor):
+                    if node not in has_gradient if exported else not example.requires_grad:
+                        constants.append(len(found))
                 found.append(value)
                 return _Leaf(len(found) - 1)
             if isinstance(value, (list, tuple)):
@@ -163,7 +177,7 @@ class Program(torch.nn.Module):
             holder: list = [failed]
 
             def trace(structure, tensors):
-                return self._trace(holder[0], structure, tensors)
+                return self._trace(holder[0], wrt, structure, tensors)
 
             known = ("executors", "transforms", "autocast")
             options = {key: value for key, value in self.options.items() if key in known}
@@ -187,6 +201,7 @@ class Program(torch.nn.Module):
         function = self._native(wrt, failed)
         if self.report.keep:
             self.report.last = [each for each in self.report.last if each is not self] + [self]
+        given = tensors
         if wrt:
             call = _Call(function, form, (*paths, "generator")[: len(tensors)])
             results = list(_Run.apply(call, *tensors))
@@ -196,6 +211,8 @@ class Program(torch.nn.Module):
             arrays, (of, targets, _) = function.call(form, crossing.arrays)
             results = crossing.results(arrays)
         self.last = function
+        if self.report.keep:
+            counted(self, paths, given, wrt)
         if targets:
             with torch.no_grad():
                 # What the backward program reads of the old values, it misses: it is told by the tensor's version.
@@ -394,9 +411,13 @@ def _unique(names) -> list[str]:
     return unique
 
 
-def _compile(graph_module, options: dict, report: Report):
+def _compile(graph_module, options: dict, report: Report, buckets=None):
     names = _unique(_name_of(node) for node in _placeholders(graph_module))
-    return divide(graph_module, names, options, report)
+    if buckets is None:
+        return divide(graph_module, names, options, report)
+    # What PyTorch computes between two programs is not proved to be independent of the padding.
+    program = divide(graph_module, names, {**options, "strict": True}, report)
+    return Bucketed(graph_module, names, buckets, program, report)
 
 
 #: What the backend did for `torch.compile`, in order.
@@ -449,30 +470,42 @@ def without_messages():
 class CompiledModule:
     """A compiled module. What it does not have itself is the module's: parameters, ``train()``, ``state_dict()``."""
 
-    def __init__(self, module, executors=None, transforms=(), autocast=None, strict=False, dynamic=False):
-        self.__dict__["module"] = module
-        self.report = Report()
-        self._options = dict(
-            executors=executor_names(executors),
-            transforms=native_transforms(transforms), autocast=autocast, strict=strict, name=type(module).__name__,
-        )
+    def __init__(self, module, executors=None, transforms=(), autocast=None, strict=False, dynamic=False,
+                 buckets=None):
+        self._begin(module, type(module).__name__, executors, transforms, autocast, strict)
         options, report = self._options, self.report
+        buckets = self.__dict__["_buckets"] = None if buckets is None else Buckets(module, buckets)
 
         # A function, not a method: libraries that wrap `torch.compile` copy what they are given.
         def compile(graph_module, example_inputs):
-            return _compile(graph_module, options, report)
+            return _compile(graph_module, options, report, buckets)
 
         self._compiled = torch.compile(module, backend=compile, dynamic=dynamic, **_OWN_CACHE)
 
+    def _begin(self, module, name, executors=None, transforms=(), autocast=None, strict=False):
+        self.__dict__["module"] = module
+        self.report = Report()
+        if isinstance(module, torch.nn.Module):
+            self.report.state = {name for name, _ in (*module.named_parameters(remove_duplicate=False),
+                                                      *module.named_buffers(remove_duplicate=False))}
+        self._options = dict(executors=executor_names(executors), transforms=native_transforms(transforms),
+                             autocast=autocast, strict=strict, name=name)
+
     def __call__(self, *arguments, **keywords):
         self.report.last = []
-        counted = torch._dynamo.utils.counters["graph_break"]
-        before = dict(counted)
+        counts = torch._dynamo.utils.counters["graph_break"]
+        before = dict(counts)
+        if self._buckets is not None:
+            arguments, keywords = self._buckets.marked(arguments, keywords)
         try:
             with without_messages():
                 return self._compiled(*arguments, **keywords)
+        except torch.fx.experimental.symbolic_shapes.ConstraintViolationError as error:
+            reason = " ".join(str(error).split())[:400]
+            raise Error(f"buckets: PyTorch needs the size of the batch as a number: {reason}", code="Buckets",
+                        operator="jit", argument="buckets") from error
         finally:
-            for reason, count in counted.items():
+            for reason, count in counts.items():
                 if count > before.get(reason, 0):
                     self.report.breaks.append(Break(None, reason.strip().splitlines()[0]))
 
@@ -509,6 +542,10 @@ class CompiledModule:
         """What is left to PyTorch, and why."""
         return list(self.report.breaks)
 
+    def cache_info(self) -> list[Compiled]:
+        """What was compiled for which shapes of the arguments, how often each was used, and its memory."""
+        return list(self.report.used.values())
+
     def last_traces(self, target: str | None = None) -> Traces:
         """The forward programs of the last call after each stage; behind those of forward and backward together."""
         parts = ((program, part) for program in self.report.last for part in ("joint", "forward"))
@@ -529,7 +566,8 @@ class CompiledModule:
         return Explanation("\n".join([*told, *(f"left to PyTorch: {each}" for each in self.breaks)]))
 
 
-def jit(module, *, executors=None, transforms=(), autocast=None, strict=False, dynamic=False) -> CompiledModule:
+def jit(module, *, executors=None, transforms=(), autocast=None, strict=False, dynamic=False,
+        buckets=None) -> CompiledModule:
     """A module of PyTorch, unmodified, as our programs.
 
     ``torch.compile`` captures the graphs, and every node becomes the operator that computes it. Forward and backward
@@ -538,7 +576,8 @@ def jit(module, *, executors=None, transforms=(), autocast=None, strict=False, d
 
     Parameters
     ----------
-    module : torch.nn.Module or callable
+    module : torch.nn.Module, callable or torch.export.ExportedProgram
+        Of an exported program the graph is what was exported, and calls are checked against its sizes.
     executors : list of str or Executor, optional
         Executors in the order in which they are asked.
     transforms : list, optional
@@ -549,5 +588,16 @@ def jit(module, *, executors=None, transforms=(), autocast=None, strict=False, d
         Whether a node that is left to PyTorch is an error.
     dynamic : bool, optional
         What ``torch.compile`` is told. Programs are compiled for each shape in any case.
+    buckets : dict, optional
+        Sizes to which the batch is padded, by names and dimensions of arguments: ``{"x": {0: [8, 32]}}``. Programs are
+        compiled for these sizes alone, and results are cut. Where padding might change a result, the call is an error:
+        see the chapter of the book.
     """
-    return CompiledModule(module, executors, transforms, autocast, strict, dynamic)
+    if isinstance(module, torch.export.ExportedProgram):
+        from ._export import CompiledProgram
+
+        if buckets is not None:
+            raise Error("buckets: an exported program is compiled for the sizes that it is called with", operator="jit",
+                        code="Unsupported", argument="buckets")
+        return CompiledProgram(module, executors=executors, transforms=transforms, autocast=autocast, strict=strict)
+    return CompiledModule(module, executors, transforms, autocast, strict, dynamic, buckets)

@@ -114,15 +114,30 @@ def entry(kind: str, target) -> Entry:
     return found
 
 
+def example_of(node):
+    """What PyTorch says of a node's value: tensors without data. Dynamo and ``torch.export`` name it differently."""
+    return None if node is None else node.meta.get("example_value", node.meta.get("val"))
+
+
 def _own(operator, call) -> Callable:
     """Calls an operator of ``torch.ops.fulgurite`` with the arguments of its schema."""
     return lambda context, *arguments, **keywords: operator(*call.bound(arguments, keywords))
+
+
+def namespaces(name: str) -> list[str]:
+    """The names under which the registry may have a function of PyTorch."""
+    special, linalg = name.removeprefix("special_"), name.removeprefix("linalg_")
+    return [name, f"nn.functional.{name}", f"special.{special}", f"linalg.{linalg}", f"Tensor.{name}"]
 
 
 def _entry(kind: str, target) -> Entry:
     own = operator_of(target) if kind == "call_function" else None
     if own is not None:
         return Entry(f"ops.fulgurite.{own[0].name}", _own(*own), operator=own[0].name)
+    if isinstance(target, torch._ops.OpOverload) and target.namespace == "aten":
+        from ._aten import entry_of
+
+        return entry_of(target)
     if kind == "call_method":
         names = [f"Tensor.{target}", target, f"nn.functional.{target}", f"special.{target}", f"linalg.{target}"]
     elif target is builtins.getattr:
@@ -130,8 +145,6 @@ def _entry(kind: str, target) -> Entry:
     else:
         names = list(PATHS.get(target, ()))
         short = getattr(target, "__name__", str(target))
-        if isinstance(target, torch._ops.OpOverload):
-            short = target._schema.name.split("::")[-1]
         if not names and getattr(target, "__module__", "").split(".")[0] in ("torch", "_operator", "math"):
             names = [short]
         # `torch.relu` is `nn.functional.relu`, and the registry has one of the names.
@@ -224,7 +237,7 @@ def _called(operator, target) -> Callable:
                     f"{operator.name}: PyTorch's argument '{name}' is {value!r:.40}, which the operator does not have",
                     operator=operator.name, argument=name)
         if "device" in names and len(arguments) <= names.index("device"):
-            example = context.node.meta.get("example_value") if context.node is not None else None
+            example = example_of(context.node)
             if named.get("device") is not None:
                 named["device"] = device_name(named["device"])
             elif isinstance(example, torch.Tensor) and example.device.type != "cpu":

@@ -1,0 +1,136 @@
+"""Batches padded to the sizes of buckets: results and gradients are those of the batch alone, or there is an error."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import models  # noqa: E402
+from beside import ids, near  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import fulgurite  # noqa: E402
+import fulgurite.torch  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+
+
+class Calls(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+SAME = {
+    "mlp": (models.Mlp, lambda n: torch.randn(n, 8), "x"),
+    "transformer": (lambda: models.Llama(layers=1), lambda n: ids(n, 6), "ids"),
+    "convolutions, evaluated": (lambda: models.ResNet().eval(), lambda n: torch.randn(n, 3, 16, 16), "x"),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_results_and_gradients_are_those_of_the_batch(name):
+    make, batch, argument = SAME[name]
+    model = make()
+    reference, compiled = copy.deepcopy(model), fulgurite.jit(model, buckets={argument: {0: [4, 8]}})
+    for n in (3, 4, 2, 7, 3):
+        x = batch(n)
+        found, expected = compiled(x), reference(x)
+        near(found, expected, 5e-5)
+        found.square().sum().backward()
+        expected.square().sum().backward()
+    for ours, theirs in zip(model.parameters(), reference.parameters()):
+        near(ours.grad, theirs.grad, 2e-4)
+    used = {next(iter(each.inputs.values()))[0]: each for each in compiled.cache_info()}
+    assert set(used) == {4, 8} and compiled.breaks == []
+    assert used[4].calls == 4 and used[4].sizes == {3: 2, 4: 1, 2: 1} and used[8].sizes == {7: 1}
+    assert all(each.gradients and each.memory > 1000 for each in used.values())
+    with pytest.raises(fulgurite.ArgumentError, match="dimension 0 of .* is 9, the largest bucket is 8"):
+        compiled(batch(9))
+
+
+REFUSED = {
+    "statistics of the batch": lambda x: F.batch_norm(x, None, None, training=True),
+    "a mean over the batch": lambda x: x - x.mean(0),
+    "a loss": lambda x: F.mse_loss(x, x * 2),
+    "a sum": lambda x: x.sum(),
+    "a softmax over the batch": lambda x: x.softmax(0),
+    "the last row": lambda x: x * x[-1],
+    "the size as a number": lambda x: x * x.shape[0],
+    "the least of the size and a number": lambda x: x * min(x.shape[0], 4),
+    "pairs of rows": lambda x: x @ x.t(),
+    "rows in another order": lambda x: x.flip(0),
+    "the batch mixed with features": lambda x: x.t().reshape(-1, 2),
+    "random numbers": lambda x: F.dropout(x, 0.5),
+    "a running sum from the end": lambda x: x.flip(0).cumsum(0).flip(0),
+    "rows next to each other": lambda x: torch.cat([x, x], 0),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_depends_on_other_rows_is_refused(name):
+    compiled = fulgurite.jit(Calls(REFUSED[name]), buckets={"x": {0: [4, 8]}})
+    with pytest.raises(Exception, match="buckets:") as raised:
+        compiled(torch.randn(3, 4))
+    assert getattr(raised.value, "code", "Buckets") in ("Buckets", "Argument") or "buckets" in str(raised.value)
+
+
+def test_rows_that_are_read_by_number_are_those_of_the_batch():
+    compiled = fulgurite.jit(Calls(lambda x: (x * x[0], x[:2].sum(), torch.arange(x.shape[0]) + 1)),
+                             buckets={"x": [4]})
+    x = torch.randn(3, 4)
+    for ours, theirs in zip(compiled(x), (x * x[0], x[:2].sum(), torch.arange(3) + 1)):
+        near(ours, theirs)
+
+
+def test_buffers_and_arguments_that_are_written():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x):
+            self.count.add_(1)
+            return x * self.count
+
+    model = Counts()
+    compiled = fulgurite.jit(model, buckets={"x": [4]})
+    x = torch.randn(3, 4)
+    near(compiled(x), x)
+    near(compiled(x), x * 2)
+    assert model.count == 2
+    with pytest.raises(Exception, match="buckets:"):
+        fulgurite.jit(Calls(lambda x: x.add_(1)), buckets={"x": [4]})(x)
+
+
+def test_wrong_buckets_are_refused():
+    for buckets, message in (({"y": [4]}, "there is no argument 'y'"),
+                             ({"x": [1, 4]}, "expected integers of 2 or more"),
+                             ({"x": {-1: [4]}}, "expected an integer that is not negative"), ({"x": []}, "sizes")):
+        with pytest.raises(fulgurite.ArgumentError, match=message):
+            fulgurite.jit(Calls(torch.tanh), buckets=buckets)
+    with pytest.raises(fulgurite.ArgumentError, match="has 2 dimensions, and dimension 2"):
+        fulgurite.jit(Calls(torch.tanh), buckets={"x": {2: [4]}})(torch.randn(2, 2))
+    with pytest.raises(fulgurite.ArgumentError, match="buckets are for modules"):
+        fulgurite.jit(lambda x: x, buckets={"x": [4]})
+
+
+def test_a_cache_says_what_was_compiled_without_buckets():
+    compiled = fulgurite.jit(models.Mlp())
+    for rows in (2, 3, 2):
+        with torch.no_grad():
+            compiled(torch.randn(rows, 8))
+    compiled(torch.randn(2, 8)).sum().backward()
+    found = [(each.inputs, each.gradients, each.calls) for each in compiled.cache_info()]
+    assert [({"x": (2, 8)}, False, 2), ({"x": (3, 8)}, False, 1), ({"x": (2, 8)}, True, 1)] == [
+        ({"x": shape}, gradients, calls) for inputs, gradients, calls in found for shape in inputs.values()]
+    assert all(each.memory > 64 and each.name == "Mlp" for each in compiled.cache_info())
