@@ -24,7 +24,8 @@ pub(crate) fn narrow() -> UserTransform {
 /// is large, and nobody but the backward pass needs it behind the forward pass.
 fn narrowed(trace: &Trace) -> Trace {
     let source = &trace.block;
-    let again = again(source);
+    let forward = forward_lines(source);
+    let again = again(source, &forward);
     if !again.contains(&true) {
         return trace.clone();
     }
@@ -35,14 +36,30 @@ fn narrowed(trace: &Trace) -> Trace {
     let copies = vec![None; source.values.len()];
     let block = Block { symbols: Vec::with_capacity(source.symbols.len()), ..source.clone() };
     let mut writer = Writer { source, again, producers, copies, block };
-    for symbol in &source.symbols {
-        let arguments = match symbol.pass {
-            Pass::Forward => symbol.arguments.clone(),
-            _ => map_arguments(&symbol.arguments, |id| writer.read(*id)),
+    for (symbol, forward) in source.symbols.iter().zip(forward) {
+        let arguments = match forward {
+            true => symbol.arguments.clone(),
+            false => map_arguments(&symbol.arguments, |id| writer.read(*id)),
         };
         writer.block.symbols.push(BoundSymbol { arguments, ..symbol.clone() });
     }
     Trace { block: writer.block.canonical(), ..trace.clone() }
+}
+
+/// Which lines the forward program will have: those that the function's own results need. Others that were written for
+/// the forward pass, such as statistics that gradients alone read, become lines of the backward program.
+fn forward_lines(block: &Block) -> Vec<bool> {
+    let mut needed = vec![false; block.values.len()];
+    block.results.iter().for_each(|id| needed[id.index()] = true);
+    let mut forward = vec![false; block.symbols.len()];
+    for (i, symbol) in block.symbols.iter().enumerate().rev() {
+        let effect = || symbol.operator().is_some_and(|def| !def.effects.removable());
+        forward[i] = symbol.pass == Pass::Forward && (symbol.results.iter().any(|id| needed[id.index()]) || effect());
+        if forward[i] {
+            symbol.operands().for_each(|id| needed[id.index()] = true);
+        }
+    }
+    forward
 }
 
 /// Whether a line is a view that may be made twice.
@@ -51,14 +68,14 @@ fn is_view(symbol: &BoundSymbol) -> bool {
 }
 
 /// For each value whether the backward pass makes it again: results of such conversions, and views of them.
-fn again(block: &Block) -> Vec<bool> {
+fn again(block: &Block, forward: &[bool]) -> Vec<bool> {
     let Ok(convert) = role(Role::Convert) else { return vec![false; block.values.len()] };
     let bytes = |id: ValueId| block.meta(id).bytes() as u64;
     // The value all of whose elements each one shows.
     let mut whole: Vec<ValueId> = (0..block.values.len() as u32).map(ValueId).collect();
     let mut read = vec![false; block.values.len()];
-    for symbol in &block.symbols {
-        if symbol.pass != Pass::Forward {
+    for (symbol, forward) in block.symbols.iter().zip(forward) {
+        if !forward {
             symbol.operands().for_each(|id| read[whole[id.index()].index()] = true);
         } else if let (true, Some(operand), [result]) = (is_view(symbol), symbol.operands().next(), &symbol.results[..])
             && block.meta(operand).len() == block.meta(*result).len()
@@ -74,25 +91,19 @@ fn again(block: &Block) -> Vec<bool> {
             symbol.operands().for_each(|id| returned[id.index()] = true);
         }
     }
-    // A conversion that is written twice is one line later on.
     let converts = |symbol: &BoundSymbol| symbol.operator().is_some_and(|def| std::ptr::eq(def, convert));
-    let conversion = |operand: ValueId, result: ValueId| (whole[operand.index()], block.meta(result).dtype());
-    let mut there = Vec::new();
-    for symbol in block.symbols.iter().filter(|symbol| symbol.pass == Pass::Forward && converts(symbol)) {
-        if let (Some(operand), [result]) = (symbol.operands().next(), &symbol.results[..])
-            && returned[result.index()]
-        {
-            there.push(conversion(operand, *result));
-        }
-    }
+    let of = |operand: ValueId, result: ValueId| (operand, block.meta(result).dtype());
+    // Two conversions of one value become one later.
+    let given_out: Vec<_> = (block.symbols.iter().filter(|symbol| converts(symbol)))
+        .filter_map(|symbol| Some((symbol.operands().next()?, *symbol.results.first()?)))
+        .filter(|(_, result)| returned[result.index()])
+        .map(|(operand, result)| of(operand, result))
+        .collect();
     let mut again = vec![false; block.values.len()];
-    for symbol in block.symbols.iter().filter(|symbol| symbol.pass == Pass::Forward) {
+    for (symbol, _) in block.symbols.iter().zip(forward).filter(|(_, forward)| **forward) {
         let (Some(operand), [result]) = (symbol.operands().next(), &symbol.results[..]) else { continue };
         let wider = converts(symbol) && bytes(operand) < bytes(*result) && bytes(*result) >= FROM_BYTES;
-        let wanted = wider
-            && read[result.index()]
-            && !returned[result.index()]
-            && !there.contains(&conversion(operand, *result));
+        let wanted = wider && read[result.index()] && !given_out.contains(&of(operand, *result));
         again[result.index()] = wanted || (is_view(symbol) && again[operand.index()]);
     }
     again
