@@ -506,7 +506,10 @@ where
 
     /// The trace of the function on arguments of this form, and what it returned.
     fn acquire(&self, key: &Key, tree: I::With<Tensor>) -> Result<(Trace, O)> {
-        let target = match key.leaves.iter().map(|(meta, _)| meta.device()).find(|device| !device.is_cpu()) {
+        let given = key.leaves.iter().map(|(meta, _)| meta.device()).find(|device| !device.is_cpu());
+        // Without arguments the options alone say it.
+        let asked = self.options.device.filter(|device| key.leaves.is_empty() && !device.is_cpu());
+        let target = match given.or(asked) {
             Some(device) => Target::of(device)?,
             None => Target::cpu(),
         };

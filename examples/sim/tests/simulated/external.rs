@@ -47,6 +47,14 @@ fn pointer(address: DeviceAddress) -> *mut u8 {
 }
 
 #[test]
+fn a_function_without_tensors_runs_on_the_device_that_is_asked_for() {
+    let numbers = jit(|_: Vec<Tensor>| arange::with(1, 5).device(sim()).call()).options(on_sim());
+    let array = numbers.call(Vec::<Array>::new()).unwrap();
+    assert_eq!(array.device(), sim());
+    assert_eq!(array.to_vec::<i64>().unwrap(), [1, 2, 3, 4]);
+}
+
+#[test]
 fn work_waits_until_memory_of_others_is_ready() {
     let state = DeviceState::of(sim()).unwrap();
     let context = state.context();
