@@ -53,6 +53,18 @@ debug-assertions = false
 opt-level = 3
 debug-assertions = false
 
+# What compiles a trace is where tests spend most of their time beside products.
+[profile.dev.package.fulgurite-base]
+opt-level = 2
+[profile.dev.package.fulgurite-ir]
+opt-level = 2
+[profile.dev.package.fulgurite-compile]
+opt-level = 2
+[profile.dev.package.fulgurite-run]
+opt-level = 2
+[profile.dev.package.fulgurite-testing]
+opt-level = 2
+
 [profile.dev.package.fulgurite-kernels]
 opt-level = 3
 "#;
