@@ -15,8 +15,9 @@ const PARAMETERS: usize = 8;
 /// The most lines of a row of a table.
 const MOST_OF_ROW: usize = 6;
 /// The lines more of a row that describes its parameters or results itself: its operands accumulate, so that they are
-/// of other kinds than those of the table, or the row gives some of them their names. A name takes three lines or four.
-const OF_OWN_PARAMETERS: usize = 14;
+/// of other kinds than those of the table, or the row gives some of them their names. A name takes three lines or four,
+/// and two more where the row has its default as well.
+const OF_OWN_PARAMETERS: usize = 16;
 
 /// `#[operator(settings)] pub mod name { ... }`, or the inside of `operators! { ... }`.
 enum Declaration {
