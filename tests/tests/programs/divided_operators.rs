@@ -236,11 +236,14 @@ fn operators_of_parts_compute_what_one_rank_does() {
             if tried - before == CASES || all.is_empty() || !small(&tensors) {
                 continue;
             }
-            let (had, ranks) = all[(5 * tried) % all.len()].clone();
+            // One division of each; all of the operators of which one is known to differ, so that the list stays true.
+            let known = OF_LINES.contains(&def.name);
+            let chosen = if known { all } else { vec![all[(5 * tried) % all.len()].clone()] };
             tried += 1;
-            let case = Case { def, arguments: sample.arguments.clone(), had, ranks };
-            if let Some(found) = case.wrong() {
-                if OF_LINES.contains(&def.name) {
+            for (had, ranks) in chosen {
+                let case = Case { def, arguments: sample.arguments.clone(), had, ranks };
+                let Some(found) = case.wrong() else { continue };
+                if known {
                     of_lines.push(def.name);
                     continue;
                 }
