@@ -280,7 +280,9 @@ def test_threads_compile_and_call_at_the_same_time():
 
 def test_ctrl_c_ends_a_loop_of_calls():
     program = (
-        "import fulgurite, numpy\n"
+        "import fulgurite, numpy, signal\n"
+        # Jobs in the background of a shell ignore it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "x = fulgurite.from_dlpack(numpy.ones((64, 64)))\n"
         "fulgurite.ops.matmul(x, x)\n"
         "try:\n"
