@@ -347,6 +347,8 @@ fn call(
                     Noise::Exact => *v,
                     // Where terms cancel, or there are none, zero has the sign of the order that they are added in.
                     Noise::Moved { seed, .. } if terms && *v == 0.0 => [0.0, -0.0][(seed % 2) as usize],
+                    // The sign of what is no number is any.
+                    Noise::Moved { seed, .. } if v.is_nan() => [f64::NAN, -f64::NAN][(seed % 2) as usize],
                     _ if moves => nearly(noise.moved(*v, unit, random), dtype),
                     _ => round_to(*v, dtype),
                 };
