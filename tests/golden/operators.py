@@ -294,6 +294,23 @@ def positional(function):
     return lambda **arguments: function(*arguments.values())
 
 
+def in_order(function, *names):
+    """A function that takes these arguments by position: torch has other names for them, or none. Cases have their
+    arguments in the order of the alphabet."""
+
+    def call(**arguments):
+        return function(*[arguments.pop(name) for name in names], **arguments)
+
+    return call
+
+
+def product_of(input, dim=None, keepdim=False, dtype=None):
+    """A product of all elements is a function of its own, which keeps no dimensions."""
+    if dim is None and keepdim:
+        raise NotImplementedError("torch's product of all elements keeps no dimensions")
+    return torch.prod(input, dtype=dtype) if dim is None else torch.prod(input, dim, keepdim, dtype=dtype)
+
+
 def of_triangle(function):
     """Positions in a triangle, on the CPU whatever the device."""
     return lambda row, col, offset=0, dtype=torch.int64, device="cpu": function(row, col, offset=offset, dtype=dtype)
@@ -390,12 +407,13 @@ def first_positional(function):
     return lambda **arguments: function(arguments.pop(next(iter(arguments))), **arguments)
 
 
-def scatter(input, dim, index, src):
+def scatter(input, dim, index, src, reduce=None):
     """A number has an overload of its own. Backward wants no more of `src` than is used."""
+    how = {} if reduce is None else {"reduce": reduce}
     if not isinstance(src, torch.Tensor):
-        return torch.scatter(input, dim, index, src)
+        return torch.scatter(input, dim, index, src, **how)
     used = src[tuple(slice(0, extent) for extent in index.shape)] if src.dim() else src
-    return torch.scatter(input, dim, index, used)
+    return torch.scatter(input, dim, index, used, **how)
 
 
 def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
@@ -415,7 +433,11 @@ def without_nones(arguments):
 def periodic_window(name):
     """The older windows, whose numbers have no names where there are several overloads."""
     function = getattr(torch, name)
-    return lambda window_length, dtype=None, device="cpu", **rest: function(window_length, *rest.values(), dtype=dtype)
+
+    def call(window_length, periodic=True, dtype=None, device="cpu", **numbers):
+        return function(window_length, periodic, *numbers.values(), dtype=dtype)
+
+    return call
 
 
 def svd_by_columns(input, some=True, compute_uv=True):
@@ -497,7 +519,8 @@ FUNCTIONS = {
     "var": var,
     "matmul": matmul,
     "Tensor.type_as": lambda input, other: input.type_as(other),
-    **{name: unpacked(getattr(torch, name)) for name in ("meshgrid", "chain_matmul", "cartesian_prod", "broadcast_tensors")},
+    "meshgrid": lambda tensors, indexing: torch.meshgrid(*tensors, indexing=indexing),
+    **{name: unpacked(getattr(torch, name)) for name in ("chain_matmul", "cartesian_prod", "broadcast_tensors")},
     "einsum": lambda equation, operands: torch.einsum(equation, *operands),
     **{name: of_numbers(getattr(torch, name)) for name in ("linspace", "logspace")},
     **{
@@ -510,14 +533,22 @@ FUNCTIONS = {
     **{
         f"linalg.{name}": of_matrices(getattr(torch.linalg, name))
         for name in (
-            *("cholesky_ex", "inv_ex", "solve_ex", "lu_factor_ex", "diagonal", "tensorinv", "tensorsolve", "lstsq"),
-            *("matrix_sqrth", "polar", "lu_solve"),
+            *("cholesky_ex", "inv_ex", "solve_ex", "lu_factor_ex", "diagonal", "tensorinv", "matrix_sqrth", "polar"),
         )
     },
     "linalg.vander": lambda x, n=None: torch.linalg.vander(x, N=n),
     "svd": svd_by_columns,
-    **{name: positional(getattr(torch, name)) for name in ("lu_solve", "lu_unpack")},
-    "float_power": lambda input, exponent: torch.float_power(input, exponent),
+    "lu_solve": in_order(torch.lu_solve, "b", "lu_data", "lu_pivots"),
+    "lu_unpack": in_order(torch.lu_unpack, "lu_data", "lu_pivots"),
+    "float_power": in_order(torch.float_power, "input", "exponent"),
+    "linalg.lu_solve": in_order(torch.linalg.lu_solve, "lu", "pivots", "b"),
+    **{f"linalg.{name}": in_order(getattr(torch.linalg, name), "a", "b") for name in ("tensorsolve", "lstsq")},
+    "triangular_solve": in_order(torch.triangular_solve, "b", "a"),
+    "linalg.cross": without_none(torch.linalg.cross),
+    **{
+        name: in_order(getattr(torch, name), "input", "indices_or_sections")
+        for name in ("hsplit", "vsplit", "dsplit", "tensor_split")
+    },
     "isin": lambda elements, test_elements, **rest: torch.isin(elements, test_elements, **rest),
     "gradient": without_none(torch.gradient),
     "Tensor.sum_to_size": lambda input, size: input.sum_to_size(tuple(size)),
@@ -528,13 +559,17 @@ FUNCTIONS = {
             *("hamming", "hann", "kaiser", "nuttall"),
         )
     },
-    **{f"{name}_window": periodic_window(f"{name}_window") for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")},
+    **{
+        f"{name}_window": periodic_window(f"{name}_window")
+        for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")
+    },
     **{f"fft.{name}": of_numbers(getattr(torch.fft, name)) for name in ("fftfreq", "rfftfreq")},
     "linalg.eigh": eigh,
     "linalg.svd": svd,
-    **{name: of_matrices(getattr(torch, name)) for name in ("triangular_solve", "cholesky_solve", "cholesky_inverse")},
+    **{name: of_matrices(getattr(torch, name)) for name in ("cholesky_solve", "cholesky_inverse")},
     **{f"linalg.{name}": first_positional(getattr(torch.linalg, name)) for name in ("norm", "matrix_norm")},
-    **{name: without_none(getattr(torch, name)) for name in ("prod", "trapezoid", "trapz", "cumulative_trapezoid")},
+    **{name: without_none(getattr(torch, name)) for name in ("trapezoid", "trapz", "cumulative_trapezoid")},
+    "prod": product_of,
     "vander": lambda x, n=None, increasing=False: torch.vander(x, n, increasing),
     "scatter": scatter,
     "slice_scatter": slice_scatter,

@@ -449,8 +449,9 @@ attribute_enum! {
 /// The matrix `X` of least norm that makes `A · X - B` least, for each matrix of `a` and of `b`; vectors of `b` have
 /// the shape of `a` without its last extent. Beside it the sums of the squared rests, the rank of each matrix and its
 /// singular values, of which `driver` says which there are; others are empty. Singular values up to `rcond` times the
-/// largest one count as zero; `rcond` is the machine epsilon times the larger extent if it is absent. Unlike PyTorch's,
-/// rests are told of matrices with more rows than columns whatever their rank is, which no shape can depend on.
+/// largest one count as zero; `rcond` is the machine epsilon times the larger extent if it is absent. For `gelsy`
+/// PyTorch cuts off by a QR decomposition with pivots instead. Unlike PyTorch's, rests are told of matrices with more
+/// rows than columns whatever their rank is, which no shape can depend on.
 #[operator(torch = "linalg.lstsq", dtypes(f32, f64), autocast = keep)]
 pub mod lstsq {
     #[results(solution, residuals, rank, singular_values)]
