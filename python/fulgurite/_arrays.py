@@ -35,13 +35,19 @@ def array(values, dtype=None, device=None) -> Array:
     return made if device is None else made.to_device(device)
 
 
-def _of_lists(values, wanted) -> Array:
-    shape, level = [], values
-    while isinstance(level, (list, tuple)):
-        shape.append(len(level))
-        if not level:
+def shape_of_lists(values) -> list[int]:
+    """The lengths of nested lists, by their first elements; none of a number."""
+    shape = []
+    while isinstance(values, (list, tuple)):
+        shape.append(len(values))
+        if not values:
             break
-        level = level[0]
+        values = values[0]
+    return shape
+
+
+def _of_lists(values, wanted) -> Array:
+    shape = shape_of_lists(values)
     numbers: list = []
 
     def collect(part, depth):

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import models  # noqa: E402
 from beside import compare, near  # noqa: E402
+from models import Calls  # noqa: E402
 from torch import nn  # noqa: E402
 
 import fulgurite  # noqa: E402
@@ -22,15 +23,6 @@ import fulgurite.torch  # noqa: E402
 def fresh():
     torch.manual_seed(0)
     torch._dynamo.reset()
-
-
-class Calls(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *arguments):
-        return self.function(*arguments)
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.int8, torch.int16, torch.float8_e4m3fn])

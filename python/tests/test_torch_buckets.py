@@ -21,7 +21,9 @@ def fresh():
     torch._dynamo.reset()
 
 
-class Calls(nn.Module):
+class OfX(nn.Module):
+    """A function of `x`, which buckets name."""
+
     def __init__(self, function):
         super().__init__()
         self.function = function
@@ -78,14 +80,14 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_depends_on_other_rows_is_refused(name):
-    compiled = fulgurite.jit(Calls(REFUSED[name]), buckets={"x": {0: [4, 8]}})
+    compiled = fulgurite.jit(OfX(REFUSED[name]), buckets={"x": {0: [4, 8]}})
     with pytest.raises(Exception, match="buckets:") as raised:
         compiled(torch.randn(3, 4))
     assert getattr(raised.value, "code", "Buckets") in ("Buckets", "Argument") or "buckets" in str(raised.value)
 
 
 def test_rows_that_are_read_by_number_are_those_of_the_batch():
-    compiled = fulgurite.jit(Calls(lambda x: (x * x[0], x[:2].sum(), torch.arange(x.shape[0]) + 1)),
+    compiled = fulgurite.jit(OfX(lambda x: (x * x[0], x[:2].sum(), torch.arange(x.shape[0]) + 1)),
                              buckets={"x": [4]})
     x = torch.randn(3, 4)
     for ours, theirs in zip(compiled(x), (x * x[0], x[:2].sum(), torch.arange(3) + 1)):
@@ -109,7 +111,7 @@ def test_buffers_and_arguments_that_are_written():
     near(compiled(x), x * 2)
     assert model.count == 2
     with pytest.raises(Exception, match="buckets:"):
-        fulgurite.jit(Calls(lambda x: x.add_(1)), buckets={"x": [4]})(x)
+        fulgurite.jit(OfX(lambda x: x.add_(1)), buckets={"x": [4]})(x)
 
 
 def test_wrong_buckets_are_refused():
@@ -117,9 +119,9 @@ def test_wrong_buckets_are_refused():
                              ({"x": [1, 4]}, "expected integers of 2 or more"),
                              ({"x": {-1: [4]}}, "expected an integer that is not negative"), ({"x": []}, "sizes")):
         with pytest.raises(fulgurite.ArgumentError, match=message):
-            fulgurite.jit(Calls(torch.tanh), buckets=buckets)
+            fulgurite.jit(OfX(torch.tanh), buckets=buckets)
     with pytest.raises(fulgurite.ArgumentError, match="has 2 dimensions, and dimension 2"):
-        fulgurite.jit(Calls(torch.tanh), buckets={"x": {2: [4]}})(torch.randn(2, 2))
+        fulgurite.jit(OfX(torch.tanh), buckets={"x": {2: [4]}})(torch.randn(2, 2))
     with pytest.raises(fulgurite.ArgumentError, match="buckets are for modules"):
         fulgurite.jit(lambda x: x, buckets={"x": [4]})
 

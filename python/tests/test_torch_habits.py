@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import models  # noqa: E402
+from models import Calls  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
@@ -19,15 +20,6 @@ import fulgurite.torch  # noqa: E402
 def fresh():
     torch.manual_seed(0)
     torch._dynamo.reset()
-
-
-class Calls(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *arguments):
-        return self.function(*arguments)
 
 
 def named_again(x):

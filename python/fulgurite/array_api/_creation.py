@@ -32,12 +32,7 @@ def _of_buffer(view: memoryview) -> Native:
 
 
 def _of_numbers(obj, kind) -> Native:
-    shape, level = [], obj
-    while isinstance(level, (list, tuple)):
-        shape.append(len(level))
-        if not level:
-            break
-        level = level[0]
+    shape = _arrays.shape_of_lists(obj)
     numbers: list = []
 
     def collect(part, depth):
