@@ -205,7 +205,7 @@ pub(crate) struct Taking {
 }
 
 impl Taking {
-    /// Of a call by PyTorch's dispatcher: tensors may require gradients, and `None` stands for a default.
+    /// Of a call by PyTorch's dispatcher: tensors may require gradients, and `None` is the default.
     pub(crate) fn dispatched() -> Taking {
         Taking { dispatched: true, ..Taking::default() }
     }

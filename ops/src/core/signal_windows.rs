@@ -197,10 +197,12 @@ operators! {
             cosines(place, length, &NUTTALL), cosine_sum(&NUTTALL, i / span);
         /// A triangle from 0 to 1 and back, of `window_length` elements; f32 unless `dtype` says otherwise. If
         /// `periodic`, the last element of a window longer by one is left out.
-        bartlett_window, "bartlett_window", window_length, periodic, periodic, DType::is_floating, "a floating-point type",
+        bartlett_window, "bartlett_window", window_length, periodic, periodic, DType::is_floating,
+            "a floating-point type",
             triangle(place, length), 1.0 - (2.0 * i / span - 1.0).abs();
         /// Blackman's window, `0.42 - 0.5 cos φ + 0.08 cos 2φ`: see [`mod@bartlett_window`] for the arguments.
-        blackman_window, "blackman_window", window_length, periodic, periodic, DType::is_floating, "a floating-point type",
+        blackman_window, "blackman_window", window_length, periodic, periodic, DType::is_floating,
+            "a floating-point type",
             cosines(place, length, &BLACKMAN), cosine_sum(&BLACKMAN, i / span);
         /// Hann's window, `(1 - cos φ) / 2`: see [`mod@bartlett_window`] for the arguments.
         hann_window, "hann_window", window_length, periodic, periodic, DType::is_floating, "a floating-point type",
@@ -265,7 +267,8 @@ operators! {
         /// Hamming's window with other weights, `α - (1 - α) cos φ`: see [`mod@signal_bartlett`] for the other
         /// arguments.
         signal_general_hamming, "signal.windows.general_hamming", alpha, 0.54, 0.75, alpha.is_finite(),
-            "a finite number", f64::NAN, "alpha is NaN, expected a finite number", cosines(place, length, &[alpha, 1.0 - alpha]),
+            "a finite number", f64::NAN, "alpha is NaN, expected a finite number",
+            cosines(place, length, &[alpha, 1.0 - alpha]),
             cosine_sum(&[alpha, 1.0 - alpha], i / span);
         /// Kaiser's window, `I₀(β √(1 - x²)) / I₀(β)` of `x` from -1 to 1: see [`mod@signal_bartlett`] for the other
         /// arguments.

@@ -244,7 +244,7 @@ def _convolution(context, value, weight, bias, stride, padding, dilation, transp
         raise ArgumentError(f"convolution: the weight has {weight.ndim} dimensions, expected 3 to 5",
                             operator="convolution", argument="weight")
     lists = [list(each) for each in (stride, padding, output_padding, dilation)]
-    # One number stands for all dimensions.
+    # One number is that of all dimensions.
     stride, padding, output_padding, dilation = (
         each * (weight.ndim - 2) if len(each) == 1 else each for each in lists)
     if transposed:
