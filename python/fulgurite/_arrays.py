@@ -321,6 +321,32 @@ for _kind in (Array, Tensor):
     _kind.__array_ufunc__ = None
 
 Tensor.__bool__ = _no_truth
+
+
+def _no_number(name: str):
+    def method(self, *arguments):
+        raise TypeError(f"{name} of a traced value is not known before it is computed: return the value, and ask for "
+                        "its numbers outside of the traced function")
+
+    method.__name__ = name
+    return method
+
+
+for _name in ("item", "tolist", "numpy"):
+    setattr(Tensor, _name, _no_number(_name))
+
+
+def _in_pytorch(cls, function, types, arguments=(), keywords=None):
+    """What PyTorch calls where one of its functions is given a value of a traced function."""
+    name = getattr(function, "__name__", "a function")
+    instead = f"use fulgurite.ops.{name}" if name in ops.OPERATORS else "use operators of fulgurite.ops"
+    raise ArgumentError(
+        f"torch's {name}: an argument is a value of a function that fulgurite.jit traces: {instead}, or compile what is "
+        "written in PyTorch as it is, by fulgurite.torch.jit(function), and call it with tensors", argument="function")
+
+
+# In arithmetic with a tensor PyTorch takes the TypeError for a refusal, and asks the value.
+Tensor.__torch_function__ = classmethod(_in_pytorch)
 Array.__bool__ = _truth
 Array.__float__ = lambda self: float(_item(self))
 Array.__int__ = lambda self: int(_item(self))

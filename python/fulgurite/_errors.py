@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 
 class Error(RuntimeError):
     """What the compiler, an operator or a running program refuses.
@@ -29,3 +31,9 @@ class ArgumentError(Error, TypeError):
 
 class Refusal(Error, ValueError):
     """A precondition that does not hold: what :func:`fulgurite.require` raises in a rule of a declaration."""
+
+
+def meant(name, known) -> str:
+    """``, did you mean 'x'?`` where a known name is near, or nothing."""
+    near = difflib.get_close_matches(str(name), list(known), 1)
+    return f", did you mean '{near[0]}'?" if near else ""

@@ -332,7 +332,8 @@ def executor_names(executors) -> list[str] | None:
     if executors is None:
         return None
     names = []
-    for each in executors:
+    # One name is no list of letters.
+    for each in [executors] if isinstance(executors, (str, Executor)) else executors:
         own = each if isinstance(each, Executor) else _BY_NAME.get(str(each))
         names.extend(own.names.values() if own is not None else [str(each)])
     return names

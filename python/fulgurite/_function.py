@@ -26,6 +26,8 @@ class Traces(list):
             for trace in self:
                 if trace.stage == which:
                     return trace
+            if not self:
+                raise KeyError(f"no stage is called {which!r}: there is no program; the last call compiled and ran none")
             raise KeyError(f"no stage is called {which!r}, there are: {', '.join(each.stage for each in self)}")
         found = super().__getitem__(which)
         return Traces(found) if isinstance(which, slice) else found
@@ -199,9 +201,13 @@ def jit(function=None, *, executors: Sequence[str] | None = None, transforms=(),
         )
     torch = sys.modules.get("torch")
     exported = getattr(getattr(torch, "export", None), "ExportedProgram", ())
-    if torch is not None and isinstance(function, (torch.nn.Module, exported)):
+    compiled = getattr(sys.modules.get("fulgurite.torch"), "CompiledModule", ())
+    if torch is not None and isinstance(function, (torch.nn.Module, exported, compiled)):
         from . import torch as of_torch
 
+        if device is not None:
+            raise ArgumentError("jit: a module runs where its parameters are: use module.to(device)", operator="jit",
+                                argument="device")
         return of_torch.jit(function, executors=executors, transforms=transforms, autocast=autocast, strict=strict,
                             buckets=buckets)
     if buckets is not None:

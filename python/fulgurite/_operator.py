@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 
 from . import _native, ops
-from ._errors import ArgumentError
+from ._errors import ArgumentError, meant
 from ._rules import by_name, by_position, codes_of, of_grad, of_reference, place
 from ._signature import signature_text
 
@@ -99,6 +98,10 @@ def parts_of(name: str, names: list[str], rules: dict, positional: bool, params)
     for part in ("requires", "meta"):
         if part in rules:
             parts[part] = taken(part, False)
+    if "requires" in parts and "meta" in parts:
+        # The meta alone is asked too: it does not accept what the preconditions refuse.
+        requires, meta = parts["requires"], parts["meta"]
+        parts["meta"] = lambda *values: (requires(*values), meta(*values))[1]
     if "decomposition" in rules:
         parts["decomposition"] = taken("decomposition", True)
     if "grad" in rules:
@@ -224,10 +227,8 @@ def operator(declaration=None, /, **given):
     known = [*RULES, *FACTS]
     for key in own:
         if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            hint = f", did you mean '{near[0]}'?" if near else ""
             raise ArgumentError(
-                f"{name}: '{key}' is no part of a declaration{hint} (helpers begin with '_'; the parts are "
+                f"{name}: '{key}' is no part of a declaration{meant(key, known)} (helpers begin with '_'; the parts are "
                 f"{', '.join(known)})", operator=name, argument=key)
     rules = {part: own[part] for part in RULES if own.get(part) is not None}
     if isinstance(rules.get("signature"), staticmethod):

@@ -206,6 +206,35 @@ def test_a_pullback_that_gives_something_else_is_an_error(declare, where, expect
         fulgurite.grad(lambda x: wrong(x).sum())(array(3))
 
 
+def test_preconditions_are_those_of_a_meta_beside_them(declare):
+    def samples(s):
+        s.case(s.normal([4, 8]), s.normal([8]))
+
+    def errors(e):
+        e.case("SameType", "expected one type", e.normal([2]), e.of("float64", [2]))
+
+    def requires(a, b):
+        require(a.dtype == b.dtype, "SameType", f"a is {a.dtype}, b is {b.dtype}, expected one type")
+
+    def decomposition(a: Tensor[Floating], b: Tensor[Floating]) -> Tensor:
+        return a * b
+
+    operator = declare(decomposition, name="tests::both", requires=requires, meta=lambda a: a.like(),
+                       reference=lambda a, b: a * b, samples=samples, errors=errors)
+    assert failing(operator) == {}
+
+
+def test_messages_of_generated_tests_have_no_places_of_this_package(declare):
+    def double(input: Tensor[Floating]) -> Tensor:
+        return input * 2.0
+
+    operator = declare(double, name="tests::two_gradients", grad=lambda input: (input * 2.0, lambda d: (d, d)),
+                       reference=lambda input: input * 2.0, samples=lambda s: s.elementwise_unary((-3.0, 3.0)))
+    with pytest.raises(AssertionError, match="there are 2 gradients for the tensors input") as raised:
+        fulgurite.testing.check(operator)
+    assert "python/src" not in str(raised.value)
+
+
 def test_a_meta_that_the_decomposition_contradicts_is_an_error(declare):
     class wrong:
         def signature(input: Tensor) -> Tensor: ...

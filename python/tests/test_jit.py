@@ -303,3 +303,36 @@ def test_a_transform_that_returns_another_program_is_refused():
     foreign = fulgurite.last_traces(other)["acquire"]
     with pytest.raises(fulgurite.Error):
         fulgurite.jit(lambda x: x * 2, transforms=[lambda trace: foreign])(array(3))
+
+
+def test_numbers_of_a_traced_value_are_asked_for_outside():
+    for name in ("item", "tolist", "numpy"):
+        with pytest.raises(TypeError, match=f"{name} of a traced value is not known before it is computed"):
+            fulgurite.jit(lambda x: getattr(x, name)())(array(3))
+
+
+def test_one_name_of_an_executor_is_no_list_of_letters():
+    f = fulgurite.jit(lambda x: x * 2.0, executors="default")
+    assert f(array(3)).shape == (3,)
+
+
+def test_stages_where_nothing_was_compiled():
+    with pytest.raises(KeyError, match="there is no program"):
+        fulgurite.Traces()["claim"]
+
+
+def test_a_function_of_pytorch_says_what_computes_traced_values():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    for f, expected in ((lambda x: torch.sin(x), "use fulgurite.ops.sin,"),
+                        (lambda x: torch.nn.functional.gelu(x), "use fulgurite.ops.gelu,"),
+                        (lambda x: torch.cat([x, x]), "use fulgurite.ops.cat,"),
+                        (lambda x: torch.fft.fft(x), "use operators of fulgurite.ops,")):
+        with pytest.raises(fulgurite.ArgumentError, match=f"a function that fulgurite.jit traces: {expected}"):
+            fulgurite.jit(f)(array(3))
+    for f in (lambda x: torch.ones(3) + x, lambda x: x + torch.ones(3)):
+        with pytest.raises(fulgurite.ArgumentError, match="pass the array to that function as an argument"):
+            fulgurite.jit(f)(array(3))
+    import fulgurite.torch as of_torch
+
+    found = of_torch.jit(lambda x: torch.sin(x))(torch.ones(3))
+    torch.testing.assert_close(found, torch.ones(3).sin())

@@ -90,6 +90,42 @@ def test_what_depends_on_other_rows_is_refused(name):
         compiled(torch.randn(3, 4))
 
 
+def test_modules_of_pytorch_itself_have_buckets():
+    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2))
+    for call in (lambda each, x: each(x), lambda each, x: each(input=x)):
+        torch._dynamo.reset()
+        compiled = fulgurite.jit(model, buckets={"input": {0: [4, 8]}})
+        for n in (2, 3, 5):
+            x = torch.randn(n, 4)
+            near(call(compiled, x), model(x))
+        assert [(each.inputs, each.sizes) for each in compiled.cache_info()] == [
+            ({"input": (4, 4)}, {2: 1, 3: 1}), ({"input": (8, 4)}, {5: 1})]
+    with pytest.raises(fulgurite.Error, match="statistics of the batch"):
+        fulgurite.jit(nn.BatchNorm1d(3), buckets={"input": {0: [4]}})(torch.randn(3, 3))
+
+
+def test_a_second_graph_is_refused():
+    def breaks(x):
+        y = x * 2
+        torch._dynamo.graph_break()
+        return y + 1
+
+    with pytest.raises(fulgurite.Error, match=rf"buckets are for modules that are one graph.* at {__file__}"):
+        fulgurite.jit(OfX(breaks), buckets={"x": {0: [4]}})(torch.randn(3, 4))
+
+
+def test_operators_of_torch_ops_are_refused_with_what_helps():
+    compiled = fulgurite.jit(OfX(lambda x: torch.ops.fulgurite.softmax(x, 1)), buckets={"x": {0: [4]}})
+    with pytest.raises(fulgurite.Error, match="fix the sizes that they see: .* fulgurite.torch.replaces"):
+        compiled(torch.randn(3, 4))
+
+
+@pytest.mark.parametrize("given", [[4, 8], 4, "x"])
+def test_buckets_of_another_form(given):
+    with pytest.raises(fulgurite.ArgumentError, match="expected sizes by arguments and dimensions"):
+        fulgurite.jit(OfX(lambda x: x), buckets=given)
+
+
 def test_rows_that_are_read_by_number_are_those_of_the_batch():
     compiled = fulgurite.jit(OfX(lambda x: (x * x[0], x[:2].sum(), torch.arange(x.shape[0]) + 1)),
                              buckets={"x": [4]})

@@ -113,6 +113,60 @@ def test_what_is_not_understood_is_left_to_pytorch_with_a_reason():
         fulgurite.jit(Breaks(), strict=True)(torch.randn(3, 4))
 
 
+class OtherNames(nn.Module):
+    """Calls itself otherwise than `self`."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(module, input):
+        return module.fc(input)
+
+
+@pytest.mark.parametrize("make, weight, line", [
+    (lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()), "arg0.weight", "0.linear"),
+    (lambda: nn.Linear(4, 4), "weight", "linear"),
+    (OtherNames, "fc.weight", "fc.linear"),
+])
+def test_names_of_modules_that_torch_compile_wraps_and_that_have_another_self(make, weight, line):
+    model = make()
+    for given in ((torch.randn(2, 4),), {"input": torch.randn(2, 4)}):
+        torch._dynamo.reset()
+        compiled = fulgurite.jit(model)
+        near(*((each(**given) if isinstance(given, dict) else each(*given)) for each in (compiled, model)))
+        text = str(compiled.last_traces()["acquire"])
+        assert f"{weight}: f32[4, 4]" in text and ", input: f32[2, 4])" in text
+        assert f"  {line} = linear(input, {weight if '.' not in weight else ''}" in text
+        assert [each.inputs for each in compiled.cache_info()] == [{"input": (2, 4)}]
+        assert str(fulgurite.Trace(text)) == text
+
+
+def test_strict_refuses_a_graph_break():
+    class Asks(nn.Module):
+        def forward(self, x):
+            torch._dynamo.graph_break()
+            return x * 2
+
+    with pytest.raises(fulgurite.Error, match=rf"strict=True.*graph_break.* at {__file__}"):
+        fulgurite.jit(Asks(), strict=True)(torch.ones(3))
+
+
+def test_options_that_are_not_there():
+    model = nn.Linear(2, 2)
+    with pytest.raises(Exception, match="no option 'autocas', did you mean 'autocast'"):
+        torch.compile(model, backend="fulgurite", options={"autocas": "bfloat16"})(torch.ones(1, 2))
+    found = torch.compile(model, backend="fulgurite", options={"executors": "default", "strict": True})
+    near(found(torch.ones(1, 2)), model(torch.ones(1, 2)))
+    with pytest.raises(fulgurite.ArgumentError, match=r"where its parameters are: use module.to\(device\)"):
+        fulgurite.jit(model, device="cuda")
+    compiled = fulgurite.jit(model)
+    assert repr(compiled) == f"CompiledModule({model!r})"
+    for jit in (fulgurite.jit, fulgurite.torch.jit):
+        with pytest.raises(fulgurite.ArgumentError, match="the module is compiled already"):
+            jit(compiled)
+
+
 def test_a_value_that_python_needs_ends_the_graph():
     def f(x):
         if x.sum().item() > 0:

@@ -442,6 +442,19 @@ def test_what_an_optimizer_may_not_be():
     refused("in two groups", model, regression, twice, *batch)
 
 
+def test_what_is_misspelt_or_in_another_place_is_said():
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(fulgurite.ArgumentError, match="has no argument 'maxnorm', did you mean 'max_norm'"):
+        fulgurite.train_step(model, nn.MSELoss(), optimizer, maxnorm=1.0)
+    with pytest.raises(fulgurite.ArgumentError, match="the module itself, not what jit returned"):
+        fulgurite.train_step(fulgurite.jit(model), nn.MSELoss(), optimizer)
+    with pytest.raises(fulgurite.ArgumentError, match="the loss is of the type SGD, expected a function"):
+        fulgurite.train_step(model, optimizer, nn.MSELoss())
+    step = fulgurite.train_step(model, nn.MSELoss(), optimizer, executors="default")
+    assert step(torch.ones(2, 3), torch.ones(2, 3)).shape == ()
+
+
 def test_a_graph_break_is_an_error_with_its_reason():
     batch = batches(1)[0]
 

@@ -21,7 +21,9 @@ class Buckets:
         forward = module.forward if isinstance(module, torch.nn.Module) else module
         self.signature = inspect.signature(forward)
         self.sizes: dict = {}
-        for name, dims in dict(buckets).items():
+        if not isinstance(buckets, dict):
+            _wrong(f"expected sizes by arguments and dimensions, such as {{\"x\": {{0: [8, 32]}}}}, got {buckets!r:.60}")
+        for name, dims in buckets.items():
             if name not in self.signature.parameters:
                 _wrong(f"there is no argument '{name}', expected one of {', '.join(self.signature.parameters)}")
             for dim, sizes in (dims.items() if isinstance(dims, dict) else [(0, dims)]):

@@ -156,6 +156,12 @@ def place_of(node) -> str | None:
     return f"{lines[-1][0]}:{lines[-1][1]}" if lines else None
 
 
+def place_of_stack(stack) -> str:
+    """`` at file:line`` of the user's line in the stack of an error of ``torch.compile``, or nothing."""
+    lines = [each for each in stack or () if not each.filename.startswith(_PYTORCH)]
+    return f" at {lines[-1].filename}:{lines[-1].lineno}" if lines else ""
+
+
 def scope_of(node) -> str:
     """The module that a node belongs to: ``transformer.h.0.attn``."""
     stack = node.meta.get("nn_module_stack") or {}

@@ -6,22 +6,23 @@ import contextlib
 import functools
 import inspect
 import logging
+import re
 
 import torch
 from torch.fx.passes.split_module import split_module
 
 from .. import _native
-from .._errors import Error
+from .._errors import ArgumentError, Error, meant
 from .._executor import executor_names
 from .._explanation import Explanation
-from .._function import Traces
+from .._function import Traces, _positional_names
 from .._trees import word
 from ..transforms import _native as native_transforms
 from ._buckets import Bucketed, Buckets, Compiled, counted
 from ._exchange import DTYPES, cross, shares
 from ._graph import (
-    Unsupported, differentiable, draws, interpret, operator_of, path_of, place_of, switches_autocast, views_of, why_not,
-    writes,
+    Unsupported, differentiable, draws, interpret, operator_of, path_of, place_of, place_of_stack, switches_autocast,
+    views_of, why_not, writes,
 )
 from ._table import example_of
 
@@ -58,13 +59,60 @@ class Report:
         self.size: int | None = None
 
 
-def _name_of(node) -> str:
+class _Receiver:
+    """How the captured code calls the module and its arguments, where that is not ``self`` and their own names.
+
+    ``torch.compile`` captures the method ``forward``, whose first parameter may have any name. It does not capture
+    code of ``torch.nn``, so that it captures a function ``inner(*args, **kwargs)`` around such a module, ``fn``.
+    """
+
+    def __init__(self, module):
+        forward = module.forward if isinstance(module, torch.nn.Module) else None
+        code = getattr(getattr(forward, "__func__", None), "__code__", None)
+        self.root = code.co_varnames[0] if code is not None and code.co_argcount else "self"
+        self.wrapped = forward is not None and bool(torch._dynamo.trace_rules.check(forward))
+        self.names: list[str] = []
+        if self.wrapped:
+            self.root = "fn"
+            self.names, self.rest = _positional_names(forward)
+
+    def renamed(self, source: str) -> str:
+        """A source as dynamo writes it for a method ``forward(self, ...)``."""
+        if source.startswith(f"L['{self.root}']"):
+            return "L['self']" + source[len(self.root) + 5 :]
+        found = re.match(r"L\['(args|kwargs)'\]\['?(\w+)'?\]", source) if self.wrapped else None
+        if found is None:
+            return source
+        kind, which = found.groups()
+        if kind == "args":
+            behind = int(which) - len(self.names)
+            which = self.names[int(which)] if behind < 0 else f"{self.rest}.{behind}"
+        return f"L['{which}']" + source[found.end() :]
+
+    def renames(self, graph_module) -> None:
+        """Renames the modules that nodes belong to."""
+        for node in graph_module.graph.nodes if self.root != "self" else ():
+            stack = node.meta.get("nn_module_stack")
+            if stack:
+                node.meta["nn_module_stack"] = {
+                    key: (self.renamed(value[0]), *value[1:]) if isinstance(value, tuple) else value
+                    for key, value in stack.items()
+                }
+
+
+def _name_of(node, receiver: _Receiver | None = None) -> str:
     """What an input is called in traces: the path of a parameter, the name of an argument."""
     source = getattr(node, "_dynamo_source", None)
     name = getattr(source, "name", None)
     name = name() if callable(name) else name
+    if isinstance(name, str) and receiver is not None:
+        name = receiver.renamed(name)
     path = path_of(name) if isinstance(name, str) else ""
-    path = path or word(node.name)
+    return traced_name(path or word(node.name))
+
+
+def traced_name(path: str) -> str:
+    """A path as traces have it: none begins with a digit."""
     return path if not path[0].isdigit() else f"arg{path}"
 
 
@@ -411,8 +459,10 @@ def _unique(names) -> list[str]:
     return unique
 
 
-def _compile(graph_module, options: dict, report: Report, buckets=None):
-    names = _unique(_name_of(node) for node in _placeholders(graph_module))
+def _compile(graph_module, options: dict, report: Report, buckets=None, receiver=None):
+    if receiver is not None:
+        receiver.renames(graph_module)
+    names = _unique(_name_of(node, receiver) for node in _placeholders(graph_module))
     if buckets is None:
         return divide(graph_module, names, options, report)
     # What PyTorch computes between two programs is not proved to be independent of the padding.
@@ -427,6 +477,12 @@ _REPORT = Report(keep=False)
 def backend(graph_module, example_inputs, *, options=None, **_):
     """The backend of ``torch.compile(module, backend="fulgurite")``; ``options`` are those of :func:`jit`."""
     options = dict(options or {})
+    known = ("executors", "transforms", "autocast", "strict")
+    for name in options:
+        if name not in known:
+            raise ArgumentError(f"torch.compile: the backend fulgurite has no option {name!r}{meant(name, known)}; it "
+                                f"has {', '.join(known)}", operator="jit", argument=str(name))
+    options["executors"] = executor_names(options.get("executors"))
     options["transforms"] = native_transforms(options.get("transforms", ()))
     return _compile(graph_module, options, _REPORT)
 
@@ -473,21 +529,23 @@ class CompiledModule:
     def __init__(self, module, executors=None, transforms=(), autocast=None, strict=False, dynamic=False,
                  buckets=None):
         self._begin(module, type(module).__name__, executors, transforms, autocast, strict)
-        options, report = self._options, self.report
+        options, report, receiver = self._options, self.report, _Receiver(module)
         buckets = self.__dict__["_buckets"] = None if buckets is None else Buckets(module, buckets)
 
         # A function, not a method: libraries that wrap `torch.compile` copy what they are given.
         def compile(graph_module, example_inputs):
-            return _compile(graph_module, options, report, buckets)
+            return _compile(graph_module, options, report, buckets, receiver)
 
-        self._compiled = torch.compile(module, backend=compile, dynamic=dynamic, **_OWN_CACHE)
+        # A second graph would be compiled for each size of the batch, and what is between two is PyTorch's.
+        self.__dict__["_whole"] = strict or buckets is not None
+        self._compiled = torch.compile(module, backend=compile, dynamic=dynamic, fullgraph=self._whole, **_OWN_CACHE)
 
     def _begin(self, module, name, executors=None, transforms=(), autocast=None, strict=False):
         self.__dict__["module"] = module
         self.report = Report()
         if isinstance(module, torch.nn.Module):
-            self.report.state = {name for name, _ in (*module.named_parameters(remove_duplicate=False),
-                                                      *module.named_buffers(remove_duplicate=False))}
+            self.report.state = {traced_name(name) for name, _ in (*module.named_parameters(remove_duplicate=False),
+                                 *module.named_buffers(remove_duplicate=False))}
         self._options = dict(executors=executor_names(executors), transforms=native_transforms(transforms),
                              autocast=autocast, strict=strict, name=name)
 
@@ -501,13 +559,33 @@ class CompiledModule:
             with without_messages():
                 return self._compiled(*arguments, **keywords)
         except torch.fx.experimental.symbolic_shapes.ConstraintViolationError as error:
-            reason = " ".join(str(error).split())[:400]
-            raise Error(f"buckets: PyTorch needs the size of the batch as a number: {reason}", code="Buckets",
+            told = " ".join(str(error).split())
+            hint = ""
+            if "torch.ops.fulgurite." in told:
+                hint = (" (operators of torch.ops.fulgurite fix the sizes that they see: call a function of PyTorch "
+                        "instead, and name the operator by fulgurite.torch.replaces)")
+            raise Error(f"buckets: PyTorch needs the size of the batch as a number{hint}: {told[:600]}", code="Buckets",
                         operator="jit", argument="buckets") from error
+        except torch._dynamo.exc.BackendCompilerFailed as error:
+            # What was refused here is an error of the call, as it is.
+            if isinstance(error.inner_exception, Error):
+                raise error.inner_exception from None
+            raise
+        except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError) as error:
+            if not self._whole:
+                raise
+            what = "buckets are for modules that are" if self._buckets is not None else "strict=True, and it is not"
+            reason = str(error).strip().splitlines()[0]
+            at = place_of_stack(getattr(error, "real_stack", None))
+            raise Error(f"jit: {what} one graph: torch.compile: {reason}{at}", code="Unsupported",
+                        operator="jit", argument="buckets" if self._buckets is not None else "strict") from error
         finally:
             for reason, count in counts.items():
                 if count > before.get(reason, 0):
                     self.report.breaks.append(Break(None, reason.strip().splitlines()[0]))
+
+    def __repr__(self) -> str:
+        return f"CompiledModule({self.__dict__.get('module')!r})"
 
     def __deepcopy__(self, memo):
         raise TypeError("a compiled module is not copied: copy the module, and compile the copy")
@@ -585,7 +663,7 @@ def jit(module, *, executors=None, transforms=(), autocast=None, strict=False, d
     autocast : str, optional
         ``"bfloat16"`` or ``"float16"`` for mixed precision.
     strict : bool, optional
-        Whether a node that is left to PyTorch is an error.
+        Whether a node that is left to PyTorch, or a graph break of ``torch.compile``, is an error.
     dynamic : bool, optional
         What ``torch.compile`` is told. Programs are compiled for each shape in any case.
     buckets : dict, optional
@@ -593,6 +671,8 @@ def jit(module, *, executors=None, transforms=(), autocast=None, strict=False, d
         compiled for these sizes alone, and results are cut. Where padding might change a result, the call is an error:
         see the chapter of the book.
     """
+    if isinstance(module, CompiledModule):
+        raise ArgumentError("jit: the module is compiled already", operator="jit", argument="module")
     if isinstance(module, torch.export.ExportedProgram):
         from ._export import CompiledProgram
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from .. import ops
-from .._errors import ArgumentError, Error
+from .._errors import ArgumentError, Error, meant
 
 #: Arguments of an update that are no settings: tensors, and the numbers of a step.
 _NUMBERS = ("lr", "step")
@@ -204,8 +204,9 @@ def made(optimizer, module, settings: dict):
         raise ArgumentError(f"train_step: the optimizer is {optimizer!r:.60}, expected one of torch.optim or a name",
                             operator="train_step", argument="optimizer")
     if settings:
-        raise ArgumentError(f"train_step: has no argument '{next(iter(settings))}'; an optimizer has its own settings",
-                            operator="train_step", argument=next(iter(settings)))
+        name, known = next(iter(settings)), ("max_norm", "accumulate", "executors", "transforms", "autocast")
+        raise ArgumentError(f"train_step: has no argument '{name}'{meant(name, known)} (it has {', '.join(known)}; an "
+                            "optimizer has its own settings)", operator="train_step", argument=name)
     return optimizer
 
 

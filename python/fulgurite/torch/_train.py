@@ -9,11 +9,12 @@ import torch
 
 from .. import _native
 from .._errors import ArgumentError, Error
+from .._executor import executor_names
 from .._function import Traces
 from .._trees import word
 from ..transforms import _native as native_transforms
 from . import _optim
-from ._module import without_messages
+from ._module import CompiledModule, without_messages
 from ._state import refuse
 from ._step import GRADIENTS, LOST, Program, mark
 
@@ -55,10 +56,13 @@ class TrainStep:
     def __init__(self, module, loss, optimizer, max_norm=None, accumulate=1, executors=None, transforms=(),
                  autocast=None, settings=None):
         if not isinstance(module, torch.nn.Module):
-            raise ArgumentError(f"train_step: the module is {module!r:.60}, expected a torch.nn.Module",
+            hint = ": the module itself, not what jit returned" if isinstance(module, CompiledModule) else ""
+            raise ArgumentError(f"train_step: the module is {module!r:.60}, expected a torch.nn.Module{hint}",
                                 operator="train_step", argument="module")
         if loss is not None and not callable(loss):
-            raise ArgumentError(f"train_step: the loss is {loss!r:.60}, expected a function of the module and the "
+            what = repr(loss)
+            what = f"of the type {type(loss).__name__}" if "\n" in what else what[:60]
+            raise ArgumentError(f"train_step: the loss is {what}, expected a function of the module and the "
                                 "arguments, a loss of torch.nn, or None", operator="train_step", argument="loss")
         if not isinstance(accumulate, int) or accumulate < 1:
             raise ArgumentError(f"train_step: accumulate is {accumulate!r}, expected an integer of at least 1",
@@ -73,8 +77,8 @@ class TrainStep:
         self.max_norm = None if max_norm is None else float(max_norm)
         self.accumulate = accumulate
         self.name = word(type(module).__name__)
-        self.options = dict(executors=None if executors is None else [str(name) for name in executors],
-                            transforms=native_transforms(transforms), autocast=autocast)
+        self.options = dict(executors=executor_names(executors), transforms=native_transforms(transforms),
+                            autocast=autocast)
         self.grad_norm = None
         self.lost = self.midway = False
         self.micro = 0
@@ -212,7 +216,7 @@ def train_step(module, loss, optimizer, *, max_norm=None, accumulate=1, executor
         (``torch.nn.utils.clip_grad_norm_``).
     accumulate : int, optional
         How many calls are one update, with the mean of their gradients. Until then they are the parameters' ``grad``.
-    executors : list of str, optional
+    executors : list of str or Executor, optional
         Executors in the order in which they are asked.
     transforms : list, optional
         Functions from trace to trace; see :mod:`fulgurite.transforms`.
