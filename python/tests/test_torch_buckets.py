@@ -204,3 +204,28 @@ def test_a_cache_says_what_was_compiled_without_buckets():
     assert [({"x": (2, 8)}, False, 2), ({"x": (3, 8)}, False, 1), ({"x": (2, 8)}, True, 1)] == [
         ({"x": shape}, gradients, calls) for inputs, gradients, calls in found for shape in inputs.values()]
     assert all(each.memory > 64 and each.name == "Mlp" for each in compiled.cache_info())
+
+
+def test_padding_adds_nothing_to_a_gradient_that_is_infinite():
+    compiled = fulgurite.jit(OfX(torch.sqrt), buckets={"x": [4]})
+    x = torch.tensor([0.0, 1.0, 4.0], requires_grad=True)
+    compiled(x).backward(torch.ones(3))
+    assert x.grad.tolist() == [float("inf"), 0.5, 0.25]
+
+
+def test_attention_without_dropout_draws_nothing():
+    # Operators of attention on CUDA, which are tagged as random in any case.
+    from fulgurite.torch._batches import cuts
+
+    class Attention(nn.Module):
+        def __init__(self, chance):
+            super().__init__()
+            self.chance = chance
+
+        def forward(self, q):
+            return torch.ops.aten._scaled_dot_product_efficient_attention(q, q, q, None, False, self.chance)[0]
+
+    given = [torch.randn(3, 2, 4, 8)], [torch.randn(8, 2, 4, 8)]
+    assert cuts(torch.fx.symbolic_trace(Attention(0.0)), *given) == [(0, 3)]
+    with pytest.raises(fulgurite.Error, match="it draws random numbers"):
+        cuts(torch.fx.symbolic_trace(Attention(0.5)), *given)

@@ -11,6 +11,7 @@ import models  # noqa: E402
 from beside import MODELS, compare, ids, near  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.export import Dim, export  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
 
 import fulgurite  # noqa: E402
 import fulgurite.torch  # noqa: E402
@@ -226,6 +227,27 @@ def test_modules_of_programs_are_modules():
     step = fulgurite.train_step(own, nn.MSELoss(), torch.optim.SGD(own.parameters(), lr=0.1))
     x, y = torch.randn(3, 8), torch.randn(3, 4)
     near(step(x, y).detach(), nn.MSELoss()(reference(x), y).detach())
+
+
+@pytest.mark.parametrize("core", [False, True], ids=["as exported", "core ATen"])
+def test_results_that_come_with_positions(core):
+    for function in (lambda x: F.adaptive_max_pool2d(x, 2), lambda x: F.adaptive_max_pool1d(x[0], 3),
+                     lambda x: F.adaptive_max_pool2d(x, 2, return_indices=True)):
+        x = torch.randn(2, 3, 6, 6)
+        compiled = fulgurite.jit(exported(models.Calls(function), (x,), core))
+        found, expected = compiled(x), function(x)
+        for ours, theirs in zip(*((each if isinstance(each, tuple) else (each,)) for each in (found, expected)),
+                                strict=True):
+            near(ours, theirs)
+
+
+def test_constants_of_integers():
+    class Picks(nn.Module):
+        def forward(self, x):
+            return x[:, torch.tensor([0, 2])] * torch.tensor([True, False])
+
+    x = torch.randn(4, 3)
+    near(fulgurite.jit(export(Picks(), (x,)), strict=True)(x), Picks()(x))
 
 
 def test_every_core_operator_is_computed_or_has_its_reason():

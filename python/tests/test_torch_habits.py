@@ -287,3 +287,61 @@ def test_indices_out_of_range_are_refused():
                   (torch.tensor([0]), torch.tensor([-6]))):
         with pytest.raises(fulgurite.Error):
             compiled(torch.randn(4, 5), *wrong)
+
+
+def increments(x, y):
+    x.add_(1)
+    return x * y
+
+
+@pytest.mark.parametrize("parts", [(slice(0, 4), slice(2, 6)), (slice(0, 6), slice(0, 6))])
+def test_what_is_written_in_place_is_read_through_another_argument(parts):
+    def run(function):
+        base = torch.arange(6.0)
+        return function(base[parts[0]], base[parts[1]]), base
+
+    compiled = fulgurite.jit(Calls(increments))
+    for _ in range(2):
+        for ours, theirs in zip(run(compiled), run(increments)):
+            assert torch.equal(ours, theirs)
+    assert "shares memory" in str(compiled.breaks)
+    torch._dynamo.reset()
+    with pytest.raises(fulgurite.Error, match="shares memory"):
+        run(fulgurite.jit(Calls(increments), strict=True))
+    # Apart, they are ours.
+    torch._dynamo.reset()
+    compiled, x = fulgurite.jit(Calls(increments), strict=True), torch.arange(6.0)
+    assert torch.equal(compiled(x[:3], x[3:]), torch.tensor([3.0, 8.0, 15.0]))
+
+
+def test_a_buffer_that_is_written_is_read_through_its_view():
+    class Module(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("total", torch.zeros(4))
+            self.part = self.total[:2]
+
+        def forward(self, x):
+            self.total.add_(x)
+            return self.part * 2 + self.total[:2]
+
+    compiled, eager, x = fulgurite.jit(Module()), Module(), torch.ones(4)
+    for _ in range(3):
+        assert torch.equal(compiled(x), eager(x))
+
+
+def test_a_part_with_gradients_in_a_call_without():
+    def f(x):
+        a = x * 2
+        with torch.enable_grad():
+            b = x * 3
+            c = b * a
+        return a, b, c
+
+    compiled, x = fulgurite.jit(Calls(f), strict=True), leaf(3)
+    with torch.no_grad():
+        ours, theirs = compiled(x), f(x)
+    assert [each.requires_grad for each in ours] == [each.requires_grad for each in theirs] == [False, True, True]
+    expected, = torch.autograd.grad(theirs[2].sum(), x)
+    found, = torch.autograd.grad(ours[2].sum(), x)
+    assert torch.allclose(found, expected)

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import models  # noqa: E402
 from beside import MODELS, compare, ids, near, trained  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
 
 import fulgurite  # noqa: E402
 import fulgurite.torch  # noqa: E402
@@ -334,3 +335,47 @@ def test_tables_have_a_reason_or_a_function():
     assert all(callable(each) for each in fulgurite.torch.TABLE.values())
     assert not set(fulgurite.torch.TABLE) & set(fulgurite.torch.REASONS)
     assert all(reason and not reason.endswith(".") for reason in fulgurite.torch.REASONS.values())
+
+
+@pytest.mark.parametrize("name", ["plain", "with statistics"])
+def test_instance_normalization(name):
+    model = nn.InstanceNorm1d(4) if name == "plain" else nn.InstanceNorm2d(4, affine=True, track_running_stats=True)
+    shape = (2, 4, 5) if name == "plain" else (2, 4, 5, 3)
+    reference = copy.deepcopy(model)
+    compiled = fulgurite.jit(model, strict=True)
+    for training in (True, True, False):
+        model.train(training)
+        reference.train(training)
+        x = torch.randn(shape)
+        near(compiled(x), reference(x))
+        for ours, theirs in zip(model.buffers(), reference.buffers()):
+            near(ours, theirs)
+
+
+def test_functions_with_another_order_of_arguments():
+    w, b = torch.rand(4), torch.rand(4)
+    for function in (lambda x: torch.batch_norm(x, w, b, torch.zeros(4), torch.ones(4), False, 0.1, 1e-5, True),
+                     lambda x: torch.instance_norm(x, w, b, None, None, True, 0.1, 1e-5, True),
+                     lambda x: F.batch_norm(x, running_mean=torch.zeros(4), running_var=torch.ones(4), training=True)):
+        torch._dynamo.reset()
+        compiled, x = fulgurite.jit(models.Calls(function), strict=True), torch.randn(3, 4, 5)
+        near(compiled(x), function(x))
+
+
+def test_a_function_with_another_number_of_results_is_left_to_pytorch():
+    # `torch.median` has two results.
+    compiled, x = fulgurite.jit(models.Calls(lambda x: torch.masked.median(x, 1) * 2)), torch.randn(3, 4)
+    near(compiled(x), torch.masked.median(x, 1) * 2)
+    assert "PyTorch has one result, the operator 2" in str(compiled.breaks)
+
+
+def test_pytorchs_generator_is_left_where_nothing_is_drawn():
+    attention = nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True).eval()
+    for function in (lambda x: F.normalize(x, dim=1), lambda x: F.rrelu(x),
+                     lambda x: attention(x[None], x[None], x[None], need_weights=True)[0]):
+        torch._dynamo.reset()
+        compiled, x = fulgurite.jit(models.Calls(function)), torch.randn(3, 8)
+        near(compiled(x), function(x), 1e-4)
+        before = torch.get_rng_state()
+        compiled(x)
+        assert torch.equal(before, torch.get_rng_state())

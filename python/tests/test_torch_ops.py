@@ -176,3 +176,13 @@ def test_arrays_and_tensors_share_memory():
     assert array.dtype == fulgurite.bfloat16 and torch.from_dlpack(array).data_ptr() == tensor.data_ptr()
     assert array.tolist() == tensor.tolist()
     assert fulgurite.ops.add(tensor, 1).tolist() == (tensor + 1).tolist()
+
+
+def test_forward_mode_is_an_error_and_no_zero():
+    x, tangent = torch.randn(3), torch.randn(3)
+    with pytest.raises(fulgurite.Error, match="forward-mode differentiation"):
+        torch.func.jvp(torch.ops.fulgurite.exp, (x,), (tangent,))
+    with torch.autograd.forward_ad.dual_level():
+        with pytest.raises(fulgurite.Error, match="forward-mode differentiation"):
+            torch.ops.fulgurite.exp(torch.autograd.forward_ad.make_dual(x, tangent))
+    assert torch.allclose(torch.ops.fulgurite.exp(x), x.exp())

@@ -273,6 +273,7 @@ def _normalized(value, weight, bias, mean, var, training, momentum, eps):
     return ops.batch_norm(value, mean, var, weight, bias, training, momentum, eps)
 
 
+@named("batch_norm")
 @_aten("batch_norm")
 def _batch_norm(context, value, weight, bias, mean, var, training, momentum, eps, cudnn_enabled=True):
     out, new_mean, new_var = _normalized(value, weight, bias, mean, var, training, momentum, eps)
@@ -303,6 +304,7 @@ def _batch_norm_of_the_batch(context, value, weight, bias, training, momentum, e
     return _normalized(value, weight, bias, None, None, True, momentum, eps)[0], None, None
 
 
+@named("instance_norm")
 @_aten("instance_norm")
 def _instance_norm(context, value, weight, bias, mean, var, use_input_stats, momentum, eps, cudnn_enabled=True):
     out, new_mean, new_var = ops.instance_norm(value, mean, var, weight, bias, use_input_stats, momentum, eps)
@@ -363,6 +365,11 @@ def _nll_loss(context, value, target, weight=None, reduction=1, ignore_index=-10
 @_aten("nll_loss_forward", "nll_loss2d_forward")
 def _nll_loss_forward(context, value, target, weight, reduction, ignore_index):
     return _nll_loss(context, value, target, weight, reduction, ignore_index), None
+
+
+@_aten("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
+def _adaptive_max_pool(context, value, size):
+    return getattr(ops, f"adaptive_max_pool{len(size)}d")(value, list(size)), None
 
 
 @_aten("_adaptive_avg_pool2d")

@@ -174,7 +174,9 @@ def _checked(node, other, varying) -> None:
         raise _Refused("nothing is known of it")
     call = _Call(node, other, varying)
     name = node.target._schema.name.split("::")[-1]
-    if torch.Tag.nondeterministic_seeded in node.target.tags:
+    # Attention is one that may draw; without dropout it does not.
+    drawn = call.arguments.get("dropout_p", 1.0) != 0.0
+    if torch.Tag.nondeterministic_seeded in node.target.tags and drawn:
         raise _Refused("it draws random numbers, of which the padded batch has others")
     rule = _RULES.get(name)
     if rule is None and torch.Tag.pointwise in node.target.tags:

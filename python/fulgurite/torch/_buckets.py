@@ -130,7 +130,8 @@ class Bucketed(torch.nn.Module):
 
 def _padded(value, dim: int, extent: int):
     """A tensor with copies of its first row behind its rows: numbers that the program can have."""
-    row = value.narrow(dim, 0, 1)
+    # Without a gradient: where that of the first row is infinite, zero times it would be added as NaN.
+    row = value.detach().narrow(dim, 0, 1)
     sizes = list(value.shape)
     sizes[dim] = extent - value.shape[dim]
     return torch.cat([value, row.expand(sizes)], dim)

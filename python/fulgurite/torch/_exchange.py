@@ -8,6 +8,7 @@ checked before the step counts as done (:func:`to_tensors`).
 from __future__ import annotations
 
 import torch
+from torch.autograd import forward_ad
 
 from .._errors import Error
 from .._native import Array, Crossing, check_calls, dtype, free_kept
@@ -18,7 +19,14 @@ TORCH_DTYPES = {ours.name: theirs for theirs, ours in DTYPES.items()}
 
 
 def refuse_capture() -> None:
-    """Raises an error while PyTorch captures a CUDA graph."""
+    """Raises an error where a call here would not be seen: while PyTorch captures a CUDA graph, and in forward-mode
+    differentiation, whose tangents do not cross, so that a derivative would be zero without a word."""
+    if getattr(forward_ad, "_current_level", -1) >= 0:
+        raise Error(
+            "an operator or a program was called in forward-mode differentiation (torch.func.jvp, jacfwd, hessian, "
+            "torch.autograd.forward_ad), which it has no derivative for: backward() and torch.autograd.grad have one",
+            code="ForwardMode",
+        )
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         raise Error(
             "a program was called while PyTorch captures a CUDA graph: its memory changes from call to call, and a "
@@ -36,6 +44,13 @@ def cross(tensors) -> Crossing:
     """
     refuse_capture()
     return Crossing(tensors)
+
+
+def extent_of(tensor) -> tuple[int, int]:
+    """The addresses between which the elements of a tensor are."""
+    start = tensor.data_ptr()
+    last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride()))
+    return start, start + (last + 1) * tensor.element_size() if tensor.numel() else start
 
 
 def shares(tensor: torch.Tensor, array: Array) -> bool:

@@ -197,9 +197,10 @@ class Context:
             raise ArgumentError("random numbers are drawn, and the program has no generator")
         return self._generator
 
-    def replace(self, argument: int, value) -> None:
-        """Gives an argument of the node another value, for the nodes behind it."""
-        self._replaced.append((self.node.args[argument], value))
+    def replace(self, argument: int, value, name: str = "") -> None:
+        """Gives an argument of the node, by its place or its name, another value, for the nodes behind it."""
+        given = self.node.args
+        self._replaced.append((given[argument] if argument < len(given) else self.node.kwargs[name], value))
 
 
 def differentiable(graph, wrt) -> set:
@@ -218,6 +219,32 @@ def differentiable(graph, wrt) -> set:
     return found
 
 
+def written_inputs(graph) -> list:
+    """The numbers of the inputs that a graph writes into, statistics of normalizations included."""
+    places = {node: i for i, node in enumerate(node for node in graph.nodes if node.op == "placeholder")}
+    bases = [_base(node.args[0]) for node in graph.nodes if writes(node)]
+    for node in graph.nodes:
+        # These write into arguments of theirs.
+        if node.op == "call_function" and _short(node) in _STATISTICS:
+            bases += node.all_input_nodes[1:]
+    return sorted({places[each] for each in bases if each in places})
+
+
+#: Functions that update the statistics that they are given.
+_STATISTICS = ("batch_norm", "instance_norm", "native_batch_norm", "_native_batch_norm_legit")
+
+
+def enables_gradients(graph) -> bool:
+    """Whether a graph that dynamo captured has parts with gradients also where the caller has turned them off."""
+    exported = any("val" in node.meta for node in graph.nodes)
+    return not exported and any(_short(node) == "_set_grad_enabled" and node.args[0] for node in graph.nodes
+                                if node.op == "call_function")
+
+
+#: Names of normal random numbers.
+_NORMAL = ("normal", "normal_functional", "log_normal")
+
+
 def draws(graph) -> bool:
     """Whether a graph draws random numbers."""
 
@@ -234,21 +261,27 @@ def draws(graph) -> bool:
                 return True
             if "dropout" in name and given(node, "training", 2, True) and given(node, "p", 1, 0.5):
                 return True
-            drawn = ("rand", "bernoulli", "normal", "multinomial", "multi_head_attention", "rrelu", "gumbel")
-            if name.startswith(drawn):
+            if "multi_head_attention" in name and given(node, "dropout_p", 10, 0.0) and given(node, "training", 13, True):
+                return True
+            if name.startswith("rrelu") and given(node, "training", 3, False):
+                return True
+            # Not `normalize`, nor what else begins so: PyTorch's generator stays as it is where nothing is drawn.
+            if name.startswith(("rand", "bernoulli", "multinomial", "gumbel")) or name.rstrip("_") in _NORMAL:
                 return True
     return False
 
 
-def interpret(module, inputs, device: str, generator=None, failed=None, marked=None):
+def interpret(module, inputs, device: str, generator=None, failed=None, marked=None, constant=False):
     """Computes a graph on values of a trace: its output, and the values that took the place of inputs, by number.
 
-    ``failed`` is given the node at which an operator refused, ``marked`` the values that are marked.
+    ``failed`` is given the node at which an operator refused, ``marked`` the values that are marked. ``constant`` is
+    whether the caller has turned gradients off, which a part of the graph turns on.
     """
     graph = module.graph
     values: dict = {}
     context = Context(graph, device, generator)
     context.marked = context.marked if marked is None else marked
+    context.constant = constant
     arguments = iter(inputs)
     places = {}
     written: dict = {}
@@ -329,6 +362,10 @@ def _expect_like(node, result, example) -> None:
         return
     if isinstance(example, torch.Tensor) and result is None and node.op.startswith("call"):
         raise Unsupported(node, "no operator computes its result")
+    if isinstance(example, torch.Tensor) and isinstance(result, (tuple, list)):
+        raise Unsupported(node, f"PyTorch has one result, the operator {len(result)}")
+    if isinstance(example, (tuple, list)) and isinstance(result, Tensor):
+        raise Unsupported(node, f"PyTorch has {len(example)} results, the operator one")
     if not isinstance(example, torch.Tensor) or not isinstance(result, Tensor):
         return
     theirs = tuple(example.shape)

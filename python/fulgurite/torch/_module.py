@@ -19,16 +19,20 @@ from .._function import Traces, _positional_names
 from .._trees import word
 from ..transforms import _native as native_transforms
 from ._buckets import Bucketed, Buckets, Compiled, counted
-from ._exchange import DTYPES, cross, shares
+from ._exchange import DTYPES, cross, extent_of, shares
 from ._graph import (
-    Unsupported, differentiable, draws, interpret, operator_of, path_of, place_of, place_of_stack, switches_autocast,
-    views_of, why_not, writes,
+    Unsupported, differentiable, draws, enables_gradients, interpret, operator_of, path_of, place_of, switches_autocast,
+    views_of, why_not, writes, written_inputs,
 )
 from ._table import example_of
 
 
 #: Why a graph under PyTorch's autocast is left to PyTorch as a whole.
 _AUTOCAST = "torch.autocast is on, whose types are PyTorch's: use fulgurite.jit(module, autocast=...) instead"
+
+
+#: Why a call is left to PyTorch as a whole whose arguments share what is written.
+_OVERLAP = "an argument, parameter or buffer that is written in place shares memory with another one"
 
 
 class Break:
@@ -126,10 +130,14 @@ class Program(torch.nn.Module):
         self.report = report
         self.names = names
         self.random = draws(graph_module.graph)
+        self.writes = written_inputs(graph_module.graph)
+        self.enables = enables_gradients(graph_module.graph)
         self.forms: dict = {}
         self.functions: dict = {}
         self.divided = None
         self.left_to_autocast = False
+        #: Whether the caller has turned gradients off.
+        self.off = False
         self.last = None
         if report.keep:
             report.programs.append(self)
@@ -146,6 +154,13 @@ class Program(torch.nn.Module):
             return self.graph_module(*inputs)
         if self.divided is not None:
             return self.divided(*inputs)
+        if self.writes and _overlap(inputs, self.writes):
+            # Arguments of a program are values: what is written into one is not read through another.
+            if self.options.get("strict"):
+                raise Error(_OVERLAP, code="Memory")
+            if all(each.reason != _OVERLAP for each in self.report.breaks):
+                self.report.breaks.append(Break(None, _OVERLAP))
+            return self.graph_module(*inputs)
         failed: list = []
         try:
             return self._run(inputs, failed)
@@ -188,7 +203,7 @@ class Program(torch.nn.Module):
         device = next((each.device for each in tensors), "cpu")
         leaves = iter(tensors)
         inputs = [_input(value, leaves) for value in structure]
-        output, written = interpret(self.graph_module, inputs, device, generator, failed)
+        output, written = interpret(self.graph_module, inputs, device, generator, failed, constant=self.off and bool(wrt))
         found: list = []
         # Results that PyTorch knows to have no gradient: those of `detach()`, or made without gradients. Exported
         # programs do not say which they are.
@@ -243,8 +258,8 @@ class Program(torch.nn.Module):
         tensors, paths, form = self._form(inputs)
         if any(tensor.dtype not in DTYPES for tensor in tensors):
             self._foreign(inputs, failed)
-        wrt = ()
-        if torch.is_grad_enabled():
+        wrt, self.off = (), not torch.is_grad_enabled()
+        if self.enables or not self.off:
             wrt = tuple(path for path, each in zip(paths, tensors) if each.requires_grad and each.is_floating_point())
         function = self._native(wrt, failed)
         if self.report.keep:
@@ -252,7 +267,8 @@ class Program(torch.nn.Module):
         given = tensors
         if wrt:
             call = _Call(function, form, (*paths, "generator")[: len(tensors)])
-            results = list(_Run.apply(call, *tensors))
+            with torch.enable_grad():
+                results = list(_Run.apply(call, *tensors))
             of, targets, _ = call.structure
         else:
             crossing = cross(tensors)
@@ -301,6 +317,24 @@ def _input(structure, leaves):
         return next(leaves)
     kind, value = structure
     return [_input(item, leaves) for item in value] if kind == "list" else value
+
+
+def _overlap(inputs, places) -> bool:
+    """Whether a tensor at one of these places shares memory with another input."""
+    tensors: list = []
+    starts = []
+    for value in inputs:
+        starts.append(len(tensors))
+        _structure(value, "", found := [])
+        tensors += [tensor for _, tensor in found]
+    extents = [extent_of(each) if each.layout is torch.strided and not each.is_meta else (0, 0) for each in tensors]
+    for place in places:
+        own, at = inputs[place], starts[place]
+        if isinstance(own, torch.Tensor) and own.numel():
+            start, end = extents[at]
+            if any(i != at and low < end and start < high for i, (low, high) in enumerate(extents)):
+                return True
+    return False
 
 
 class _Leaf:

@@ -458,18 +458,25 @@ def _new_full(context, value, size, fill_value, dtype=None, device=None, **other
     return _filled(context, value, size, fill_value, dtype, device)
 
 
-@named("nn.functional.batch_norm", "batch_norm")
+@named("nn.functional.batch_norm")
 def _batch_norm(context, input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1,
-                eps=1e-5, *_):
-    if isinstance(running_mean, bool) or momentum is None:
+                eps=1e-5):
+    if momentum is None:
         raise ArgumentError("batch_norm: momentum is None", operator="batch_norm", argument="momentum")
-    if len(_) > 1:
-        # `torch.batch_norm` has the arguments in another order.
-        raise ArgumentError("batch_norm: too many arguments", operator="batch_norm")
     out, mean, var = ops.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if training and running_mean is not None:
-        context.replace(1, mean)
-        context.replace(2, var)
+        context.replace(1, mean, "running_mean")
+        context.replace(2, var, "running_var")
+    return out
+
+
+@named("nn.functional.instance_norm")
+def _instance_norm(context, input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True,
+                   momentum=0.1, eps=1e-5):
+    out, mean, var = ops.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+    if use_input_stats and running_mean is not None:
+        context.replace(1, mean, "running_mean")
+        context.replace(2, var, "running_var")
     return out
 
 
@@ -491,7 +498,8 @@ def _exit_autocast(context, *_):
 
 @named("Tensor.detach", "detach", "Tensor.detach_")
 def _detach(context, value):
-    return ops.detach(value)
+    # Of integers there is no gradient to leave out.
+    return ops.detach(value) if value.dtype.is_floating_point else value
 
 
 @named("einsum")
