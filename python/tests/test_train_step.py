@@ -616,3 +616,53 @@ def test_memory_stays_that_of_the_module_when_the_step_is_gone():
     del model
     gc.collect()
     assert torch.equal(weight, values[0])
+
+
+@pytest.mark.parametrize("of", ["gradient", "accumulated gradient", "optimizer"])
+def test_hooks_that_come_later_are_refused(of):
+    model = models.Mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step, batch = fulgurite.train_step(model, regression, optimizer), batches(1)[0]
+    step(*batch)
+    before = copy.deepcopy(model.state_dict())
+    if of == "gradient":
+        model.layers[0].weight.register_hook(lambda gradient: gradient * 0)
+    elif of == "accumulated gradient":
+        model.layers[0].weight.register_post_accumulate_grad_hook(lambda param: None)
+    else:
+        optimizer.register_step_post_hook(lambda *_: None)
+    with pytest.raises(fulgurite.Error, match="hook"):
+        step(*batch)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_states_with_other_memory_are_seen():
+    def between(number, module, optimizer):
+        if number == 1:
+            for state in optimizer.state.values():
+                state["exp_avg"].data = torch.full_like(state["exp_avg"], 0.01)
+
+    compared(models.Mlp(), regression, lambda m: torch.optim.Adam(m.parameters(), lr=1e-2), batches(4), 1e-4,
+             between)
+
+
+def test_calls_of_one_step_that_reach_other_parameters():
+    class Either(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(8, 4), nn.Linear(8, 4)
+
+        def forward(self, x, both):
+            return self.a(x) + self.b(x) if both else self.a(x)
+
+    model = Either()
+    loss = lambda module, x, y, both: F.mse_loss(module(x, both), y)  # noqa: E731
+    step = fulgurite.train_step(model, loss, torch.optim.SGD(model.parameters(), lr=0.1), accumulate=2)
+    batch = batches(1)[0]
+    step(*batch, True)
+    with pytest.raises(fulgurite.Error, match="made a gradient of 'b.weight', which this loss does not reach"):
+        step(*batch, False)
+    # The other call of the step is one that reaches both.
+    step(*batch, True)
+    assert all(each.grad is None for each in model.parameters())

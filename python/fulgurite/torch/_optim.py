@@ -163,6 +163,13 @@ class Optimizer(torch.optim.Optimizer):
                     code="Unsupported", operator="Optimizer")
 
 
+def refuse_hooks(optimizer) -> None:
+    """An error if an optimizer has hooks around its step."""
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        raise Error("train_step: the optimizer has hooks around its step, which is a part of the program here",
+                    code="Unsupported", operator="train_step", argument="optimizer")
+
+
 def rule_of(optimizer) -> Rule:
     """How an optimizer is computed.
 
@@ -182,9 +189,7 @@ def rule_of(optimizer) -> Rule:
         reason = _OTHERWISE.get(kind.__name__, f"no operator computes it; those of torch.optim are {known}")
         raise Error(f"train_step: the optimizer is {kind.__module__}.{kind.__qualname__}: {reason}",
                     code="Unsupported", operator="train_step", argument="optimizer")
-    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
-        raise Error("train_step: the optimizer has hooks around its step, which is a part of the program here",
-                    code="Unsupported", operator="train_step", argument="optimizer")
+    refuse_hooks(optimizer)
     for number, group in enumerate(optimizer.param_groups):
         on = next((name for name in rule.refused if group.get(name)), None)
         if on is not None:

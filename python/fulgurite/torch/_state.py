@@ -12,7 +12,7 @@ from .._errors import Error
 from .._native import Array
 from .._trees import word
 from . import _optim
-from ._exchange import DTYPES, to_array
+from ._exchange import DTYPES, extent_of, to_array
 from ._module import _unique
 
 
@@ -24,11 +24,9 @@ def _scalar(value: float) -> Array:
     return Array.from_bytes([], "float64", struct.pack("=d", value))
 
 
-def _extent(tensor) -> tuple[int, int]:
-    """The addresses between which the elements of a tensor are."""
-    start = tensor.data_ptr()
-    last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride()))
-    return start, start + (last + 1) * tensor.element_size() if tensor.numel() else start
+def hooked(param) -> bool:
+    """Whether a hook is called with a parameter's gradient."""
+    return bool(param._backward_hooks or getattr(param, "_post_accumulate_grad_hooks", None))
 
 
 class _Streams:
@@ -78,13 +76,14 @@ class Binding:
         self.places = [at.get(id(each)) for each in found]
         #: The tensors of the inputs that are the module's own and not trained.
         self.kept = {i: each for i, each in enumerate(found) if self.places[i] is None and id(each) in names}
-        self.pointers = [slot.param.data_ptr() for slot in self.slots]
         self.state = None
         self.tensors: list[torch.Tensor] = []
         self.arrays: dict = {}
         self.streams = _Streams(self.device)
         for slot in self.slots:
             slot.begin(optimizer, self.rule)
+        #: Where the tensors are that a step writes to: `x.data = y` keeps the tensor.
+        self.pointers = [each.data_ptr() for _, each in self.named()]
         self._disjoint()
 
     @staticmethod
@@ -109,7 +108,7 @@ class Binding:
             name = names.get(id(each), "a parameter")
             if type(each) not in (torch.nn.Parameter, torch.Tensor):
                 refuse(f"'{name}' is a {type(each).__name__}, expected a Parameter", argument=name)
-            if each._backward_hooks or getattr(each, "_post_accumulate_grad_hooks", None):
+            if hooked(each):
                 refuse(f"'{name}' has a hook on its gradient, which is inside of the program here", argument=name)
             if each.dtype not in DTYPES:
                 refuse(f"'{name}' has dtype {each.dtype}, which is no element type here", "DType", name)
@@ -118,7 +117,7 @@ class Binding:
 
     def _disjoint(self) -> None:
         """An error where two tensors that are written share memory; and where that memory is, in order."""
-        extents = [(*_extent(each), name) for name, each in self.named()]
+        extents = [(*extent_of(each), name) for name, each in self.named()]
         self.extents = sorted(each for each in extents if each[0] < each[1])
         for before, behind in zip(self.extents, self.extents[1:]):
             if before[1] > behind[0]:
@@ -134,7 +133,7 @@ class Binding:
 
     def overlaps(self, tensor) -> bool:
         """Whether a tensor has memory that a step writes to."""
-        start, end = _extent(tensor)
+        start, end = extent_of(tensor)
         at = bisect.bisect_left(self.extents, (start,))
         near = self.extents[max(at - 1, 0) : at + 1]
         return any(low < end and start < high for low, high, _ in near)
@@ -147,10 +146,10 @@ class Binding:
                 return False
         if any(found[i] is not each for i, each in self.kept.items()) or self.settings != owner.settings():
             return False
-        for slot, pointer in zip(self.slots, self.pointers):
-            if slot.param.data_ptr() != pointer or not slot.param.requires_grad or not slot.is_current(optimizer):
+        for slot in self.slots:
+            if not slot.param.requires_grad or hooked(slot.param) or not slot.is_current(optimizer):
                 return False
-        return True
+        return all(each.data_ptr() == pointer for pointer, (_, each) in zip(self.pointers, self.named()))
 
     def lend(self):
         """The state of our programs: the memory of parameters and of the optimizer's states."""

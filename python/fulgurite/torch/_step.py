@@ -149,7 +149,15 @@ class Program:
             leaf_paths += [f"params.{slot.name}" for slot in binding.slots]
             leaves += [to_array(slot.param) for slot in binding.slots]
             rates, numbers, places = [], [], []
+        if part == "first":
+            owner.accumulated = []
         if part in ("more", "last"):
+            own = {id(slot.param) for slot in binding.slots}
+            lost = next((name for name, param in owner.accumulated if id(param) not in own), None)
+            if lost is not None:
+                refuse(f"a call before of the same step made a gradient of '{lost}', which this loss does not reach: "
+                       "with accumulate each call of a step reaches the same parameters; restart() begins a step "
+                       "again", "Gradient")
             gradients = [slot.param.grad for slot in binding.slots]
             if any(each is None for each in gradients):
                 refuse("gradients were taken away between the calls of one step: call restart()", "Gradient")
@@ -196,6 +204,7 @@ class Program:
         if part in GRADIENTS:
             for slot, gradient in zip(binding.slots, results[outputs:]):
                 slot.param.grad = gradient
+            owner.accumulated = [(slot.name, slot.param) for slot in binding.slots]
         else:
             if moved:
                 # These have other memory now; the next step is given that of the tensors again.

@@ -82,6 +82,8 @@ class TrainStep:
         self.grad_norm = None
         self.lost = self.midway = False
         self.micro = 0
+        #: The parameters, with their names, that have a gradient of the calls before of the same step.
+        self.accumulated: list = []
         self.programs: list[Program] = []
         self.ran: Program | None = None
         more = {"recompile_limit": 64} if "recompile_limit" in inspect.signature(torch.compile).parameters else {}
@@ -103,6 +105,7 @@ class TrainStep:
     def __call__(self, *arguments, **keywords):
         """Makes a step. Returns the loss, and what the loss function returns besides."""
         self.check()
+        _optim.refuse_hooks(self.optimizer)
         for module in self.module.modules():
             if module._backward_hooks or module._backward_pre_hooks:
                 refuse(f"a {type(module).__name__} has a hook on its backward pass, which is inside of the program")
