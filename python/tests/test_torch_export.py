@@ -241,6 +241,13 @@ def test_results_that_come_with_positions(core):
             near(ours, theirs)
 
 
+def test_a_call_without_gradients_stays_one_where_pytorch_computes_it():
+    compiled = fulgurite.jit(export(Parts(), (torch.randn(4, 3),), {"more": {"q": torch.ones(3)}}))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        compiled(torch.randn(4, 3), more={"q": torch.ones(3)})
+        assert not torch.is_grad_enabled() and compiled.breaks
+
+
 def test_constants_of_integers():
     class Picks(nn.Module):
         def forward(self, x):

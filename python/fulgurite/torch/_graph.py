@@ -261,7 +261,8 @@ def draws(graph) -> bool:
                 return True
             if "dropout" in name and given(node, "training", 2, True) and given(node, "p", 1, 0.5):
                 return True
-            if "multi_head_attention" in name and given(node, "dropout_p", 10, 0.0) and given(node, "training", 13, True):
+            attention = "multi_head_attention" in name and given(node, "training", 13, True)
+            if attention and given(node, "dropout_p", 10, 0.0):
                 return True
             if name.startswith("rrelu") and given(node, "training", 3, False):
                 return True

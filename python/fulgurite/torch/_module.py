@@ -151,7 +151,7 @@ class Program(torch.nn.Module):
             if self.options.get("strict"):
                 raise Error(_AUTOCAST, code="Unsupported")
             self.left_to_autocast = True
-            return self.graph_module(*inputs)
+            return _Part(self.graph_module)(*inputs)
         if self.divided is not None:
             return self.divided(*inputs)
         if self.writes and _overlap(inputs, self.writes):
@@ -160,7 +160,7 @@ class Program(torch.nn.Module):
                 raise Error(_OVERLAP, code="Memory")
             if all(each.reason != _OVERLAP for each in self.report.breaks):
                 self.report.breaks.append(Break(None, _OVERLAP))
-            return self.graph_module(*inputs)
+            return _Part(self.graph_module)(*inputs)
         failed: list = []
         try:
             return self._run(inputs, failed)
@@ -203,7 +203,8 @@ class Program(torch.nn.Module):
         device = next((each.device for each in tensors), "cpu")
         leaves = iter(tensors)
         inputs = [_input(value, leaves) for value in structure]
-        output, written = interpret(self.graph_module, inputs, device, generator, failed, constant=self.off and bool(wrt))
+        without = self.off and bool(wrt)
+        output, written = interpret(self.graph_module, inputs, device, generator, failed, constant=without)
         found: list = []
         # Results that PyTorch knows to have no gradient: those of `detach()`, or made without gradients. Exported
         # programs do not say which they are.
