@@ -80,8 +80,8 @@ pub fn write_f64(tensor: &mut TensorMut<'_>, values: &[f64]) {
         DType::U8 => write(tensor, |i| u8::from_f64(values[i])),
         DType::I32 => write(tensor, |i| i32::from_f64(values[i])),
         DType::I64 => write(tensor, |i| i64::from_f64(values[i])),
-        DType::F16 => write(tensor, |i| half::f16::from_f64(values[i])),
-        DType::BF16 => write(tensor, |i| half::bf16::from_f64(values[i])),
+        DType::F16 => write(tensor, |i| half::f16::from_f32(values[i] as f32)),
+        DType::BF16 => write(tensor, |i| half::bf16::from_f32(values[i] as f32)),
         DType::F32 => write(tensor, |i| f32::from_f64(values[i])),
         DType::F64 => write(tensor, |i| values[i]),
     }

@@ -168,8 +168,9 @@ element! {
     u8 => U8, |v| v as u8, |v| v as f64;
     i32 => I32, |v| v as i32, |v| v as f64;
     i64 => I64, |v| v as i64, |v| v as f64;
-    half::f16 => F16, half::f16::from_f64, half::f16::to_f64;
-    half::bf16 => BF16, half::bf16::from_f64, half::bf16::to_f64;
+    // By way of f32, in which they are computed: `half` drops half of an f64's fraction before it rounds.
+    half::f16 => F16, |v| half::f16::from_f32(v as f32), half::f16::to_f64;
+    half::bf16 => BF16, |v| half::bf16::from_f32(v as f32), half::bf16::to_f64;
     f32 => F32, |v| v as f32, |v| v as f64;
     f64 => F64, |v| v, |v| v;
 }
@@ -177,6 +178,20 @@ element! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_next_to_a_tie_go_to_the_nearer_side() {
+        // Halfway between two numbers of 16 bits, and the next f32 on each side.
+        for tie in [1.0 + f64::from(f32::EPSILON) * 4096.0, 1.0 + f64::from(f32::EPSILON) * 32768.0] {
+            for (beside, up) in [((tie as f32).next_up(), true), ((tie as f32).next_down(), false)] {
+                let (f16, bf16) = (half::f16::from_f32(beside), half::bf16::from_f32(beside));
+                assert_eq!(<half::f16 as Element>::from_f64(beside.into()), f16, "{beside:e} to f16");
+                assert_eq!(<half::bf16 as Element>::from_f64(beside.into()), bf16, "{beside:e} to bf16");
+                let found = if tie < 1.001 { f16.to_f64() } else { bf16.to_f64() };
+                assert_eq!(found > tie, up, "{beside:e}");
+            }
+        }
+    }
 
     #[test]
     fn the_largest_numbers() {

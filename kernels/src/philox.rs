@@ -208,7 +208,7 @@ pub fn uniform(mut target: TensorMut<'_>, of: Numbers, low: f64, high: f64) {
 pub fn largest_below(dtype: DType, low: f64, high: f64) -> f64 {
     let below = match dtype {
         DType::F16 => {
-            let nearest = half::f16::from_f64(high);
+            let nearest = half::f16::from_f32(high as f32);
             if nearest.to_f64() < high {
                 nearest.to_f64()
             } else {
@@ -216,7 +216,7 @@ pub fn largest_below(dtype: DType, low: f64, high: f64) -> f64 {
             }
         }
         DType::BF16 => {
-            let nearest = half::bf16::from_f64(high);
+            let nearest = half::bf16::from_f32(high as f32);
             if nearest.to_f64() < high {
                 nearest.to_f64()
             } else {

@@ -124,8 +124,8 @@ pub fn written(dtype: DType, values: &[f64]) -> Vec<u8> {
     match dtype {
         DType::F64 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
         DType::F32 => values.iter().flat_map(|value| (*value as f32).to_le_bytes()).collect(),
-        DType::BF16 => values.iter().flat_map(|value| half::bf16::from_f64(*value).to_le_bytes()).collect(),
-        DType::F16 => values.iter().flat_map(|value| half::f16::from_f64(*value).to_le_bytes()).collect(),
+        DType::BF16 => values.iter().flat_map(|value| half::bf16::from_f32(*value as f32).to_le_bytes()).collect(),
+        DType::F16 => values.iter().flat_map(|value| half::f16::from_f32(*value as f32).to_le_bytes()).collect(),
         other => unreachable!("the checkers take floating-point numbers alone, not {other}"),
     }
 }

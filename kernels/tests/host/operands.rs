@@ -153,8 +153,8 @@ fn element(random: &mut Random, dtype: DType, domain: Domain) -> Vec<u8> {
                 plain
             };
             match dtype {
-                DType::F16 => half::f16::from_f64(value).to_bits().to_le_bytes().to_vec(),
-                DType::BF16 => half::bf16::from_f64(value).to_bits().to_le_bytes().to_vec(),
+                DType::F16 => half::f16::from_f32(value as f32).to_bits().to_le_bytes().to_vec(),
+                DType::BF16 => half::bf16::from_f32(value as f32).to_bits().to_le_bytes().to_vec(),
                 DType::F32 => (value as f32).to_le_bytes().to_vec(),
                 _ => value.to_le_bytes().to_vec(),
             }

@@ -326,8 +326,8 @@ pub(super) fn random_bytes(dtype: DType) -> Vec<u8> {
         let value = next();
         match dtype {
             DType::F64 => bytes.extend(value.to_le_bytes()),
-            DType::BF16 => bytes.extend(half::bf16::from_f64(value).to_le_bytes()),
-            DType::F16 => bytes.extend(half::f16::from_f64(value).to_le_bytes()),
+            DType::BF16 => bytes.extend(half::bf16::from_f32(value as f32).to_le_bytes()),
+            DType::F16 => bytes.extend(half::f16::from_f32(value as f32).to_le_bytes()),
             // Both formats of 8 bits: without their highest bit of the exponent no pattern is infinite or not a number.
             DType::U8 => bytes.push((value.to_bits() >> 44) as u8 & 0xBF),
             // `Problem::check` lets no other pass.

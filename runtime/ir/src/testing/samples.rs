@@ -148,8 +148,8 @@ pub fn round_to(value: f64, dtype: DType) -> f64 {
         DType::U8 => value.abs().trunc().min(255.0),
         DType::I32 => value.trunc().clamp(f64::from(i32::MIN), f64::from(i32::MAX)),
         DType::I64 => value.trunc(),
-        DType::F16 => half::f16::from_f64(value).to_f64(),
-        DType::BF16 => half::bf16::from_f64(value).to_f64(),
+        DType::F16 => half::f16::from_f32(value as f32).to_f64(),
+        DType::BF16 => half::bf16::from_f32(value as f32).to_f64(),
         DType::F32 => f32::from_f64(value).to_f64(),
         DType::F64 => value,
     }

@@ -15,8 +15,8 @@ pub fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
     match dtype {
         DType::F64 => bytemuck::cast_slice(values).to_vec(),
         DType::F32 => values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect(),
-        DType::BF16 => values.iter().flat_map(|&value| bf16::from_f64(value).to_le_bytes()).collect(),
-        DType::F16 => values.iter().flat_map(|&value| f16::from_f64(value).to_le_bytes()).collect(),
+        DType::BF16 => values.iter().flat_map(|&value| bf16::from_f32(value as f32).to_le_bytes()).collect(),
+        DType::F16 => values.iter().flat_map(|&value| f16::from_f32(value as f32).to_le_bytes()).collect(),
         _ => unreachable!("no product of this type"),
     }
 }
