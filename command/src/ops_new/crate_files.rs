@@ -37,11 +37,8 @@ TARGET
 # Kernels are optimized in debug builds too: without these lines tests take many times as long.
 [profile.dev]
 opt-level = 1
-debug = "line-tables-only"
-lto = "off"
-
-[profile.dev.package."*"]
 debug = false
+lto = "off"
 
 [profile.dev.package.gemm-common]
 opt-level = 3
