@@ -44,6 +44,10 @@ fn read<T: Element, R>(tensor: &TensorRef<'_>, convert: impl Fn(T) -> R) -> Vec<
 pub fn read_f64(tensor: &TensorRef<'_>) -> Vec<f64> {
     match tensor.dtype() {
         DType::Bool | DType::U8 => read(tensor, u8::to_f64),
+        DType::I8 => read(tensor, <i8 as Element>::to_f64),
+        DType::U16 => read(tensor, <u16 as Element>::to_f64),
+        DType::I16 => read(tensor, <i16 as Element>::to_f64),
+        DType::U32 => read(tensor, <u32 as Element>::to_f64),
         DType::I32 => read(tensor, <i32 as Element>::to_f64),
         DType::I64 => read(tensor, <i64 as Element>::to_f64),
         DType::F16 => read(tensor, |v: half::f16| v.to_f64()),
@@ -78,6 +82,10 @@ pub fn write_f64(tensor: &mut TensorMut<'_>, values: &[f64]) {
     match tensor.dtype() {
         DType::Bool => write(tensor, |i| u8::from(values[i] != 0.0)),
         DType::U8 => write(tensor, |i| u8::from_f64(values[i])),
+        DType::I8 => write(tensor, |i| i8::from_f64(values[i])),
+        DType::U16 => write(tensor, |i| u16::from_f64(values[i])),
+        DType::I16 => write(tensor, |i| i16::from_f64(values[i])),
+        DType::U32 => write(tensor, |i| u32::from_f64(values[i])),
         DType::I32 => write(tensor, |i| i32::from_f64(values[i])),
         DType::I64 => write(tensor, |i| i64::from_f64(values[i])),
         DType::F16 => write(tensor, |i| half::f16::from_f32(values[i] as f32)),
@@ -92,6 +100,10 @@ pub fn write_i64(tensor: &mut TensorMut<'_>, values: &[i64]) {
     assert_eq!(tensor.len(), values.len(), "a value for each element");
     match tensor.dtype() {
         DType::U8 => write(tensor, |i| values[i] as u8),
+        DType::I8 => write(tensor, |i| values[i] as i8),
+        DType::U16 => write(tensor, |i| values[i] as u16),
+        DType::I16 => write(tensor, |i| values[i] as i16),
+        DType::U32 => write(tensor, |i| values[i] as u32),
         DType::I32 => write(tensor, |i| values[i] as i32),
         DType::I64 => write(tensor, |i| values[i]),
         DType::Bool => write(tensor, |i| u8::from(values[i] != 0)),

@@ -10,6 +10,14 @@ pub enum DType {
     Bool,
     /// Unsigned 8-bit integer.
     U8,
+    /// Signed 8-bit integer.
+    I8,
+    /// Unsigned 16-bit integer.
+    U16,
+    /// Signed 16-bit integer.
+    I16,
+    /// Unsigned 32-bit integer.
+    U32,
     /// Signed 32-bit integer.
     I32,
     /// Signed 64-bit integer.
@@ -26,15 +34,31 @@ pub enum DType {
 
 impl DType {
     /// Every element type, from `Bool` to `F64`.
-    pub const ALL: [DType; 8] =
-        [DType::Bool, DType::U8, DType::I32, DType::I64, DType::F16, DType::BF16, DType::F32, DType::F64];
+    pub const ALL: [DType; 12] = [
+        DType::Bool,
+        DType::U8,
+        DType::I8,
+        DType::U16,
+        DType::I16,
+        DType::U32,
+        DType::I32,
+        DType::I64,
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::F64,
+    ];
+
+    /// Booleans and integers, which hold what they say: nothing is rounded.
+    pub const EXACT: [DType; 8] =
+        [DType::Bool, DType::U8, DType::I8, DType::U16, DType::I16, DType::U32, DType::I32, DType::I64];
 
     /// Bytes per element.
     pub const fn size(self) -> usize {
         match self {
-            DType::Bool | DType::U8 => 1,
-            DType::F16 | DType::BF16 => 2,
-            DType::I32 | DType::F32 => 4,
+            DType::Bool | DType::U8 | DType::I8 => 1,
+            DType::U16 | DType::I16 | DType::F16 | DType::BF16 => 2,
+            DType::U32 | DType::I32 | DType::F32 => 4,
             DType::I64 | DType::F64 => 8,
         }
     }
@@ -44,6 +68,10 @@ impl DType {
         match self {
             DType::Bool => "bool",
             DType::U8 => "u8",
+            DType::I8 => "i8",
+            DType::U16 => "u16",
+            DType::I16 => "i16",
+            DType::U32 => "u32",
             DType::I32 => "i32",
             DType::I64 => "i64",
             DType::F16 => "f16",
@@ -58,6 +86,10 @@ impl DType {
         match self {
             DType::Bool => "bool",
             DType::U8 => "uint8",
+            DType::I8 => "int8",
+            DType::U16 => "uint16",
+            DType::I16 => "int16",
+            DType::U32 => "uint32",
             DType::I32 => "int32",
             DType::I64 => "int64",
             DType::F16 => "float16",
@@ -72,9 +104,41 @@ impl DType {
         matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
     }
 
-    /// `u8`, `i32` or `i64`; `bool` is not an integer.
+    /// `u8`, `u16`, `u32`, `i8`, `i16`, `i32` or `i64`; `bool` is not an integer.
     pub const fn is_integer(self) -> bool {
-        matches!(self, DType::U8 | DType::I32 | DType::I64)
+        self.limits().is_some()
+    }
+
+    /// `u8`, `u16` or `u32`.
+    pub const fn is_unsigned(self) -> bool {
+        matches!(self, DType::U8 | DType::U16 | DType::U32)
+    }
+
+    /// The least and the largest number of an integer type; none for the others.
+    pub const fn limits(self) -> Option<(i64, i64)> {
+        Some(match self {
+            DType::U8 => (0, u8::MAX as i64),
+            DType::I8 => (i8::MIN as i64, i8::MAX as i64),
+            DType::U16 => (0, u16::MAX as i64),
+            DType::I16 => (i16::MIN as i64, i16::MAX as i64),
+            DType::U32 => (0, u32::MAX as i64),
+            DType::I32 => (i32::MIN as i64, i32::MAX as i64),
+            DType::I64 => (i64::MIN, i64::MAX),
+            _ => return None,
+        })
+    }
+
+    /// An integer as an integer type stores it: the low bits are kept. Left as it is for other types.
+    pub const fn wrapped(self, integer: i64) -> i64 {
+        match self {
+            DType::U8 => integer as u8 as i64,
+            DType::I8 => integer as i8 as i64,
+            DType::U16 => integer as u16 as i64,
+            DType::I16 => integer as i16 as i64,
+            DType::U32 => integer as u32 as i64,
+            DType::I32 => integer as i32 as i64,
+            _ => integer,
+        }
     }
 
     /// The type in which arithmetic on this type is carried out: f32 for `f16` and `bf16`, otherwise the type itself.
@@ -128,7 +192,9 @@ impl fmt::Display for DType {
 
 /// A name that is no element type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown dtype '{0}', expected one of bool, u8, i32, i64, f16, bf16, f32, f64 or PyTorch's names")]
+#[error(
+    "unknown dtype '{0}', expected one of bool, u8, i8, u16, i16, u32, i32, i64, f16, bf16, f32, f64 or PyTorch's names"
+)]
 pub struct UnknownDType(pub String);
 
 impl FromStr for DType {
@@ -166,6 +232,10 @@ macro_rules! element {
 
 element! {
     u8 => U8, |v| v as u8, |v| v as f64;
+    i8 => I8, |v| v as i8, |v| v as f64;
+    u16 => U16, |v| v as u16, |v| v as f64;
+    i16 => I16, |v| v as i16, |v| v as f64;
+    u32 => U32, |v| v as u32, |v| v as f64;
     i32 => I32, |v| v as i32, |v| v as f64;
     i64 => I64, |v| v as i64, |v| v as f64;
     // By way of f32, in which they are computed: `half` drops half of an f64's fraction before it rounds.
@@ -197,6 +267,16 @@ mod tests {
     fn the_largest_numbers() {
         assert_eq!(DType::F16.largest(), half::f16::MAX.to_f64());
         assert_eq!(DType::BF16.largest(), half::bf16::MAX.to_f64());
+    }
+
+    #[test]
+    fn integers_keep_their_low_bits() {
+        for dtype in DType::ALL {
+            let Some((least, largest)) = dtype.limits() else { continue };
+            assert_eq!(dtype.wrapped(largest.wrapping_add(1)), least, "{dtype}");
+            assert_eq!(dtype.wrapped(least.wrapping_sub(1)), largest, "{dtype}");
+            assert_eq!(dtype.is_unsigned(), least == 0, "{dtype}");
+        }
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub fn matmul(left: TensorRef<'_>, right: TensorRef<'_>, mut target: TensorMut<'
     } else {
         // What is stored in 32 bits or fewer has the same bits if it is summed in 32. (But a boolean says whether any
         // bit is set.)
-        let narrow = |dtype: &DType| matches!(dtype, DType::U8 | DType::I32);
+        let narrow = |dtype: &DType| dtype.is_integer() && *dtype != DType::I64;
         let operands_fit = dtypes[..2].iter().all(|dtype| narrow(dtype) || *dtype == DType::Bool);
         if operands_fit && narrow(&dtypes[2]) {
             converted::<i32>(left, right, &mut target, accumulate, integers::<i32>);

@@ -45,9 +45,13 @@ const PRECISIONS: [(&str, &str, &str); 3] = [
 ];
 
 /// Element types: the name in directives, the variant of `DType`.
-pub const DTYPES: [(&str, &str); 8] = [
+pub const DTYPES: [(&str, &str); 12] = [
     ("bool", "Bool"),
     ("u8", "U8"),
+    ("i8", "I8"),
+    ("u16", "U16"),
+    ("i16", "I16"),
+    ("u32", "U32"),
     ("i32", "I32"),
     ("i64", "I64"),
     ("f16", "F16"),

@@ -8,7 +8,10 @@ from . import _native, ops
 from ._errors import ArgumentError
 from ._native import Array, Tensor, dtype, from_dlpack
 
-_FORMATS = {"bool": "?", "uint8": "B", "int32": "i", "int64": "q", "float16": "e", "float32": "f", "float64": "d"}
+_FORMATS = {
+    "bool": "?", "uint8": "B", "int8": "b", "uint16": "H", "int16": "h", "uint32": "I", "int32": "i", "int64": "q",
+    "float16": "e", "float32": "f", "float64": "d",
+}
 
 
 def array(values, dtype=None, device=None) -> Array:

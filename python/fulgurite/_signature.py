@@ -30,7 +30,7 @@ class Class:
 
 
 Floating = Class("floating", "float16, bfloat16, float32, float64.")
-Integer = Class("integer", "uint8, int32, int64.")
+Integer = Class("integer", "uint8, int8, uint16, int16, uint32, int32, int64.")
 Boolean = Class("boolean", "bool alone.")
 Number = Class("number", "Everything but bool.")
 

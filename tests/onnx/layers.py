@@ -132,22 +132,25 @@ def dequantize(node):
     return (yield call("mul", input=x, other=scale))
 
 
-def quantized(x, scale, zero):
-    """x / scale, rounded, moved by the zero point and brought to u8."""
+def quantized(x, scale, zero, dtype=np.uint8):
+    """x / scale, rounded, moved by the zero point and brought to the integer type."""
+    limits = np.iinfo(dtype)
     x = (yield call("round", input=(yield call("div", input=x, other=scale))[0]))[0]
     moved = (yield call("add", input=x, other=(yield call("to", input=zero, dtype=Dtype("float32")))[0]))[0]
-    return (yield call("to", input=(yield call("clamp", input=moved, min=0, max=255))[0], dtype=Dtype("uint8")))[0]
+    clamped = (yield call("clamp", input=moved, min=int(limits.min), max=int(limits.max)))[0]
+    return (yield call("to", input=clamped, dtype=Dtype(np.dtype(dtype).name)))[0]
 
 
 @node("QuantizeLinear")
 def quantize(node):
-    if node.outputs[0].dtype != np.uint8 or node[1].dtype != np.float32:
-        raise Refused("quantized numbers of another type than u8")
+    dtype = node.outputs[0].dtype
+    if dtype.kind not in "iu" or node[1].dtype != np.float32:
+        raise Refused("quantized numbers of a floating-point type, or a scale of another type than f32")
     shape = rows_of_quantization(node[0], node[1], node.get("axis", 1))
     scale = (yield call("reshape", input=node[1], shape=shape))[0]
-    zero = node[2] if node[2] is not None else np.zeros(node[1].shape, np.uint8)
+    zero = node[2] if node[2] is not None else np.zeros(node[1].shape, dtype)
     zero = (yield call("reshape", input=zero, shape=shape))[0]
-    return [(yield from quantized(node[0], scale, zero))]
+    return [(yield from quantized(node[0], scale, zero, dtype))]
 
 
 @node("DynamicQuantizeLinear")

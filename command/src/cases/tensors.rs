@@ -82,6 +82,10 @@ fn dtype_of(dtype: Dtype) -> Option<DType> {
     Some(match dtype {
         Dtype::BOOL => DType::Bool,
         Dtype::U8 => DType::U8,
+        Dtype::I8 => DType::I8,
+        Dtype::U16 => DType::U16,
+        Dtype::I16 => DType::I16,
+        Dtype::U32 => DType::U32,
         Dtype::I32 => DType::I32,
         Dtype::I64 => DType::I64,
         Dtype::F16 => DType::F16,
@@ -105,6 +109,10 @@ pub fn tensor_bytes(arrays: &[(String, Array)]) -> Result<Vec<u8>, String> {
             let dtype = match array.dtype() {
                 DType::Bool => Dtype::BOOL,
                 DType::U8 => Dtype::U8,
+                DType::I8 => Dtype::I8,
+                DType::U16 => Dtype::U16,
+                DType::I16 => Dtype::I16,
+                DType::U32 => Dtype::U32,
                 DType::I32 => Dtype::I32,
                 DType::I64 => Dtype::I64,
                 DType::F16 => Dtype::F16,

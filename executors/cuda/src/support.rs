@@ -9,7 +9,7 @@ pub fn wide_of(dtype: DType) -> &'static str {
     match dtype {
         DType::F64 => "double",
         DType::F32 | DType::BF16 | DType::F16 => "float",
-        DType::I64 | DType::I32 | DType::U8 | DType::Bool => "i64",
+        _ => "i64",
     }
 }
 

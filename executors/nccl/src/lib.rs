@@ -12,7 +12,8 @@ use fulgurite_runtime::backends::cuda::Collective;
 use fulgurite_runtime::kernels::cuda::collectives::{Reduction, Transfer};
 use fulgurite_runtime::kernels::view::contiguous_strides;
 use fulgurite_runtime::mesh::Axis;
-use fulgurite_runtime::rules::{DeviceTensor, Failure, Plan, Result, TensorMeta};
+use fulgurite_runtime::rules::{Claim, DeviceTensor, Failure, Plan, Result};
+use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
 /// Collectives by NCCL, in the precision of their operands.
 #[executor(device = "cuda", priority = 10)]
@@ -107,6 +108,15 @@ impl Group<'_> {
     }
 }
 
+/// NCCL has numbers of every type but integers of 16 bits.
+fn adds(inputs: &[TensorMeta]) -> Claim {
+    for (i, input) in inputs.iter().enumerate() {
+        let dtype = input.dtype();
+        refuse_unless!(!matches!(dtype, DType::I16 | DType::U16), "inputs[{i}] is {dtype}; convert it to i32");
+    }
+    Ok(())
+}
+
 fn reduction(op: Reduce) -> Reduction {
     match op {
         Reduce::Sum => Reduction::Sum,
@@ -119,8 +129,8 @@ fn reduction(op: Reduce) -> Reduction {
 
 #[implementation(of = fulgurite_ops::collectives::all_reduce, by = nccl, in_place)]
 mod all_reduce_by_nccl {
-    fn checker() -> Claim {
-        Ok(())
+    fn checker(inputs: &[TensorMeta]) -> Claim {
+        super::adds(inputs)
     }
 
     fn plan(plan: &mut Plan, inputs: &[DeviceTensor], axis: &str, op: Reduce, out: &[DeviceTensor]) -> Result<()> {
@@ -130,8 +140,8 @@ mod all_reduce_by_nccl {
 
 #[implementation(of = fulgurite_ops::collectives::reduce_scatter, by = nccl)]
 mod reduce_scatter_by_nccl {
-    fn checker() -> Claim {
-        Ok(())
+    fn checker(inputs: &[TensorMeta]) -> Claim {
+        super::adds(inputs)
     }
 
     fn plan(

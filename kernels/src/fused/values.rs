@@ -203,7 +203,7 @@ impl Values {
             FusedNode::Convert(dtype, operand) => {
                 let value = self.typed(self.nodes[operand as usize], Class::of(dtype));
                 let value = self.cast(value, Class::of(dtype));
-                let narrow = matches!(dtype, DType::F16 | DType::BF16 | DType::I32 | DType::U8);
+                let narrow = matches!(dtype, DType::F16 | DType::BF16) || (dtype.is_integer() && dtype != DType::I64);
                 Lowered::Value(if narrow && !self.is_exact(value, dtype, program) {
                     self.push(Kind::Round(dtype, value), Class::of(dtype))
                 } else {

@@ -20,7 +20,7 @@ impl Class {
     pub const fn of(dtype: DType) -> Class {
         match dtype {
             DType::Bool => Class::Bool,
-            DType::U8 | DType::I32 | DType::I64 => Class::I64,
+            DType::U8 | DType::I8 | DType::U16 | DType::I16 | DType::U32 | DType::I32 | DType::I64 => Class::I64,
             DType::F16 | DType::BF16 | DType::F32 => Class::F32,
             DType::F64 => Class::F64,
         }

@@ -133,19 +133,24 @@ multiversion! {
         }
     }
 }
-multiversion! {
-    fn wrap_i32[FMA](tile: &mut [i64]) {
-        for value in tile {
-            *value = i64::from(*value as i32);
+macro_rules! wraps {
+    ($($name:ident $type:ty;)*) => {$(
+        multiversion! {
+            fn $name[FMA](tile: &mut [i64]) {
+                for value in tile {
+                    *value = i64::from(*value as $type);
+                }
+            }
         }
-    }
+    )*};
 }
-multiversion! {
-    fn wrap_u8[FMA](tile: &mut [i64]) {
-        for value in tile {
-            *value = i64::from(*value as u8);
-        }
-    }
+wraps! {
+    wrap_u8 u8;
+    wrap_i8 i8;
+    wrap_u16 u16;
+    wrap_i16 i16;
+    wrap_u32 u32;
+    wrap_i32 i32;
 }
 
 /// Rounds (or wraps) every element to a value of `dtype`, which is computed in the class of the tile. `out` may be
@@ -163,9 +168,13 @@ pub(crate) unsafe fn round(dtype: DType, input: *const u8, out: *mut u8, length:
         match dtype {
             DType::F16 => round_f16(from_raw_parts_mut(out.cast(), length)),
             DType::BF16 => round_bf16(from_raw_parts_mut(out.cast(), length)),
-            DType::I32 => wrap_i32(from_raw_parts_mut(out.cast(), length)),
             DType::U8 => wrap_u8(from_raw_parts_mut(out.cast(), length)),
-            _ => {}
+            DType::I8 => wrap_i8(from_raw_parts_mut(out.cast(), length)),
+            DType::U16 => wrap_u16(from_raw_parts_mut(out.cast(), length)),
+            DType::I16 => wrap_i16(from_raw_parts_mut(out.cast(), length)),
+            DType::U32 => wrap_u32(from_raw_parts_mut(out.cast(), length)),
+            DType::I32 => wrap_i32(from_raw_parts_mut(out.cast(), length)),
+            DType::Bool | DType::I64 | DType::F32 | DType::F64 => {}
         }
     }
 }

@@ -67,13 +67,17 @@ pub(crate) unsafe fn load(dtype: DType, source: *const u8, stride: isize, out: *
                 DType::I32 => {
                     return widen_i32(from_raw_parts(source.cast(), length), from_raw_parts_mut(out.cast(), length));
                 }
-                DType::Bool | DType::U8 => {}
+                DType::Bool | DType::U8 | DType::I8 | DType::U16 | DType::I16 | DType::U32 => {}
             }
         }
     }
     match dtype {
         DType::Bool => strided!(u8, u8, |x| u8::from(x != 0)),
         DType::U8 => strided!(u8, i64, |x| i64::from(x)),
+        DType::I8 => strided!(i8, i64, |x| i64::from(x)),
+        DType::U16 => strided!(u16, i64, |x| i64::from(x)),
+        DType::I16 => strided!(i16, i64, |x| i64::from(x)),
+        DType::U32 => strided!(u32, i64, |x| i64::from(x)),
         DType::I32 => strided!(i32, i64, |x| i64::from(x)),
         DType::I64 => strided!(i64, i64, |x| x),
         DType::F16 => strided!(half::f16, f32, |x| x.to_f32()),

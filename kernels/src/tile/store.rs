@@ -50,13 +50,17 @@ pub(crate) unsafe fn store(dtype: DType, tile: *const u8, out: *mut u8, stride: 
                     let out: &mut [half::f16] = from_raw_parts_mut(out.cast(), length);
                     return out.convert_from_f32_slice(from_raw_parts(tile.cast(), length));
                 }
-                DType::U8 | DType::I32 => {}
+                DType::U8 | DType::I8 | DType::U16 | DType::I16 | DType::U32 | DType::I32 => {}
             }
         }
     }
     match dtype {
         DType::Bool => strided!(u8, u8, |x| x),
         DType::U8 => strided!(i64, u8, |x| x as u8),
+        DType::I8 => strided!(i64, i8, |x| x as i8),
+        DType::U16 => strided!(i64, u16, |x| x as u16),
+        DType::I16 => strided!(i64, i16, |x| x as i16),
+        DType::U32 => strided!(i64, u32, |x| x as u32),
         DType::I32 => strided!(i64, i32, |x| x as i32),
         DType::I64 => strided!(i64, i64, |x| x),
         DType::F16 => strided!(f32, half::f16, |x| half::f16::from_f32(x)),

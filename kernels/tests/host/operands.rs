@@ -107,6 +107,17 @@ fn element(random: &mut Random, dtype: DType, domain: Domain) -> Vec<u8> {
         DType::Bool => vec![random.below(2) as u8],
         DType::U8 if special => vec![random.below(256) as u8],
         DType::U8 => vec![random.below(12) as u8],
+        DType::I8 if special => vec![random.below(256) as u8],
+        DType::I8 if domain == Domain::Positive => vec![random.below(12) as u8],
+        DType::I8 => (random.below(25) as i8 - 12).to_le_bytes().to_vec(),
+        DType::U16 | DType::I16 if special => (random.below(1 << 16) as u16).to_le_bytes().to_vec(),
+        DType::I16 if domain != Domain::Positive => (random.below(25) as i16 - 12).to_le_bytes().to_vec(),
+        DType::U16 | DType::I16 => (random.below(12) as u16).to_le_bytes().to_vec(),
+        DType::U32 if special => {
+            let list = [u32::MAX, u32::MAX - 1, 0, 1, 1 << 31, (1 << 31) - 1, 1 << 30, 65_537];
+            list[random.below(list.len())].to_le_bytes().to_vec()
+        }
+        DType::U32 => (random.below(12) as u32).to_le_bytes().to_vec(),
         DType::I32 if special => {
             let list = [i32::MIN, i32::MIN + 1, -1, 0, 1, i32::MAX, 1 << 30, 65_537];
             list[random.below(list.len())].to_le_bytes().to_vec()
@@ -171,6 +182,10 @@ pub fn number(dtype: DType, bytes: &[u8]) -> (f64, i128) {
     let word = |count: usize| bytes[..count].iter().rev().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
     match dtype {
         DType::Bool | DType::U8 => (f64::from(bytes[0]), i128::from(bytes[0])),
+        DType::I8 => (f64::from(bytes[0] as i8), i128::from(bytes[0] as i8)),
+        DType::U16 => (word(2) as f64, i128::from(word(2))),
+        DType::I16 => (f64::from(word(2) as i16), i128::from(word(2) as i16)),
+        DType::U32 => (word(4) as f64, i128::from(word(4))),
         DType::I32 => (f64::from(word(4) as i32), i128::from(word(4) as i32)),
         DType::I64 => (word(8) as i64 as f64, i128::from(word(8) as i64)),
         DType::F16 => (half::f16::from_bits(word(2) as u16).to_f64(), place(word(2), 16)),

@@ -33,7 +33,7 @@ pub(super) enum Global {
 }
 
 /// The names, and what they are.
-const GLOBALS: [(&str, Global); 11] = [
+const GLOBALS: [(&str, Global); 13] = [
     ("collections OrderedDict", Global::OrderedDict),
     ("torch._utils _rebuild_tensor_v2", Global::RebuildTensor),
     ("torch._utils _rebuild_parameter", Global::RebuildParameter),
@@ -43,6 +43,8 @@ const GLOBALS: [(&str, Global); 11] = [
     ("torch DoubleStorage", Global::Storage(DType::F64)),
     ("torch LongStorage", Global::Storage(DType::I64)),
     ("torch IntStorage", Global::Storage(DType::I32)),
+    ("torch ShortStorage", Global::Storage(DType::I16)),
+    ("torch CharStorage", Global::Storage(DType::I8)),
     ("torch ByteStorage", Global::Storage(DType::U8)),
     ("torch BoolStorage", Global::Storage(DType::Bool)),
 ];

@@ -30,7 +30,7 @@ fn pickle(tensors: &BTreeMap<String, HostTensor>) -> io::Result<Vec<u8>> {
         text(&mut bytes, name)?;
         bytes.extend(b"ctorch._utils\n_rebuild_tensor_v2\n((");
         text(&mut bytes, "storage")?;
-        bytes.extend(format!("ctorch\n{}\n", class(tensor.dtype())).as_bytes());
+        bytes.extend(format!("ctorch\n{}\n", class(name, tensor.dtype())?).as_bytes());
         text(&mut bytes, &number.to_string())?;
         text(&mut bytes, "cpu")?;
         whole(&mut bytes, tensor.shape().iter().product());
@@ -52,17 +52,23 @@ fn pickle(tensors: &BTreeMap<String, HostTensor>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn class(dtype: DType) -> &'static str {
-    match dtype {
+fn class(name: &str, dtype: DType) -> io::Result<&'static str> {
+    Ok(match dtype {
         DType::Bool => "BoolStorage",
         DType::U8 => "ByteStorage",
+        DType::I8 => "CharStorage",
+        DType::I16 => "ShortStorage",
         DType::I32 => "IntStorage",
         DType::I64 => "LongStorage",
         DType::F16 => "HalfStorage",
         DType::BF16 => "BFloat16Storage",
         DType::F32 => "FloatStorage",
         DType::F64 => "DoubleStorage",
-    }
+        DType::U16 | DType::U32 => {
+            let message = format!("tensor '{name}' is {dtype}, for which PyTorch has no class of storages; convert it");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+    })
 }
 
 fn text(bytes: &mut Vec<u8>, text: &str) -> io::Result<()> {

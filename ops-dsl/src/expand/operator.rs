@@ -6,6 +6,7 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use super::{KernelResults, cpu, erased, function, grad_function, made, plan, root, root_at, runs_on};
 use crate::declaration::Operator;
 use crate::model::{Class, Directive, DirectiveKind, Kind, Param, ParamKind, Results, generic_argument, is_word};
+use crate::options::DTYPES;
 use crate::rules::RuleKind;
 
 /// Expands a declaration. `complete` says that nothing is wrong with it.
@@ -299,7 +300,12 @@ fn record(operator: &Operator) -> TokenStream {
     }
     if !options.dtypes.is_empty() {
         let dtypes = &options.dtypes;
-        fields.extend(quote!(dtypes: &[#(__f::DType::#dtypes),*],));
+        let exact = DTYPES.iter().filter(|(_, dtype)| !Class::Floating.holds(dtype)).count();
+        let all_exact = dtypes.len() == exact && !dtypes.iter().any(|dtype| Class::Floating.holds(&dtype.to_string()));
+        fields.extend(match all_exact {
+            true => quote!(dtypes: &__f::DType::EXACT,),
+            false => quote!(dtypes: &[#(__f::DType::#dtypes),*],),
+        });
     }
     if let Some(class) = &options.autocast {
         fields.extend(quote!(autocast: Some(__f::Autocast::#class),));

@@ -8,7 +8,7 @@ use super::promotion::{common_shape, describe_shapes, elementwise_meta, operands
 use crate::prims;
 
 operators! {
-    #[operator(torch = $torch, dtypes(bool, u8, i32, i64), no_grad = "integers have no gradient")]
+    #[operator(torch = $torch, dtypes(bool, u8, i8, u16, i16, u32, i32, i64), no_grad = "integers have no gradient")]
     pub mod $name {
         fn $name(input: Operand, other: Operand) -> Tensor;
 
@@ -84,7 +84,7 @@ fn integer(dtype: DType) -> bool {
 }
 
 /// The bits of each element the other way round; of booleans whether each does not hold.
-#[operator(torch = "bitwise_not", dtypes(bool, u8, i32, i64), no_grad = "integers have no gradient")]
+#[operator(torch = "bitwise_not", dtypes(bool, u8, i8, u16, i16, u32, i32, i64), no_grad = "integers have no gradient")]
 pub mod bitwise_not {
     fn bitwise_not(input: Tensor) -> Tensor;
 
@@ -93,20 +93,17 @@ pub mod bitwise_not {
     }
 
     fn decomposition(input: Tensor) -> Tensor {
-        match input.dtype() {
-            DType::Bool => prims::logical_not(input),
-            DType::U8 => prims::bitwise_xor(input, 255),
-            _ => prims::bitwise_xor(input, -1),
+        match input.dtype().limits() {
+            None => prims::logical_not(input),
+            Some((0, largest)) => prims::bitwise_xor(input, largest),
+            Some(_) => prims::bitwise_xor(input, -1),
         }
     }
 
     fn reference(input: &ReferenceTensor) -> ReferenceTensor {
-        let all = if input.dtype() == DType::Bool { 1 } else { -1 };
-        let most = if input.dtype() == DType::U8 { 255 } else { all };
-        ReferenceTensor::from_integers(
-            input.dtype(),
-            input.integers().mapv(|x| if all == 1 { 1 - x } else { !x & most }),
-        )
+        let dtype = input.dtype();
+        let turned = |x: i64| if dtype == DType::Bool { 1 - x } else { dtype.wrapped(!x) };
+        ReferenceTensor::from_integers(dtype, input.integers().mapv(turned))
     }
 
     fn samples(s: &mut Samples) {

@@ -29,10 +29,10 @@ pub mod argmin {
 
     fn decomposition(input: Tensor, dim: Option<i64>, keepdim: bool) -> Tensor {
         // The order turned around, without a number that overflows.
-        let turned = match input.dtype() {
-            DType::U8 => prims::sub(255, input),
-            dtype if dtype.is_integer() => prims::sub(-1, input),
-            _ => prims::neg(input),
+        let turned = match input.dtype().limits() {
+            Some((0, largest)) => prims::sub(largest, input),
+            Some(_) => prims::sub(-1, input),
+            None => prims::neg(input),
         };
         argmax::with(turned).dim(dim).keepdim(keepdim).call()
     }

@@ -280,11 +280,9 @@ operators! {
 
 /// The largest whole number of trials that is told in `dtype`.
 fn largest_integer(dtype: DType) -> f64 {
-    match dtype {
-        DType::U8 => 255.0,
-        DType::I32 => f64::from(i32::MAX),
-        DType::I64 => MOST_DRAWN as f64,
-        _ => largest_number(dtype),
+    match dtype.limits() {
+        Some((_, largest)) => largest.min(MOST_DRAWN as i64) as f64,
+        None => largest_number(dtype),
     }
 }
 

@@ -138,7 +138,7 @@ fn at_positions(x: Tensor, dim: usize, positions: Tensor) -> Tensor {
     let extent = shape.get(dim).copied().unwrap_or(0) as i64;
     let flat = read_as(positions, &[positions.meta().len()]);
     let places = match flat.dtype() {
-        DType::U8 => flat,
+        dtype if dtype.is_unsigned() => flat,
         _ => {
             let flat = cast(flat, DType::I64);
             prims::select(prims::lt(flat, 0), prims::add(flat, extent), flat)

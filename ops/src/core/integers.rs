@@ -46,7 +46,7 @@ operators! {
             for case in cases {
                 s.case(case);
             }
-            if s.dtype() != DType::U8 {
+            if !s.dtype().is_unsigned() {
                 let (left, right) = ([-12.0, 0.0, 0.0, 6.0, -7.0], [18.0, -5.0, 0.0, 4.0, -21.0]);
                 s.case(with(s.values([5], left), s.values([5], right)));
             }
@@ -59,7 +59,8 @@ operators! {
     }
 
     table($name, $torch, $most, $compute, $reference) {
-        /// The greatest common divisor of two integers, not negative; of zeros 0.
+        /// The greatest common divisor of two integers, not negative; of zeros 0. The magnitude of the least integer
+        /// is 2 to the power of its bits less one, where PyTorch calculates with a negative one.
         gcd, "gcd", 90, divisor, |_a, _b, divisor| divisor;
         /// The least common multiple of two integers, not negative; 0 if either is 0. Products wrap.
         lcm, "lcm", 2, multiple, |a, b, divisor| if divisor == 0 { 0 } else { a / divisor * b };
@@ -78,5 +79,5 @@ fn multiple(a: Operand<Tensor>, b: Operand<Tensor>) -> Tensor {
     let divisor = prims::gcd(a, b);
     let divisor = prims::select(prims::eq(divisor, 0), 1, divisor);
     let product = prims::mul(prims::floor_divide(a, divisor), b);
-    if product.dtype() == fulgurite_runtime::DType::U8 { product } else { prims::abs(product) }
+    if product.dtype().is_unsigned() { product } else { prims::abs(product) }
 }

@@ -30,16 +30,26 @@ impl HasMeta for &TensorMeta {
 fn category(dtype: DType) -> u8 {
     match dtype {
         DType::Bool => 0,
-        DType::U8 | DType::I32 | DType::I64 => 1,
-        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => 2,
+        _ if dtype.is_integer() => 1,
+        _ => 2,
     }
 }
 
-/// The smallest element type that holds values of both; f16 and bf16 meet in f32.
+/// The smallest element type that holds values of both; f16 and bf16 meet in f32. Where PyTorch has no such type for
+/// u16 and u32 it is NumPy's: u16 and i16 meet in i32, u32 and i32 in i64.
 pub fn promote_types(a: DType, b: DType) -> DType {
     match (a, b) {
         (DType::F16, DType::BF16) | (DType::BF16, DType::F16) => DType::F32,
-        // Within a category types are ordered by size; u8 holds every bool.
+        _ if a.is_integer() && b.is_integer() && a.is_unsigned() != b.is_unsigned() => {
+            let (unsigned, signed) = if a.is_unsigned() { (a, b) } else { (b, a) };
+            match (unsigned.size() < signed.size(), unsigned) {
+                (true, _) => signed,
+                (false, DType::U8) => DType::I16,
+                (false, DType::U16) => DType::I32,
+                (false, _) => DType::I64,
+            }
+        }
+        // Within a category types of one signedness are ordered by size; u8 holds every bool.
         _ => a.max(b),
     }
 }
@@ -244,17 +254,15 @@ pub fn number(scalar: Scalar, dtype: DType) -> Scalar {
 /// `scalar` as a number of `dtype` that meets a tensor of it. Integers wrap, as they do in PyTorch.
 pub fn operand_number(scalar: Scalar, dtype: DType) -> Scalar {
     match (number(scalar, dtype), dtype) {
-        (Scalar::Int(value), DType::U8) => Scalar::Int(i64::from(value as u8)),
-        (Scalar::Int(value), DType::I32) => Scalar::Int(i64::from(value as i32)),
+        (Scalar::Int(value), dtype) => Scalar::Int(dtype.wrapped(value)),
         (other, _) => other,
     }
 }
 
 /// `scalar` as a number of `dtype`: the nearest that the type has, beyond which no element is.
 pub fn nearest_number(scalar: Scalar, dtype: DType) -> Scalar {
-    match (number(scalar, dtype), dtype) {
-        (Scalar::Int(value), DType::U8) => Scalar::Int(value.clamp(0, 255)),
-        (Scalar::Int(value), DType::I32) => Scalar::Int(value.clamp(i32::MIN.into(), i32::MAX.into())),
+    match (number(scalar, dtype), dtype.limits()) {
+        (Scalar::Int(value), Some((least, largest))) => Scalar::Int(value.clamp(least, largest)),
         (other, _) => other,
     }
 }
@@ -282,14 +290,16 @@ pub fn largest_number(dtype: DType) -> f64 {
 }
 
 /// For metas: fails with the caller's code if a tensor of `dtype` cannot be filled with `value`: a number beyond the
-/// type's, or NaN or infinity for integers. A fraction is cut off, and u8 takes negative numbers down to -255, which
-/// wrap.
+/// type's, or NaN or infinity for integers. A fraction is cut off, and unsigned types take as many negative numbers,
+/// which wrap.
 pub fn fills(name: &str, value: Scalar, dtype: DType, code: &'static str) -> Result<(), Failure> {
     let number = value.to_f64();
     let limits = match dtype {
         DType::Bool => return Ok(()),
-        DType::U8 => Some((-255.0, 255.0)),
-        DType::I32 => Some((f64::from(i32::MIN), f64::from(i32::MAX))),
+        DType::U8 | DType::I8 | DType::U16 | DType::I16 | DType::U32 | DType::I32 => dtype.limits().map(|limits| {
+            let (least, largest) = (limits.0 as f64, limits.1 as f64);
+            (if dtype.is_unsigned() { -largest } else { least }, largest)
+        }),
         // The largest is no f64; the next number that is one is above it.
         DType::I64 => Some((i64::MIN as f64, 9_223_372_036_854_774_784.0)),
         DType::F16 => Some((-65_504.0, 65_504.0)),

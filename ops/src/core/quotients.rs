@@ -56,7 +56,7 @@ pub mod fmod {
     fn decomposition(input: Operand<Tensor>, other: Operand<Tensor>) -> Tensor {
         let meta = elementwise_meta(&[input, other], result_type(&[input, other]));
         let [a, b] = promoted([input, other]).map(|operand| as_tensor(operand, &meta));
-        let signed = meta.dtype() != DType::U8;
+        let signed = !meta.dtype().is_unsigned();
         let [size, divisor] = [a, b].map(|x| if signed { prims::abs(x) } else { x });
         let rest = prims::remainder(size, divisor);
         if signed { prims::select(prims::signbit(a), prims::neg(rest), rest) } else { rest }

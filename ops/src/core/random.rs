@@ -347,12 +347,10 @@ pub mod randperm {
         let dtype = dtype.unwrap_or(DType::I64);
         let largest = match dtype {
             DType::Bool => 1.0,
-            DType::U8 => 255.0,
-            DType::I32 => f64::from(i32::MAX),
             DType::BF16 => 256.0,
             DType::F16 => 2048.0,
             DType::F32 => 16_777_216.0,
-            _ => MOST_DRAWN as f64,
+            _ => dtype.limits().map_or(MOST_DRAWN as f64, |(_, largest)| largest.min(MOST_DRAWN as i64) as f64),
         };
         require!(n as f64 - 1.0 <= largest, Count, "n is {n}, expected at most {}, for {dtype}", largest + 1.0);
         Ok(TensorMeta::new([n], dtype, generator.device()))

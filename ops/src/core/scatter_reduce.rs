@@ -286,11 +286,9 @@ pub(crate) fn reduced(
 /// The number that changes nothing under a rule, in every element of a tensor like `like`.
 #[track_caller]
 fn neutral(reduce: ScatterReduction, like: Tensor) -> Tensor {
-    let (infinity, bounds) = match like.dtype() {
-        DType::U8 => (0.0, [0, i64::from(u8::MAX)]),
-        DType::I32 => (0.0, [i64::from(i32::MIN), i64::from(i32::MAX)]),
-        DType::I64 => (0.0, [i64::MIN, i64::MAX]),
-        _ => (f64::INFINITY, [0, 0]),
+    let (infinity, bounds) = match like.dtype().limits() {
+        Some((least, largest)) => (0.0, [least, largest]),
+        None => (f64::INFINITY, [0, 0]),
     };
     match reduce {
         ScatterReduction::Sum | ScatterReduction::Mean => constant_like(like, 0i64),

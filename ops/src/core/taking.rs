@@ -305,7 +305,7 @@ pub mod one_hot {
 /// Positions, of which negative ones count from the end of a dimension of `extent`.
 #[track_caller]
 fn from_start(index: Tensor, extent: usize) -> Tensor {
-    if index.dtype() == DType::U8 {
+    if index.dtype().is_unsigned() {
         return index;
     }
     let index = cast(index, DType::I64);

@@ -89,6 +89,8 @@ operators! {
         consistency,
         dtype = bool,
         dtype = u8,
+        dtype = i8,
+        dtype = u16,
         dtype = i32,
         dtype = i64,
         reason = "of integers but zero the result is the rounding error of π, in f32 as in PyTorch"

@@ -119,9 +119,9 @@ pub mod hardtanh {
             "min_val is {min_val} and max_val {max_val}, expected numbers of {dtype}"
         );
         require!(
-            dtype != DType::U8 || max_val > -1.0,
+            !dtype.is_unsigned() || max_val > -1.0,
             Negative,
-            "max_val is {max_val}, expected a number that is not negative for u8"
+            "max_val is {max_val}, expected a number that is not negative for {dtype}"
         );
         Ok(input.clone())
     }

@@ -29,10 +29,7 @@ pub mod threshold {
 
     fn reference(input: &ReferenceTensor, threshold: f64, value: f64) -> ReferenceTensor {
         let [limit, other] = [threshold, value].map(|number| input.dtype().nearest(number));
-        let wrapped = |number: f64| match input.dtype() {
-            DType::U8 => (number as i64).rem_euclid(256),
-            _ => number as i64,
-        };
+        let wrapped = |number: f64| input.dtype().wrapped(number as i64);
         remade(
             input,
             |a| a.mapv(|x| if x <= limit { other } else { x }),

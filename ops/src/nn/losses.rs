@@ -10,7 +10,7 @@ use super::soft_positive;
 use crate::core::arrays::zip;
 use crate::core::promotion::{
     accumulating, as_tensor, broadcast, cast, common_shape, constant_like, describe_shapes, elementwise_meta, floating,
-    operands_in, result_type,
+    operands_in, promote_types, result_type,
 };
 use crate::prims::{self, abs, add, div, exp, gt, le, log, log1p, lt, mul, ne, neg, select, sub};
 
@@ -98,7 +98,7 @@ pub mod l1_loss {
         }
         let meta = elementwise_meta(&pair, dtype);
         let [x, t] = operands_in(pair, dtype).map(|operand| as_tensor(operand, &meta));
-        let difference = if dtype == DType::U8 { sub(x, t) } else { abs(sub(x, t)) };
+        let difference = if dtype.is_unsigned() { sub(x, t) } else { abs(sub(x, t)) };
         let all: Vec<usize> = (0..meta.rank()).collect();
         match reduction {
             Reduction::None => difference,
@@ -108,8 +108,11 @@ pub mod l1_loss {
     }
 
     fn reference(input: &ReferenceTensor, target: &ReferenceTensor, reduction: Reduction) -> ArrayD<f64> {
-        let wraps = [input, target].iter().all(|tensor| tensor.dtype() == DType::U8);
-        let of = |x: f64, t: f64| if wraps { (x - t).rem_euclid(256.0) } else { (x - t).abs() };
+        let dtype = promote_types(input.dtype(), target.dtype());
+        let of = |x: f64, t: f64| match dtype.limits() {
+            Some((0, largest)) => (x - t).rem_euclid(largest as f64 + 1.0),
+            _ => (x - t).abs(),
+        };
         super::reduced_array(zip(input.floats(), target.floats(), of), reduction)
     }
 

@@ -209,7 +209,7 @@ pub mod cosine_embedding_loss {
 fn is(target: Tensor, value: i64) -> Tensor {
     match target.dtype() {
         DType::Bool if value == 1 => target,
-        DType::Bool | DType::U8 if value < 0 => prims::ne(target, target),
+        dtype if value < 0 && (dtype == DType::Bool || dtype.is_unsigned()) => prims::ne(target, target),
         _ => eq(target, value),
     }
 }
@@ -445,7 +445,7 @@ pub mod multilabel_margin_loss {
         let x = prims::reshape(accumulating(input), [rows, classes]);
         let named = prims::reshape(target, [rows, classes]);
         let counts = match named.dtype() {
-            DType::U8 => prims::eq(named, named),
+            dtype if dtype.is_unsigned() => prims::eq(named, named),
             _ => {
                 let ended = prims::cumsum(cast(lt(named, 0), DType::I64), 1);
                 eq(ended, 0)

@@ -156,11 +156,10 @@ pub(super) fn means(input: Tensor, placed: &[Placement], count_include_pad: bool
 
 /// The number that no element of the type is below.
 pub(super) fn lowest(dtype: DType) -> Scalar {
-    match dtype {
-        DType::I64 => Scalar::Int(i64::MIN),
-        DType::I32 => Scalar::Int(i32::MIN.into()),
-        DType::U8 | DType::Bool => number(Scalar::Int(0), dtype),
-        _ => Scalar::Float(f64::NEG_INFINITY),
+    match dtype.limits() {
+        Some((least, _)) => Scalar::Int(least),
+        None if dtype == DType::Bool => Scalar::Bool(false),
+        None => Scalar::Float(f64::NEG_INFINITY),
     }
 }
 

@@ -241,7 +241,7 @@ pub mod floor_divide {
     }
 
     fn samples(s: &mut Samples) {
-        let signed = s.dtype() != DType::U8;
+        let signed = !s.dtype().is_unsigned();
         for size in [0, 1, 7, 4096] {
             let divisors = s.integers(1, 9, [size]).cast(s.dtype());
             s.case(with(s.of(s.dtype(), [size]), divisors));

@@ -24,7 +24,7 @@ pub mod convert_element_type {
     fn reference(input: &ReferenceTensor, dtype: DType) -> ReferenceTensor {
         match dtype {
             DType::Bool => input.booleans().clone().into(),
-            DType::U8 | DType::I32 | DType::I64 => input.integers().clone().into(),
+            dtype if dtype.is_integer() => input.integers().clone().into(),
             _ => input.floats().clone().into(),
         }
     }
@@ -32,7 +32,7 @@ pub mod convert_element_type {
     fn samples(s: &mut Samples) {
         for dtype in DType::ALL {
             // What a negative number with a fraction becomes in an unsigned type is not defined, in PyTorch either.
-            let low = if dtype == DType::U8 { 0.0 } else { -9.0 };
+            let low = if dtype.is_unsigned() { 0.0 } else { -9.0 };
             s.case(with(s.uniform(low, 9.0, [4, 8]), dtype));
         }
         let dtype = if s.dtype() == DType::F32 { DType::BF16 } else { DType::F32 };
@@ -46,8 +46,9 @@ pub mod convert_element_type {
             s.case(with(s.values([8], special), DType::Bool)).forward_only("special values");
         }
         if s.dtype() == DType::I64 {
-            s.case(with(s.values([3], [300.0, -1.0, 4294967297.0]), DType::I32));
-            s.case(with(s.values([3], [300.0, -1.0, 4294967297.0]), DType::U8));
+            for dtype in [DType::U8, DType::I8, DType::U16, DType::I16, DType::U32, DType::I32] {
+                s.case(with(s.values([4], [300.0, -1.0, 4294967297.0, 40_000.0]), dtype));
+            }
         }
     }
 }

@@ -23,7 +23,7 @@ pub mod gcd {
             let (left, right) = (s.integers(0, 200, shape), s.integers(0, 60, shape));
             s.case(with(left.cast(s.dtype()), right.cast(s.dtype())));
         }
-        if s.dtype() != DType::U8 {
+        if !s.dtype().is_unsigned() {
             let (left, right) = ([-12.0, 0.0, 0.0, 1_836_311_903.0, -7.0], [18.0, -5.0, 0.0, 1_134_903_170.0, -21.0]);
             s.case(with(s.values([5], left), s.values([5], right)));
         }

@@ -34,7 +34,7 @@ pub mod iota {
             s.case(with(length, 0, 1, s.dtype(), "cpu"));
         }
         s.case(with(5, 3, 2, s.dtype(), "cpu"));
-        if s.dtype() != DType::U8 {
+        if !s.dtype().is_unsigned() {
             s.case(with(5, 3, -2, s.dtype(), "cpu"));
             s.case(with(9, -1.0, 0.25, s.dtype(), "cpu"));
             s.case(with(2049, 0, 1, s.dtype(), "cpu"));

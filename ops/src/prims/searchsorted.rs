@@ -61,7 +61,7 @@ pub mod searchsorted {
 
     fn samples(s: &mut Samples) {
         let sorted = [-1.0, 0.0, 0.0, 2.0, 3.0, 3.0, 3.0, 7.0];
-        let sorted = if s.dtype() == DType::U8 { sorted.map(f64::abs) } else { sorted };
+        let sorted = if s.dtype().is_unsigned() { sorted.map(f64::abs) } else { sorted };
         let line = |s: &Samples| s.values([7], &sorted[1..]);
         s.case(with(line(s), s.values([2, 4], [3.0, 0.0, 8.0, 1.0, 2.0, 3.0, 5.0]), false));
         s.case(with(line(s), s.values([2, 4], [3.0, 0.0, 8.0, 1.0, 2.0, 3.0, 5.0]), true));

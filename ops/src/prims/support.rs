@@ -26,8 +26,8 @@ pub fn zeros(meta: &TensorMeta) -> Tensor {
 pub fn another(dtype: DType) -> DType {
     match dtype {
         DType::Bool => DType::U8,
-        DType::U8 | DType::I32 => DType::I64,
         DType::I64 => DType::I32,
+        _ if dtype.is_integer() => DType::I64,
         DType::F32 => DType::F64,
         _ => DType::F32,
     }

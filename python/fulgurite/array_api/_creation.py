@@ -12,7 +12,10 @@ from . import _dtypes as dt
 from ._array import Array, array_of, converted, wrap
 from ._checks import described, integer, refusal, shape_of
 
-_BUFFERS = {"?": dt.boolean, "B": dt.uint8, "i": dt.int32, "e": dt.float16, "f": dt.float32, "d": dt.float64}
+_BUFFERS = {
+    "?": dt.boolean, "B": dt.uint8, "b": dt.int8, "H": dt.uint16, "h": dt.int16, "I": dt.uint32, "i": dt.int32,
+    "e": dt.float16, "f": dt.float32, "d": dt.float64,
+}
 
 
 def _placed(native, device) -> Array:
@@ -27,7 +30,7 @@ def _of_buffer(view: memoryview) -> Native:
         kind = dt.int64 if view.itemsize == 8 else dt.int32
     if kind is None or view.itemsize != kind.itemsize:
         raise refusal("asarray", "obj", f"a buffer of format '{view.format}'",
-                      "one of bool, uint8, int32, int64, float16, float32 or float64", Refusal)
+                      "one of bool, the integers but uint64, float16, float32 or float64", Refusal)
     return Native.from_bytes(list(view.shape), kind, view.tobytes())
 
 

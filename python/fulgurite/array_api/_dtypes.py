@@ -1,7 +1,6 @@
 """Element types: kinds, promotion by the standard, limits.
 
-``bfloat16`` and ``float16`` are here beside the standard's types. Complex numbers, ``int8``, ``int16`` and unsigned
-integers beyond ``uint8`` are not.
+``bfloat16`` and ``float16`` are here beside the standard's types. Complex numbers and ``uint64`` are not.
 """
 
 from __future__ import annotations
@@ -16,12 +15,13 @@ from .._native import Tensor, dtype
 from ._checks import described, refusal
 
 boolean = dtype("bool")
-uint8, int32, int64 = dtype("uint8"), dtype("int32"), dtype("int64")
+int8, int16, int32, int64 = (dtype(f"int{bits}") for bits in (8, 16, 32, 64))
+uint8, uint16, uint32 = (dtype(f"uint{bits}") for bits in (8, 16, 32))
 float16, bfloat16, float32, float64 = dtype("float16"), dtype("bfloat16"), dtype("float32"), dtype("float64")
 
 #: The types that the standard names.
-STANDARD = (boolean, uint8, int32, int64, float32, float64)
-SIGNED, UNSIGNED = (int32, int64), (uint8,)
+STANDARD = (boolean, int8, int16, int32, int64, uint8, uint16, uint32, float32, float64)
+SIGNED, UNSIGNED = (int8, int16, int32, int64), (uint8, uint16, uint32)
 INTEGERS = UNSIGNED + SIGNED
 FLOATS = (float16, bfloat16, float32, float64)
 NUMBERS = INTEGERS + FLOATS
@@ -41,16 +41,26 @@ WORDS = {
 #: The standard's types that are not here, and why.
 MISSING = {
     **{name: "there are no complex numbers" for name in ("complex64", "complex128")},
-    **{name: f"there is no {name}: int32 and int64 have a sign, uint8 has none"
-       for name in ("int8", "int16", "uint16", "uint32", "uint64")},
+    "uint64": "there is no uint64: the widest unsigned type is uint32",
 }
 
-_RANGES = {uint8: (0, 255), int32: (-(2**31), 2**31 - 1), int64: (-(2**63), 2**63 - 1)}
-_FORMATS = {boolean: "?", uint8: "B", int32: "i", int64: "q", float16: "e", float32: "f", float64: "d"}
+_BITS = {of: 8 << place for family in (SIGNED, UNSIGNED) for place, of in enumerate(family)}
+_RANGES = {
+    **{of: (-(2 ** (_BITS[of] - 1)), 2 ** (_BITS[of] - 1) - 1) for of in SIGNED},
+    **{of: (0, 2 ** _BITS[of] - 1) for of in UNSIGNED},
+}
+_FORMATS = {
+    boolean: "?", int8: "b", int16: "h", int32: "i", int64: "q", uint8: "B", uint16: "H", uint32: "I", float16: "e",
+    float32: "f", float64: "d",
+}
 _WIDER = {
-    (uint8, int32): int32, (uint8, int64): int64, (int32, int64): int64, (float16, float32): float32,
-    (float16, float64): float64, (bfloat16, float32): float32, (bfloat16, float64): float64,
-    (float32, float64): float64,
+    **{(narrow, wide): wide for family in (SIGNED, UNSIGNED) for place, narrow in enumerate(family)
+       for wide in family[place + 1:]},
+    # An unsigned and a signed type meet in the smallest signed type that holds both.
+    **{(unsigned, signed): next(of for of in SIGNED if _BITS[of] > _BITS[unsigned] and _BITS[of] >= _BITS[signed])
+       for unsigned in UNSIGNED for signed in SIGNED},
+    (float16, float32): float32, (float16, float64): float64, (bfloat16, float32): float32,
+    (bfloat16, float64): float64, (float32, float64): float64,
 }
 
 

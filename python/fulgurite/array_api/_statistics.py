@@ -32,7 +32,7 @@ def _summed_type(function: str, native, dtype):
 
 
 def sum(x, /, *, axis=None, dtype=None, keepdims=False) -> Array:
-    """Sums. Integers and booleans are added as int64 without a ``dtype``, uint8 too: there is no uint64."""
+    """Sums. Integers and booleans are added as int64 without a ``dtype``, unsigned ones too: there is no uint64."""
     native, axes, keepdims = _arguments("sum", x, axis, keepdims, dt.ALL)
     return wrap(reduced(ops.sum, native, axes, keepdims, dtype=_summed_type("sum", native, dtype)))
 

@@ -14,7 +14,8 @@ from .._errors import Error
 from .._native import Array, Crossing, check_calls, dtype, free_kept
 
 DTYPES = {getattr(torch, name): dtype(name) for name in
-          ("bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64")}
+          ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "int64", "float16", "bfloat16", "float32",
+           "float64")}
 TORCH_DTYPES = {ours.name: theirs for theirs, ours in DTYPES.items()}
 
 

@@ -21,8 +21,8 @@ from ..transforms import _native as native_transforms
 from ._buckets import Bucketed, Buckets, Compiled, counted
 from ._exchange import DTYPES, cross, extent_of, shares
 from ._graph import (
-    Unsupported, differentiable, draws, enables_gradients, interpret, operator_of, path_of, place_of, switches_autocast,
-    views_of, why_not, writes, written_inputs,
+    Unsupported, differentiable, draws, enables_gradients, interpret, operator_of, path_of, place_of, place_of_stack,
+    switches_autocast, views_of, why_not, writes, written_inputs,
 )
 from ._table import example_of
 

@@ -387,7 +387,8 @@ def _to(context, value, *arguments, **keywords):
 
 
 for _name, _dtype in {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16, "long": torch.int64,
-                      "double": torch.float64, "int": torch.int32, "bool": torch.bool}.items():
+                      "double": torch.float64, "int": torch.int32, "short": torch.int16, "char": torch.int8,
+                      "bool": torch.bool}.items():
     TABLE[f"Tensor.{_name}"] = lambda context, value, _dtype=_dtype, **_: converted(value, _dtype)
 
 

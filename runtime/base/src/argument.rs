@@ -39,12 +39,7 @@ impl Scalar {
     /// Whether an element of `dtype` can be made of it, a fraction being cut off and whatever is not zero being true:
     /// integers have limits, and must be exact in f64, in which scalar rules hold their numbers.
     pub fn fits(self, dtype: DType) -> bool {
-        let limits = match dtype {
-            DType::U8 => (0, u8::MAX.into()),
-            DType::I32 => (i32::MIN.into(), i32::MAX.into()),
-            DType::I64 => (i64::MIN, i64::MAX),
-            _ => return true,
-        };
+        let Some(limits) = dtype.limits() else { return true };
         match self {
             Scalar::Bool(_) => true,
             Scalar::Int(value) => self.is_exact() && (limits.0..=limits.1).contains(&value),

@@ -129,6 +129,10 @@ impl Array {
                 Ok(array)
             }
             DType::U8 => convert::<u8>(shape, values),
+            DType::I8 => convert::<i8>(shape, values),
+            DType::U16 => convert::<u16>(shape, values),
+            DType::I16 => convert::<i16>(shape, values),
+            DType::U32 => convert::<u32>(shape, values),
             DType::I32 => convert::<i32>(shape, values),
             DType::I64 => convert::<i64>(shape, values),
             DType::F16 => convert::<half::f16>(shape, values),

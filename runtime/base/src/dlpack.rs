@@ -463,9 +463,13 @@ fn writer_of(device: DLDevice, producer: OtherStream) -> Result<Option<Box<dyn D
 }
 
 /// Codes of DLPack's element types.
-const TYPES: [(DType, u8, u8); 8] = [
+const TYPES: [(DType, u8, u8); 12] = [
     (DType::Bool, abi::BOOL, 8),
     (DType::U8, abi::UINT, 8),
+    (DType::I8, abi::INT, 8),
+    (DType::U16, abi::UINT, 16),
+    (DType::I16, abi::INT, 16),
+    (DType::U32, abi::UINT, 32),
     (DType::I32, abi::INT, 32),
     (DType::I64, abi::INT, 64),
     (DType::F16, abi::FLOAT, 16),

@@ -24,7 +24,7 @@ macro_rules! headers {
 ///
 /// | header | what it has |
 /// |---|---|
-/// | `fulgurite/elements.cuh` | `u8` ... `u64`, `bf16`, `f16`, `boolean`; conversions to the type of arithmetic |
+/// | `fulgurite/elements.cuh` | `u8`, `i8` ... `u64`, `bf16`, `f16`, `boolean`; conversions to the type of arithmetic |
 /// | `fulgurite/arithmetic.cuh` | functions of numbers with the host's results; `order_key`, `exponential` |
 /// | `fulgurite/vectors.cuh` | neighbouring elements read and written at once: `load`, `store`, `read`, `write` |
 /// | `fulgurite/reductions.cuh` | `Sum`, `Max`, `Min` over lanes, warps and blocks in a fixed order |
@@ -55,6 +55,10 @@ pub fn type_of(dtype: DType) -> &'static str {
         DType::BF16 => "bf16",
         DType::F16 => "f16",
         DType::I64 => "i64",
+        DType::I8 => "i8",
+        DType::U16 => "u16",
+        DType::I16 => "i16",
+        DType::U32 => "u32",
         DType::I32 => "i32",
         DType::U8 => "u8",
         DType::Bool => "boolean",

@@ -22,6 +22,7 @@ mod choice;
 mod places;
 
 pub(crate) use body::guarded;
+pub(crate) use choice::{DTYPES as ELEMENT_TYPES, is_further_integer};
 pub use choice::{absent_devices, sampled_dtypes};
 
 /// The selected tests; an empty list selects all.

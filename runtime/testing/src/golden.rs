@@ -187,6 +187,10 @@ impl Golden {
         let dtype = match info.dtype {
             safetensors::Dtype::BOOL => DType::Bool,
             safetensors::Dtype::U8 => DType::U8,
+            safetensors::Dtype::I8 => DType::I8,
+            safetensors::Dtype::U16 => DType::U16,
+            safetensors::Dtype::I16 => DType::I16,
+            safetensors::Dtype::U32 => DType::U32,
             safetensors::Dtype::I32 => DType::I32,
             safetensors::Dtype::I64 => DType::I64,
             safetensors::Dtype::F16 => DType::F16,

@@ -68,13 +68,15 @@ fn resolved(name: &str, names: &FxHashMap<String, String>) -> String {
     name
 }
 
-/// The element type of a C type, if it stands for one alone.
+/// The element type of a C type, if it stands for one alone: unsigned integers are the bits of any type as well.
 fn element_of(name: &str) -> Option<DType> {
     match name {
         "float" => Some(DType::F32),
         "double" => Some(DType::F64),
         "half" | "__half" | "f16" => Some(DType::F16),
         "__nv_bfloat16" | "bf16" => Some(DType::BF16),
+        "signed char" | "int8_t" | "i8" => Some(DType::I8),
+        "short" | "int16_t" | "i16" => Some(DType::I16),
         "int" | "int32_t" | "i32" => Some(DType::I32),
         "long long" | "long long int" | "int64_t" | "i64" => Some(DType::I64),
         _ => None,

@@ -539,9 +539,7 @@ impl Subject {
 /// What a reference computed, as a result of `dtype` holds it before it is rounded: integers wrap.
 fn values_of(result: &ReferenceTensor, dtype: DType) -> Vec<f64> {
     match dtype {
-        DType::U8 => result.integers().iter().map(|value| f64::from(*value as u8)).collect(),
-        DType::I32 => result.integers().iter().map(|value| f64::from(*value as i32)).collect(),
-        DType::I64 => result.integers().iter().map(|value| *value as f64).collect(),
+        _ if dtype.is_integer() => result.integers().iter().map(|value| dtype.wrapped(*value) as f64).collect(),
         _ => result.floats().iter().copied().collect(),
     }
 }

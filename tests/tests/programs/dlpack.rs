@@ -338,7 +338,7 @@ fn tensors_that_cannot_be_used_are_errors_and_are_deleted() {
         (|_, managed| managed.version.major = 2, "has version 2.3 of DLPack, expected version 1"),
         (|tensor, _| tensor.dtype = DLDataType { code: 5, bits: 64, lanes: 1 }, "type code 5, 64 bits"),
         (|tensor, _| tensor.dtype = DLDataType { code: 2, bits: 32, lanes: 4 }, "4 lanes"),
-        (|tensor, _| tensor.dtype = DLDataType { code: 0, bits: 16, lanes: 1 }, "16 bits"),
+        (|tensor, _| tensor.dtype = DLDataType { code: 1, bits: 64, lanes: 1 }, "64 bits"),
         (|tensor, _| tensor.device.device_type = 7, "DLPack's type 7, of which no kind is linked"),
         (|tensor, _| tensor.byte_offset = 6, "expected a multiple of the 4 bytes"),
         (|tensor, _| tensor.ndim = -1, "-1 dimensions"),

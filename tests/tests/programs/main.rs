@@ -22,6 +22,7 @@ mod dyn_trees;
 mod early_reads;
 mod hand_written_traces;
 mod indexing;
+mod integers;
 mod joins;
 mod linear_algebra;
 mod lists;

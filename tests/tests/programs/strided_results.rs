@@ -12,8 +12,19 @@ use fulgurite_runtime::{Array, DType};
 /// A tile's length and one more: of f32, f64, 16-bit types and i64; of i32 and u8; and two and three tiles.
 const ROWS: [usize; 7] = [1025, 2048, 2049, 4096, 4097, 8193, 12_289];
 
-const DTYPES: [DType; 8] =
-    [DType::Bool, DType::U8, DType::I32, DType::I64, DType::F16, DType::BF16, DType::F32, DType::F64];
+const DTYPES: [DType; 11] = [
+    DType::Bool,
+    DType::U8,
+    DType::I8,
+    DType::U16,
+    DType::U32,
+    DType::I32,
+    DType::I64,
+    DType::F16,
+    DType::BF16,
+    DType::F32,
+    DType::F64,
+];
 
 /// Small whole numbers that every type holds; for booleans, 0 and 1.
 fn numbers(dtype: DType, shape: &[usize], seed: usize) -> (Array, Vec<f64>) {

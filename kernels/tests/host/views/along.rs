@@ -22,7 +22,17 @@ fn shapes(width: usize) -> [[usize; 3]; 4] {
 
 #[test]
 fn reductions_of_lines_of_every_width() {
-    for dtype in types([DType::Bool, DType::U8, DType::I32, DType::I64, DType::BF16, DType::F32, DType::F64]) {
+    for dtype in types([
+        DType::Bool,
+        DType::U8,
+        DType::I16,
+        DType::U32,
+        DType::I32,
+        DType::I64,
+        DType::BF16,
+        DType::F32,
+        DType::F64,
+    ]) {
         let sums = match dtype {
             DType::Bool | DType::U8 => DType::I64,
             DType::F16 | DType::BF16 => DType::F32,
@@ -63,7 +73,7 @@ fn reductions_of_lines_of_every_width() {
 
 #[test]
 fn running_sums_and_positions_of_the_largest() {
-    for dtype in types([DType::U8, DType::I32, DType::BF16, DType::F32, DType::F64]) {
+    for dtype in types([DType::U8, DType::I8, DType::I32, DType::BF16, DType::F32, DType::F64]) {
         for width in widths() {
             for shape in [[2, width, 1], [1, 2, width]] {
                 let input = Operand::numbers(dtype, &shape, 4);

@@ -61,7 +61,7 @@ fn conversions_between_types_of_every_size() {
 #[test]
 fn programs_of_two_operands_and_two_results() {
     let program = ScalarProgram::record(2, 0, |x, _| vec![x[0] * 2.0 + x[1], x[0].maximum(x[1])]);
-    for dtype in types([DType::U8, DType::I32, DType::BF16, DType::F32, DType::F64]) {
+    for dtype in types([DType::U8, DType::I8, DType::U32, DType::I32, DType::BF16, DType::F32, DType::F64]) {
         for width in widths() {
             for shape in [vec![width], vec![3, width], vec![width, 1]] {
                 let (a, b) = (Operand::numbers(dtype, &shape, 1), Operand::numbers(dtype, &shape, 2));
@@ -86,7 +86,7 @@ fn programs_of_two_operands_and_two_results() {
 fn programs_with_broadcast_operands() {
     let program = ScalarProgram::record(3, 0, |x, _| vec![x[0] + x[1] * x[2]]);
     for width in some_widths() {
-        for dtype in types([DType::I32, DType::BF16, DType::F64]) {
+        for dtype in types([DType::I16, DType::I32, DType::BF16, DType::F64]) {
             let shape = [3, width];
             let full = Operand::numbers(dtype, &shape, 1);
             let (rows, columns) = (Operand::numbers(dtype, &[3], 2), Operand::numbers(dtype, &[width], 3));

@@ -17,7 +17,7 @@ fn indices(shape: &[usize]) -> Operand {
 #[test]
 fn rows_and_elements_are_read_at_indices() {
     // One of each size.
-    for dtype in types([DType::Bool, DType::BF16, DType::I32, DType::F64]) {
+    for dtype in types([DType::Bool, DType::I16, DType::BF16, DType::I32, DType::F64]) {
         for width in widths() {
             let table = Operand::numbers(dtype, &[TABLE, width], 1);
             let at = indices(&[3]);
@@ -110,7 +110,7 @@ fn rows_and_elements_are_added_at_indices() {
 
 #[test]
 fn elements_are_written_at_indices() {
-    for dtype in types([DType::Bool, DType::BF16, DType::I32, DType::F64]) {
+    for dtype in types([DType::Bool, DType::I16, DType::BF16, DType::I32, DType::F64]) {
         for width in widths() {
             let table = Operand::numbers(dtype, &[TABLE, width], 1);
             let (at, source) = (indices(&[7, width]), Operand::numbers(dtype, &[7, width], 3));

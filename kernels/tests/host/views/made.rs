@@ -8,7 +8,7 @@ use super::layouts::{Call, types, widths};
 
 #[test]
 fn constants_and_evenly_spaced_numbers() {
-    for dtype in types([DType::Bool, DType::U8, DType::BF16, DType::I32, DType::F32, DType::I64]) {
+    for dtype in types([DType::Bool, DType::U8, DType::U16, DType::BF16, DType::I32, DType::F32, DType::I64]) {
         for width in widths() {
             for shape in shapes(width) {
                 let count = shape.iter().product::<usize>();

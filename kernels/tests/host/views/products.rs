@@ -8,7 +8,17 @@ use super::layouts::{Call, Operand, some_widths, types};
 #[test]
 #[cfg_attr(miri, ignore = "products of floating-point numbers are those of a crate with instructions that Miri lacks")]
 fn products_of_every_type() {
-    for dtype in types([DType::U8, DType::I32, DType::I64, DType::F16, DType::BF16, DType::F32, DType::F64]) {
+    for dtype in types([
+        DType::U8,
+        DType::I8,
+        DType::U16,
+        DType::I32,
+        DType::I64,
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::F64,
+    ]) {
         for width in some_widths() {
             for [batch, m, k, n] in [[1, width, 3, 2], [2, 2, 3, width], [1, 3, width, 2], [2, 1, 2, width]] {
                 let (a, b) = (Operand::numbers(dtype, &[batch, m, k], 1), Operand::numbers(dtype, &[batch, k, n], 2));

@@ -21,7 +21,7 @@ fn scanned(input: &[f64], shape: [usize; 3], mut next: impl FnMut(Option<f64>, u
 
 #[test]
 fn lines_are_scanned() {
-    for dtype in types([DType::U8, DType::I32, DType::BF16, DType::F32, DType::F64]) {
+    for dtype in types([DType::U8, DType::I16, DType::I32, DType::BF16, DType::F32, DType::F64]) {
         for width in some_widths().into_iter().filter(|width| *width > 0) {
             for shape in [[2, width, 1], [1, 2, width], [width, 3, 1]] {
                 let input = Operand::numbers(dtype, &shape, 4);
@@ -134,7 +134,7 @@ fn elements_are_combined_at_indices() {
 
 #[test]
 fn places_are_found() {
-    for dtype in types([DType::I32, DType::F16, DType::F64]) {
+    for dtype in types([DType::I8, DType::I32, DType::F16, DType::F64]) {
         for width in some_widths().into_iter().filter(|width| *width > 0) {
             let sorted = Operand::of(dtype, &[2, 4], vec![0.0, 1.0, 1.0, 3.0, 1.0, 2.0, 4.0, 4.0]);
             let wanted = Operand::of(dtype, &[2, width], (0..2 * width).map(|i| (i * 7 % 6) as f64).collect());

@@ -82,6 +82,10 @@ impl Array {
         }
         match self.dtype() {
             DType::Bool | DType::U8 => values::<u8>(self),
+            DType::I8 => values::<i8>(self),
+            DType::U16 => values::<u16>(self),
+            DType::I16 => values::<i16>(self),
+            DType::U32 => values::<u32>(self),
             DType::I32 => values::<i32>(self),
             DType::I64 => values::<i64>(self),
             DType::F16 => values::<half::f16>(self),

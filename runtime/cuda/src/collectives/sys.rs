@@ -60,10 +60,13 @@ functions! {
 /// `ncclDataType_t`
 pub(super) fn number_of(dtype: DType) -> c_int {
     match dtype {
+        DType::I8 => 0,
         DType::Bool | DType::U8 => 1,
         DType::I32 => 2,
+        DType::U32 => 3,
         DType::I64 => 4,
-        DType::F16 => 6,
+        // NCCL has no integers of 16 bits. They are moved as what has as many, and reductions of them are refused.
+        DType::F16 | DType::U16 | DType::I16 => 6,
         DType::F32 => 7,
         DType::F64 => 8,
         DType::BF16 => 9,

@@ -3,7 +3,9 @@
 #define FULGURITE_ELEMENTS
 
 typedef unsigned char u8;
+typedef signed char i8;
 typedef unsigned short u16;
+typedef short i16;
 typedef unsigned u32;
 typedef int i32;
 typedef long long i64;
@@ -60,6 +62,10 @@ template <typename T> struct Wide { typedef T type; };
 template <> struct Wide<bf16> { typedef float type; };
 template <> struct Wide<f16> { typedef float type; };
 template <> struct Wide<i32> { typedef i64 type; };
+template <> struct Wide<u32> { typedef i64 type; };
+template <> struct Wide<i16> { typedef i64 type; };
+template <> struct Wide<u16> { typedef i64 type; };
+template <> struct Wide<i8> { typedef i64 type; };
 template <> struct Wide<u8> { typedef i64 type; };
 template <> struct Wide<boolean> { typedef i64 type; };
 
@@ -70,6 +76,10 @@ __device__ __forceinline__ float widen(float x) { return x; }
 __device__ __forceinline__ double widen(double x) { return x; }
 __device__ __forceinline__ i64 widen(i64 x) { return x; }
 __device__ __forceinline__ i64 widen(i32 x) { return x; }
+__device__ __forceinline__ i64 widen(u32 x) { return x; }
+__device__ __forceinline__ i64 widen(i16 x) { return x; }
+__device__ __forceinline__ i64 widen(u16 x) { return x; }
+__device__ __forceinline__ i64 widen(i8 x) { return x; }
 __device__ __forceinline__ i64 widen(u8 x) { return x; }
 __device__ __forceinline__ i64 widen(boolean x) { return x.bits != 0; }
 
@@ -81,6 +91,10 @@ template <> struct Narrow<bf16> { static __device__ __forceinline__ bf16 from(fl
 template <> struct Narrow<f16> { static __device__ __forceinline__ f16 from(float x) { return to_f16(x); } };
 template <> struct Narrow<i64> { static __device__ __forceinline__ i64 from(i64 x) { return x; } };
 template <> struct Narrow<i32> { static __device__ __forceinline__ i32 from(i64 x) { return (i32)x; } };
+template <> struct Narrow<u32> { static __device__ __forceinline__ u32 from(i64 x) { return (u32)x; } };
+template <> struct Narrow<i16> { static __device__ __forceinline__ i16 from(i64 x) { return (i16)x; } };
+template <> struct Narrow<u16> { static __device__ __forceinline__ u16 from(i64 x) { return (u16)x; } };
+template <> struct Narrow<i8> { static __device__ __forceinline__ i8 from(i64 x) { return (i8)x; } };
 template <> struct Narrow<u8> { static __device__ __forceinline__ u8 from(i64 x) { return (u8)x; } };
 template <> struct Narrow<boolean> {
     static __device__ __forceinline__ boolean from(i64 x) {

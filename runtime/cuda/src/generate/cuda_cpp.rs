@@ -86,6 +86,10 @@ impl Dialect for CudaCpp {
     fn narrow(&mut self, dtype: DType, value: &str) -> String {
         match dtype {
             DType::U8 => format!("(unsigned char){value}"),
+            DType::I8 => format!("(signed char){value}"),
+            DType::U16 => format!("(unsigned short){value}"),
+            DType::I16 => format!("(short){value}"),
+            DType::U32 => format!("(unsigned int){value}"),
             DType::I32 => format!("(int){value}"),
             DType::BF16 => format!("to_bf16({value})"),
             DType::F16 => format!("to_f16({value})"),
@@ -348,6 +352,10 @@ fn class_type(class: Class) -> &'static str {
 fn stored_type(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool | DType::U8 => "unsigned char",
+        DType::I8 => "signed char",
+        DType::U16 => "unsigned short",
+        DType::I16 => "short",
+        DType::U32 => "unsigned int",
         DType::I32 => "int",
         DType::I64 => "long long",
         DType::F16 => "f16",

@@ -93,7 +93,11 @@ struct Tensor {
 }
 
 fn encode(dtype: DType, value: f64) -> [u8; 2] {
-    if dtype == DType::BF16 { bf16::from_f32(value as f32).to_le_bytes() } else { f16::from_f32(value as f32).to_le_bytes() }
+    if dtype == DType::BF16 {
+        bf16::from_f32(value as f32).to_le_bytes()
+    } else {
+        f16::from_f32(value as f32).to_le_bytes()
+    }
 }
 
 fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {

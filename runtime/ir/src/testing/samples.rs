@@ -145,9 +145,12 @@ impl fmt::Debug for SampleTensor {
 pub fn round_to(value: f64, dtype: DType) -> f64 {
     match dtype {
         DType::Bool => f64::from(u8::from(value > 0.0)),
-        DType::U8 => value.abs().trunc().min(255.0),
-        DType::I32 => value.trunc().clamp(f64::from(i32::MIN), f64::from(i32::MAX)),
         DType::I64 => value.trunc(),
+        DType::U8 | DType::I8 | DType::U16 | DType::I16 | DType::U32 | DType::I32 => {
+            let value = if dtype.is_unsigned() { value.abs() } else { value };
+            let (least, largest) = dtype.limits().unwrap_or_default();
+            value.trunc().clamp(least as f64, largest as f64)
+        }
         DType::F16 => half::f16::from_f32(value as f32).to_f64(),
         DType::BF16 => half::bf16::from_f32(value as f32).to_f64(),
         DType::F32 => f32::from_f64(value).to_f64(),
@@ -439,7 +442,7 @@ fn number_among(tensor: &SampleTensor) -> Option<Scalar> {
     let value = *tensor.values().get(1)?;
     Some(match tensor.dtype {
         DType::Bool => Scalar::Bool(value != 0.0),
-        DType::U8 | DType::I32 | DType::I64 => Scalar::Int(value as i64),
+        dtype if dtype.is_integer() => Scalar::Int(value as i64),
         _ => {
             let number = value * (1.0 + 0.3 * tensor.dtype.epsilon());
             Scalar::Float(if tensor.dtype.nearest(number) == value { number } else { value })

@@ -231,8 +231,13 @@ fn block(meta: &TensorMeta, bound: usize, seed: u64) -> Vec<u8> {
             DType::BF16 => block.extend(half::bf16::from_f32(number as f32).to_le_bytes()),
             DType::F16 => block.extend(half::f16::from_f32(number as f32).to_le_bytes()),
             DType::I64 => block.extend(i64::from(position).to_le_bytes()),
+            // Negative numbers are no positions.
+            DType::U32 => block.extend(position.to_le_bytes()),
             DType::I32 => block.extend((position as i32).to_le_bytes()),
-            DType::U8 => block.push(position.min(255) as u8),
+            DType::U16 => block.extend((position.min(u16::MAX.into()) as u16).to_le_bytes()),
+            DType::I16 => block.extend((position.min(i16::MAX as u32) as i16).to_le_bytes()),
+            DType::U8 => block.push(position.min(u8::MAX.into()) as u8),
+            DType::I8 => block.push(position.min(i8::MAX as u32) as u8),
             DType::Bool => block.push((position & 1) as u8),
         }
     }

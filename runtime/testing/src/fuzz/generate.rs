@@ -11,6 +11,7 @@ use super::arrange::Arrangement;
 use super::case::{Call, Case, Input, Work, has_gradient, largest, resized_attributes, work};
 use super::extents;
 use crate::argument::{Arg, map_arguments};
+use crate::generate::is_further_integer;
 use crate::meta::{Device, TensorMeta};
 use crate::operator::{OperatorDef, OperatorKind};
 use crate::samples::{Random, Sample, SampleTensor};
@@ -77,7 +78,12 @@ impl Parts {
         let mut parts = Parts { parts: Vec::new(), operators: Vec::new(), bases };
         for def in operators().into_iter().filter(fits) {
             let first = parts.parts.len();
-            for dtype in DType::ALL.into_iter().filter(taken) {
+            // One of the integers that are computed as others are, in turn: most programs have floating-point numbers.
+            let further: Vec<DType> = DType::ALL.into_iter().filter(|dtype| is_further_integer(*dtype)).collect();
+            let one = further[parts.operators.len() % further.len()];
+            let drawn =
+                |dtype: &DType| taken(dtype) && (!dtypes.is_empty() || *dtype == one || !further.contains(dtype));
+            for dtype in DType::ALL.into_iter().filter(drawn) {
                 let samples: Vec<Sample> = accepted_samples(def, dtype).into_iter().map(|(_, sample)| sample).collect();
                 if !samples.is_empty() {
                     parts.parts.push(Part { def, dtype, samples });

@@ -337,9 +337,9 @@ fn call(
     let rounded = results.into_iter().zip(&symbol.results).map(|(result, id)| {
         let dtype = block.meta(*id).dtype();
         match dtype {
-            DType::U8 => ReferenceTensor::from_integers(dtype, result.integers().mapv(|v| i64::from(v as u8))),
-            DType::I32 => ReferenceTensor::from_integers(dtype, result.integers().mapv(|v| i64::from(v as i32))),
-            DType::I64 => ReferenceTensor::from_integers(dtype, result.integers().clone()),
+            _ if dtype.is_integer() => {
+                ReferenceTensor::from_integers(dtype, result.integers().mapv(|v| dtype.wrapped(v)))
+            }
             DType::Bool => ReferenceTensor::from_floats(dtype, result.booleans().mapv(|v| f64::from(u8::from(v)))),
             _ => {
                 let unit = dtype.epsilon();

@@ -17,8 +17,25 @@ use fulgurite_ir::registry::find_operator;
 
 /// The order in which element types are tried; where samples do not depend on it, the first that is accepted speaks for
 /// all.
-pub(super) const DTYPES: [DType; 8] =
-    [DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64, DType::I32, DType::U8, DType::Bool];
+pub(crate) const DTYPES: [DType; 12] = [
+    DType::F32,
+    DType::F64,
+    DType::BF16,
+    DType::F16,
+    DType::I64,
+    DType::I32,
+    DType::U8,
+    DType::Bool,
+    DType::I8,
+    DType::U16,
+    DType::I16,
+    DType::U32,
+];
+
+/// Integers that are computed as i32 and u8 are: what differs is what they hold, and what type they meet others in.
+pub(crate) fn is_further_integer(dtype: DType) -> bool {
+    matches!(dtype, DType::I8 | DType::U16 | DType::I16 | DType::U32)
+}
 
 /// An element type, and the metas of the arguments of its samples.
 pub(super) type TypedMetas = (DType, Vec<Vec<Arg<TensorMeta>>>);

@@ -2,7 +2,9 @@
 
 use fulgurite_kernels::DType;
 
-use super::choice::{Runner, TypedMetas, dtypes_of, floating_input, may_claim, tested_with, wanted_under_autocast};
+use super::choice::{
+    Runner, TypedMetas, dtypes_of, floating_input, is_further_integer, may_claim, tested_with, wanted_under_autocast,
+};
 use crate::argument::Arg;
 use crate::directives::Template;
 use crate::executor::{ExecutorDef, executors, find_executor};
@@ -41,7 +43,10 @@ impl<'a> Tested<'a> {
         golden: &'a Golden,
         on_device: bool,
     ) -> Tested<'a> {
-        Tested { def, dtypes: dtypes_of(def), runners, golden, on_device }
+        // A signed and an unsigned one speak for what composites make of further integers: prims are their lines.
+        let spoken_for = |dtype| matches!(dtype, DType::I16 | DType::U32) && def.kind == OperatorKind::Composite;
+        let dtypes = dtypes_of(def).into_iter().filter(|(dtype, _)| !spoken_for(*dtype)).collect();
+        Tested { def, dtypes, runners, golden, on_device }
     }
 
     /// The places of a template, in the order of its tests.
@@ -64,7 +69,7 @@ impl<'a> Tested<'a> {
             Template::Consistency => self.of_runners(any_type, |executor, _| {
                 executor.name != REFERENCE || TracingRules::of(self.def).decomposition.is_some()
             }),
-            Template::Checker => self.of_runners(self.types(any_type), |executor, metas| {
+            Template::Checker => self.of_runners(self.types(each_arithmetic), |executor, metas| {
                 executor.name != REFERENCE && may_claim(self.def, executor, metas)
             }),
             // Both types of 16 bits, which regions round in ways of their own.
@@ -78,7 +83,7 @@ impl<'a> Tested<'a> {
             Template::CotangentLinearity => {
                 self.of_runners(|dtype| dtype == DType::F64, |_, metas| self.is_differentiated(metas))
             }
-            Template::Meta | Template::Bounds => self.of_runners(self.types(any_type), |_, _| true),
+            Template::Meta | Template::Bounds => self.of_runners(self.types(each_arithmetic), |_, _| true),
             Template::Layout | Template::Determinism | Template::Effects | Template::InPlace => {
                 self.of_runners(self.types(is_of_each_kind), |_, _| true)
             }
@@ -169,6 +174,11 @@ impl<'a> Tested<'a> {
 
 fn any_type(_: DType) -> bool {
     true
+}
+
+/// All but the integers that are computed as others are.
+fn each_arithmetic(dtype: DType) -> bool {
+    !is_further_integer(dtype)
 }
 
 /// One of each way to do arithmetic.

@@ -10,15 +10,13 @@ use fulgurite_kernels::DType;
 
 use crate::argument::{Arg, map_arguments};
 use crate::executor::default_executors;
+use crate::generate::ELEMENT_TYPES;
 use crate::meta::TensorMeta;
 use crate::operator::OperatorKind;
 use crate::problem::{Check, Problem, ensure};
 use crate::subject::{describe, differentiable_inputs, joint_trace, subjects, trace_call};
 use crate::test::{Context, Outcome, nothing};
 use crate::tracer::META_DIFFERS;
-
-const DTYPES: [DType; 8] =
-    [DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64, DType::I32, DType::U8, DType::Bool];
 
 /// Tries every form of call that there are samples of.
 pub(crate) fn check(context: &Context) -> Check<Outcome> {
@@ -30,7 +28,7 @@ pub(crate) fn check(context: &Context) -> Check<Outcome> {
         }
         let tensors = subject.metas.iter().map(|argument| argument.tensors().len()).sum();
         for which in 0..tensors {
-            for other in DTYPES {
+            for other in ELEMENT_TYPES {
                 probes += usize::from(probe(context, &retyped(&subject.metas, which, other)).map_err(|problem| {
                     problem.within(format!(
                         "{}({})",
@@ -69,12 +67,13 @@ fn probe(context: &Context, metas: &[Arg<TensorMeta>]) -> Check<bool> {
         Ok(trace) => trace,
         Err(error) if error.code() == META_DIFFERS => return Err(error.into()),
         // What the operator itself refuses; where it has no rule for that, a part of its decomposition does.
-        Err(error) => match TracingRules::of(def).meta.filter(|_| def.check_arguments(metas).is_ok()) {
-            Some(meta) if meta(metas).is_ok() => {
-                return Err(Problem::from(error).within("meta accepts it, but its decomposition does not"));
-            }
-            _ => return Ok(false),
-        },
+        Err(error) => {
+            let accepted = || matches!(TracingRules::of(def).declared_meta(metas), Ok(Some(_)));
+            return match def.check_arguments(metas).is_ok() && accepted() {
+                true => Err(Problem::from(error).within("meta accepts it, but its decomposition does not")),
+                false => Ok(false),
+            };
+        }
     };
     trace.verify().map_err(|error| Problem::from(error).within("it is accepted, but does not verify"))?;
     if GradientRules::of(def).no_grad.is_some() || matches!(def.kind, OperatorKind::Symbol(_)) {

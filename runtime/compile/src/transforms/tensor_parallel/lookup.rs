@@ -87,9 +87,11 @@ impl Writer<'_> {
             return Ok(false);
         }
         let index = self.whole(index, of)?;
-        // Where a part begins, and what is before it, are no numbers of a u8.
+        // Where a part begins, and what is before it, may be no number of a narrow type.
         let index = match self.meta(index).dtype() {
-            DType::U8 => self.converted(index, DType::I64, &format!("{}.i64", self.name(index)), of)?,
+            dtype if dtype.is_unsigned() || dtype.size() < 4 => {
+                self.converted(index, DType::I64, &format!("{}.i64", self.name(index)), of)?
+            }
             _ => index,
         };
         let meta = self.meta(index).clone();
