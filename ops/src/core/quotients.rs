@@ -56,10 +56,17 @@ pub mod fmod {
     fn decomposition(input: Operand<Tensor>, other: Operand<Tensor>) -> Tensor {
         let meta = elementwise_meta(&[input, other], result_type(&[input, other]));
         let [a, b] = promoted([input, other]).map(|operand| as_tensor(operand, &meta));
-        let signed = !meta.dtype().is_unsigned();
-        let [size, divisor] = [a, b].map(|x| if signed { prims::abs(x) } else { x });
-        let rest = prims::remainder(size, divisor);
-        if signed { prims::select(prims::signbit(a), prims::neg(rest), rest) } else { rest }
+        if meta.dtype().is_floating() {
+            let rest = prims::remainder(prims::abs(a), prims::abs(b));
+            return prims::select(prims::signbit(a), prims::neg(rest), rest);
+        }
+        let rest = prims::remainder(a, b);
+        if meta.dtype().is_unsigned() {
+            return rest;
+        }
+        // The least integer has no magnitude: of another sign than `a` the remainder is that of the next multiple.
+        let turned = prims::logical_and(prims::ne(rest, 0), prims::ne(prims::lt(a, 0), prims::lt(rest, 0)));
+        prims::select(turned, prims::sub(rest, b), rest)
     }
 
     // The lines have magnitudes, which have no gradient at zero, where the remainder has one.
@@ -83,6 +90,9 @@ pub mod fmod {
         s.composed_binary(Domain::range(-9.0, 9.0), Domain::range(1.3, 4.0));
         s.case(with(s.of(DType::I32, [2, 3]), s.uniform(1.3, 4.0, [3])));
         s.case(with(s.uniform(-6.0, 6.0, [4]), 2));
+        if let Some((least @ ..0, _)) = s.dtype().limits() {
+            s.case(with(s.values([4], [least as f64; 4]), s.values([4], [7.0, -7.0, 1.0, -3.0])));
+        }
         if s.dtype().is_floating() {
             let (a, b) = ([3.0, -3.0, -0.0, -3.0, 3.0, 1.0], [f64::INFINITY, f64::INFINITY, 2.0, 2.0, -2.0, 0.0]);
             s.case(with(s.values([6], a), s.values([6], b))).forward_only("quotients at integers");
