@@ -65,8 +65,9 @@ pub mod take {
     }
 }
 
-/// The elements of `input` along `dim` at the positions `indices`; both broadcast in the other dimensions. Without
-/// `dim` both are taken as one dimension. A position out of range is an error when the program runs.
+/// The elements of `input` along `dim` at the positions `indices`, of which negative ones count from the end; both
+/// broadcast in the other dimensions. Without `dim` both are taken as one dimension, and positions count from its start.
+/// A position out of range is an error when the program runs.
 #[operator(torch = "take_along_dim")]
 pub mod take_along_dim {
     fn take_along_dim(input: Tensor, indices: Tensor<Integer>, #[default(None)] dim: Option<i64>) -> Tensor;
@@ -97,10 +98,11 @@ pub mod take_along_dim {
     fn decomposition(input: Tensor, indices: Tensor, dim: Option<i64>) -> Tensor {
         let Some(dim) = dim else { return prims::gather(flatten(input), 0, flatten(indices)) };
         if input.rank() == 0 {
-            return read_as(prims::gather(at_least_1d(input), 0, at_least_1d(indices)), &[]);
+            return read_as(prims::gather(at_least_1d(input), 0, from_start(at_least_1d(indices), 1)), &[]);
         }
         let dim = position(dim, input.rank());
         let [to_input, to_indices] = super::facing(&input.shape(), &indices.shape(), dim);
+        let indices = from_start(indices, input.shape()[dim]);
         prims::gather(broadcast(input, &to_input), dim, broadcast(indices, &to_indices))
     }
 
@@ -121,7 +123,9 @@ pub mod take_along_dim {
         };
         let rank = input.shape().len();
         let dim = position(dim, rank);
-        in_range(indices, input.shape().get(dim).copied().unwrap_or(1))?;
+        let extent = input.shape().get(dim).copied().unwrap_or(1);
+        let indices = indices.mapv(|i| if i < 0 { i + extent as i64 } else { i });
+        in_range(&indices, extent)?;
         let shape: Vec<usize> = (0..rank)
             .map(|i| match (indices.shape()[i], input.shape()[i]) {
                 (own, _) if i == dim => own,
@@ -129,7 +133,7 @@ pub mod take_along_dim {
                 (own, _) => own,
             })
             .collect();
-        let indices = spread(indices, &shape);
+        let indices = spread(&indices, &shape);
         Ok(rearranged(input, &shape, 0.0, |at| {
             let place = |i: usize| if input.shape()[i] == 1 { 0 } else { at[i] };
             let mut from: Vec<usize> = (0..rank).map(place).collect();
@@ -146,13 +150,14 @@ pub mod take_along_dim {
         s.case(with(s.normal([3, 4]), s.integers(0, 12, [2, 2])));
         s.case(with(s.normal([4, 4]), s.integers(0, 4, [1, 4])).dim(0));
         s.case(with(s.normal([]), s.integers(0, 1, [])).dim(0));
+        s.case(with(s.normal([3, 4]), s.integers(-4, 4, [3, 5])).dim(1));
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Rank, with(e.normal([2, 3]), e.integers(0, 2, [2])).dim(0), "expected as many dimensions");
         let apart = with(e.normal([2, 3]), e.integers(0, 2, [3, 1])).dim(1);
         e.case(Broadcast, apart, "do not broadcast but in dimension 1");
-        for index in [3.0, -1.0] {
+        for index in [3.0, -4.0] {
             let index = e.values([1, 2], [0.0, index]).cast(DType::I64);
             e.when_run("IndexOutOfRange", with(e.normal([2, 3]), index).dim(1), "of size 3");
         }
