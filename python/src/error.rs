@@ -33,21 +33,37 @@ pub(crate) fn place(place: Option<String>) -> Option<String> {
     PLACE.replace(place)
 }
 
+/// The folder of PyTorch, if the program has imported it: it calls operators and compiled modules for its own caller.
+fn torch_folder(py: Python<'_>) -> Option<String> {
+    let modules = py.import("sys").ok()?.getattr("modules").ok()?;
+    let file: String = modules.get_item("torch").ok()?.getattr("__file__").ok()?.extract().ok()?;
+    file.strip_suffix("__init__.py").map(str::to_owned)
+}
+
 /// Where the caller of the package is, as `file:line`.
 fn caller(py: Python<'_>) -> Option<String> {
     if let Some(place) = PLACE.with_borrow(Clone::clone) {
         return Some(place);
     }
     let package = PACKAGE.get(py)?;
+    let torch = torch_folder(py);
     let mut frame = py.import("sys").ok()?.getattr("_getframe").ok()?.call0().ok()?;
-    loop {
+    // The last resort: a backward pass is called by PyTorch alone.
+    let mut of_torch = None;
+    while !frame.is_none() {
         let file: String = frame.getattr("f_code").ok()?.getattr("co_filename").ok()?.extract().ok()?;
-        if !file.starts_with(package.as_str()) {
+        let place = |frame: &Bound<'_, PyAny>| -> Option<String> {
             let line: u32 = frame.getattr("f_lineno").ok()?.extract().ok()?;
-            return Some(format!("{file}:{line}"));
+            Some(format!("{file}:{line}"))
+        };
+        if torch.as_ref().is_some_and(|torch| file.starts_with(torch)) {
+            of_torch = of_torch.or_else(|| place(&frame));
+        } else if !file.starts_with(package.as_str()) {
+            return place(&frame);
         }
         frame = frame.getattr("f_back").ok()?;
     }
+    of_torch
 }
 
 /// The text of an error without places in this crate, which no user wrote.

@@ -40,7 +40,7 @@ fn run(
     keywords: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Py<PyAny>> {
     static REFUSE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    function(py, &REFUSE, "fulgurite.torch._exchange", "refuse_capture")?.call0()?;
+    function(py, &REFUSE, "fulgurite.torch._exchange", "refuse_capture")?.call1((operator.get().def().name,))?;
     operator.get().dispatched(py, arguments, keywords)
 }
 

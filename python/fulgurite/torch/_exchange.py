@@ -19,21 +19,23 @@ DTYPES = {getattr(torch, name): dtype(name) for name in
 TORCH_DTYPES = {ours.name: theirs for theirs, ours in DTYPES.items()}
 
 
-def refuse_capture() -> None:
+def refuse_capture(operator: str | None = None) -> None:
     """Raises an error where a call here would not be seen: while PyTorch captures a CUDA graph, and in forward-mode
     differentiation, whose tangents do not cross, so that a derivative would be zero without a word."""
     if getattr(forward_ad, "_current_level", -1) >= 0:
         raise Error(
-            "an operator or a program was called in forward-mode differentiation (torch.func.jvp, jacfwd, hessian, "
+            f"{operator or 'a program'}: called in forward-mode differentiation (torch.func.jvp, jacfwd, hessian, "
             "torch.autograd.forward_ad), which it has no derivative for: backward() and torch.autograd.grad have one",
             code="ForwardMode",
+            operator=operator,
         )
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         raise Error(
-            "a program was called while PyTorch captures a CUDA graph: its memory changes from call to call, and a "
-            "graph would use that of the captured one. Call it outside of the capture; programs capture graphs of "
-            "their own",
+            f"{operator or 'a program'}: called while PyTorch captures a CUDA graph: its memory changes from call to "
+            "call, and a graph would use that of the captured one. Call it outside of the capture; programs capture "
+            "graphs of their own",
             code="Capture",
+            operator=operator,
         )
 
 
