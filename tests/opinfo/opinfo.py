@@ -37,7 +37,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import cases  # noqa: E402
 from cases import Parameters  # noqa: E402
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int64": torch.int64, "bool": torch.bool}
+USUAL = ["float32", "bfloat16", "float16", "int64", "bool"]
+# What `--dtype` takes besides: integers that are computed as int64 is.
+DTYPES = {name: getattr(torch, name) for name in [*USUAL, "uint8", "int8", "int16", "int32"]}
 
 # Relative and absolute tolerance of outputs; the absolute one is a part of the largest element. PyTorch computes some 16-bit
 # results with intermediate roundings of its own, so that two roundings of the result's type are allowed.
@@ -153,7 +155,7 @@ class Writer:
 
     def value(self, key, value):
         if isinstance(value, torch.Tensor):
-            if value.dtype.is_complex or value.dtype in (torch.int8, torch.int16) or value.layout != torch.strided:
+            if value.dtype.is_complex or value.layout != torch.strided:
                 raise Unrepresentable(f"a tensor of {value.dtype}")
             self.tensors[key] = value.detach().clone().contiguous()
             return {"tensor": key}
@@ -453,7 +455,7 @@ class Collected:
                 record["exact"], _ = evaluated(op, exact, of_exact, cotangents or None)
             except Exception:
                 pass
-        if any(o.dtype.is_complex or o.dtype in (torch.int8, torch.int16) for o in record.get("outputs", [])):
+        if any(o.dtype.is_complex for o in record.get("outputs", [])):
             self.skipped["complex or 8-bit results"] += 1
             return
         draws = arguments.get("training", True) and arguments.get("p", 0.5) if "dropout" in torch_name else arguments.get("dropout_p", 0.0)
@@ -563,7 +565,7 @@ def main():
     for first in range(0, len(names), AT_ONCE):
         collected = Collected(chosen, own)
         for name in names[first : first + AT_ONCE]:
-            collected.take_all(name, found[name], options.dtype or DTYPES)
+            collected.take_all(name, found[name], options.dtype or USUAL)
         reports, tensors = collected.results(options.fulgurite, options.executors)
         for name in names[first : first + AT_ONCE]:
             differences[name] = []
