@@ -154,7 +154,7 @@ pub mod glu {
 
 /// The softmax of the negative elements along `dim`: see [`softmax`]. The smallest element has the largest share.
 /// Integers have signs, and a `dtype` that the result has.
-#[operator(torch = "nn.functional.softmin", autocast = full, dtypes(i32, i64, f16, bf16, f32, f64))]
+#[operator(torch = "nn.functional.softmin", autocast = full, dtypes(i8, i16, i32, i64, f16, bf16, f32, f64))]
 pub mod softmin {
     fn softmin(input: Tensor, dim: i64, #[default(None)] dtype: Option<DType>) -> Tensor;
 
