@@ -47,8 +47,9 @@ struct Best<'a> {
 }
 
 impl Best<'_> {
+    /// Whether a key has 64 bits: numbers of 32 without a sign are ordered with one.
     fn is_long(&self) -> bool {
-        matches!(self.input.meta.dtype(), DType::F64 | DType::I64)
+        matches!(self.input.meta.dtype(), DType::F64 | DType::I64 | DType::U32)
     }
 
     fn key_bytes(&self) -> usize {

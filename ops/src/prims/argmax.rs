@@ -50,6 +50,9 @@ pub mod argmax {
             s.case(with(s.values([2, 4], [1.0, f64::NAN, f64::INFINITY, f64::NAN]), 1));
             s.case(with(s.values([3], [f64::NEG_INFINITY]), 0));
         }
+        if let Some((least, largest)) = s.dtype().limits().filter(|_| s.dtype() != DType::I64) {
+            s.case(with(s.values([4], [largest / 2, least, largest, largest / 2 + 1].map(|x| x as f64)), 0));
+        }
         // Several pieces of a line.
         s.case(with(s.normal([3, 5000]), 1));
     }

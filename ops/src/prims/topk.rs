@@ -92,6 +92,12 @@ pub mod topk {
             s.case(with(s.values([6], special), 5, 0, true)).forward_only("special values");
             s.case(with(s.values([6], special), 5, 0, false)).forward_only("special values");
         }
+        // The ends of integers, and where unsigned ones have another sign. The largest i64 is no f64.
+        if let Some((least, largest)) = s.dtype().limits().filter(|_| s.dtype() != DType::I64) {
+            let ends = [largest / 2, largest, least, largest / 2 + 1, 1].map(|x| x as f64);
+            s.case(with(s.values([5], ends), 5, 0, true));
+            s.case(with(s.values([5], ends), 4, 0, false));
+        }
         // More than a block puts in order by itself; lines that several blocks share; many lines of which a part is
         // wanted.
         s.case(with(s.normal([2, 1500]), 700, 1, true)).forward_only("large");
