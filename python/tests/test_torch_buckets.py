@@ -229,3 +229,46 @@ def test_attention_without_dropout_draws_nothing():
     assert cuts(torch.fx.symbolic_trace(Attention(0.0)), *given) == [(0, 3)]
     with pytest.raises(fulgurite.Error, match="it draws random numbers"):
         cuts(torch.fx.symbolic_trace(Attention(0.5)), *given)
+
+
+@pytest.mark.parametrize("core", [False, True])
+@pytest.mark.parametrize("name", SAME)
+def test_batches_of_exported_programs_are_padded_too(name, core):
+    make, batch, argument = SAME[name]
+    model = make()
+    reference = copy.deepcopy(model)
+    sizes = {argument: {0: torch.export.Dim("batch", min=2, max=64)}}
+    program = torch.export.export(model, (batch(3),), dynamic_shapes=sizes)
+    compiled = fulgurite.jit(program.run_decompositions() if core else program, buckets={argument: {0: [4, 8]}})
+    for n in (3, 4, 2, 7, 3):
+        x = batch(n)
+        found, expected = compiled(x), reference(x)
+        near(found, expected, 5e-5)
+        cotangent = torch.randn_like(expected)
+        found.backward(cotangent)
+        expected.backward(cotangent)
+    for (path, ours), theirs in zip(compiled.module.named_parameters(), reference.parameters()):
+        near(ours.grad, theirs.grad, 2e-4)
+    used = compiled.cache_info()
+    assert sorted(next(iter(each.inputs.values()))[0] for each in used) == [4, 8]
+    assert {size for each in used for size in each.sizes} == {2, 3, 4, 7}
+
+
+def test_buckets_that_an_exported_program_does_not_take():
+    model = models.Mlp()
+    sizes = {"x": {0: torch.export.Dim("batch", min=2, max=64)}}
+    program = torch.export.export(model, (torch.randn(3, 8),), dynamic_shapes=sizes)
+    for buckets, told in (
+        ({"x": {0: [4, 128]}}, "128 is no size of dimension 0 of 'x', which was exported for 2 to 64"),
+        ({"x": {1: [8]}}, "dimension 1 of 'x' is 8 in the exported program, expected one that is dynamic"),
+        ({"x": {3: [8]}}, "'x' has 2 dimensions"),
+        ({"y": {0: [4]}}, "there is no argument 'y', expected one of x"),
+    ):
+        with pytest.raises(fulgurite.ArgumentError, match=told):
+            fulgurite.jit(program, buckets=buckets)
+    compiled = fulgurite.jit(program, buckets={"x": {0: [4, 8]}})
+    with pytest.raises(fulgurite.ArgumentError, match="a batch is 9, the largest bucket is 8"):
+        compiled(torch.randn(9, 8))
+    normal = torch.export.export(nn.BatchNorm1d(8), (torch.randn(3, 8),), dynamic_shapes=(sizes["x"],))
+    with pytest.raises(fulgurite.Error, match="padding may change the results"):
+        fulgurite.jit(normal, buckets={"input_1": {0: [4]}})(torch.randn(3, 8))

@@ -162,6 +162,10 @@ def _alike(a, b) -> bool:
     return type(a) is type(b) and (a == b or a != a and b != b)
 
 
+#: What an exported program asserts of sizes and types, of which programs have their own.
+_ASSERTIONS = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size")
+
+
 def _checked(node, other, varying) -> None:
     """An error if the first rows of a result are not shown to be functions of first rows."""
     if node.target is operator.getitem:
@@ -184,6 +188,9 @@ def _checked(node, other, varying) -> None:
     if not call.operands() and call.result is None:
         # It depends on no batch.
         call.same()
+        return
+    if name in _ASSERTIONS:
+        # It computes nothing, and it held for the batch that is asked for.
         return
     if rule is None:
         raise _Refused("nothing shows that it computes the rows of a batch one by one")

@@ -17,15 +17,14 @@ from ._table import example_of
 class Buckets:
     """The sizes to which dimensions of arguments are padded, by the arguments' names."""
 
-    def __init__(self, module, buckets):
-        forward = module.forward if isinstance(module, torch.nn.Module) else module
-        self.signature = inspect.signature(forward)
+    def __init__(self, buckets, names):
+        names = list(names)
         self.sizes: dict = {}
         if not isinstance(buckets, dict):
             _wrong(f"expected sizes by arguments and dimensions, such as {{\"x\": {{0: [8, 32]}}}}, got {buckets!r:.60}")
         for name, dims in buckets.items():
-            if name not in self.signature.parameters:
-                _wrong(f"there is no argument '{name}', expected one of {', '.join(self.signature.parameters)}")
+            if name not in names:
+                _wrong(f"there is no argument '{name}', expected one of {', '.join(names)}")
             for dim, sizes in (dims.items() if isinstance(dims, dict) else [(0, dims)]):
                 known = isinstance(sizes, (list, tuple)) and sizes
                 if not known or any(type(each) is not int or each < 2 for each in sizes):
@@ -34,6 +33,33 @@ class Buckets:
                 if type(dim) is not int or dim < 0:
                     _wrong(f"'{name}' has dimension {dim!r}, expected an integer that is not negative")
                 self.sizes[name, dim] = sorted(sizes)
+
+    @classmethod
+    def of_module(cls, module, buckets):
+        """Those of a module or a function that ``torch.compile`` captures."""
+        forward = module.forward if isinstance(module, torch.nn.Module) else module
+        signature = inspect.signature(forward)
+        made = cls(buckets, signature.parameters)
+        made.signature = signature
+        return made
+
+    def check_exported(self, name: str, shape, ranges) -> None:
+        """An error if an exported program does not take the sizes of an argument's buckets."""
+        for (of, dim), sizes in self.sizes.items():
+            if of != name:
+                continue
+            if dim >= len(shape):
+                _wrong(f"'{name}' has {len(shape)} dimensions, and dimension {dim} has buckets")
+            extent = shape[dim]
+            if isinstance(extent, int):
+                _wrong(f"dimension {dim} of '{name}' is {extent} in the exported program, expected one that is dynamic")
+            symbol = extent.node.expr
+            bounds = ranges.get(str(symbol), (None, None))[1]
+            beyond = next((each for each in sizes if bounds is not None and not bounds.lower <= each <= bounds.upper),
+                          None)
+            if beyond is not None:
+                _wrong(f"{beyond} is no size of dimension {dim} of '{name}', which was exported for {bounds.lower} to "
+                       f"{bounds.upper}")
 
     def marked(self, arguments, keywords):
         """The arguments, with the dimensions that are padded named to ``torch.compile``."""

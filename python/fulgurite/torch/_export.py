@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from .._errors import ArgumentError, Error
 from .._trees import word
+from ._buckets import Bucketed, Buckets
 from ._module import CompiledModule, _unique, divide
 from ._table import example_of
 
@@ -30,7 +31,7 @@ class CompiledProgram(CompiledModule):
         ``program.module()``.
     """
 
-    def __init__(self, program, **options):
+    def __init__(self, program, buckets=None, **options):
         _refuse(program)
         module = program.module()
         self._begin(module, name="exported", **options)
@@ -44,7 +45,15 @@ class CompiledProgram(CompiledModule):
         names = _unique(paths)
         self.report.state = {path for path, spec in zip(paths, signature.input_specs) if spec.kind in _STATE}
         self.__dict__["_specs"] = [(spec.kind, spec.target) for spec in signature.input_specs]
-        self.__dict__["_run"] = divide(graph_module, names, self._options, self.report)
+        if buckets is None:
+            self.__dict__["_run"] = divide(graph_module, names, self._options, self.report)
+            return
+        buckets = Buckets(buckets, [name for name, spec in zip(names, signature.input_specs) if spec.kind not in _STATE])
+        for node, name in zip(given, names):
+            example = example_of(node)
+            buckets.check_exported(name, example.shape if isinstance(example, torch.Tensor) else (), self._sizes.ranges)
+        run = divide(graph_module, names, {**self._options, "strict": True}, self.report)
+        self.__dict__["_run"] = Bucketed(graph_module, names, buckets, run, self.report)
 
     def __call__(self, *arguments, **keywords):
         self.report.last = []

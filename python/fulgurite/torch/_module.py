@@ -565,7 +565,8 @@ class CompiledModule:
                  buckets=None):
         self._begin(module, type(module).__name__, executors, transforms, autocast, strict)
         options, report, receiver = self._options, self.report, _Receiver(module)
-        buckets = self.__dict__["_buckets"] = None if buckets is None else Buckets(module, buckets)
+        buckets = self.__dict__["_buckets"] = (
+            None if buckets is None else Buckets.of_module(module, buckets))
 
         # A function, not a method: libraries that wrap `torch.compile` copy what they are given.
         def compile(graph_module, example_inputs):
@@ -711,8 +712,6 @@ def jit(module, *, executors=None, transforms=(), autocast=None, strict=False, d
     if isinstance(module, torch.export.ExportedProgram):
         from ._export import CompiledProgram
 
-        if buckets is not None:
-            raise Error("buckets: an exported program is compiled for the sizes that it is called with", operator="jit",
-                        code="Unsupported", argument="buckets")
-        return CompiledProgram(module, executors=executors, transforms=transforms, autocast=autocast, strict=strict)
+        return CompiledProgram(module, buckets, executors=executors, transforms=transforms, autocast=autocast,
+                               strict=strict)
     return CompiledModule(module, executors, transforms, autocast, strict, dynamic, buckets)
