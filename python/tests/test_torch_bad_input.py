@@ -254,3 +254,12 @@ def test_a_child_process_after_cuda_started_says_so():
     os.close(writing)
     assert b"no error" not in os.read(reading, 200)
     os.waitpid(child, 0)
+
+
+def test_errors_of_registered_operators_name_the_operator_and_the_callers_line():
+    with pytest.raises(fulgurite.Error, match=r"rms_norm: input has shape \[2, 3\]") as caught:
+        torch.ops.fulgurite.rms_norm(torch.randn(2, 3), [4])
+    assert "test_torch_bad_input.py:" in str(caught.value) and caught.value.operator == "rms_norm"
+    with pytest.raises(fulgurite.Error, match="^exp: called in forward-mode differentiation") as caught:
+        torch.func.jvp(torch.ops.fulgurite.exp, (torch.randn(3),), (torch.randn(3),))
+    assert caught.value.operator == "exp" and caught.value.code == "ForwardMode"

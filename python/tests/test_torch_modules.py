@@ -379,3 +379,22 @@ def test_pytorchs_generator_is_left_where_nothing_is_drawn():
         before = torch.get_rng_state()
         compiled(x)
         assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_integers_are_computed_in_their_type_and_meet_as_pytorchs_do(dtype):
+    def function(x, y):
+        # Sums leave the range of narrow types, and their low bits are kept.
+        wrapped = (x + x) * 3 - y
+        return wrapped, x // 7, x % 5, x << 1, x.sum(), x.float() / 3, wrapped < x, x + y.to(torch.uint8), x.short()
+
+    compiled = fulgurite.jit(models.Calls(function), strict=True)
+    info = torch.iinfo(dtype)
+    low, high = max(info.min, -(2**40)), min(info.max, 2**40)
+    x = torch.tensor([high, high - 1, low, low + 1, 1, 7, 9], dtype=dtype)
+    y = torch.tensor([3, 100, 5, 7, 1, 2, 4], dtype=dtype)
+    exported = fulgurite.jit(torch.export.export(models.Calls(lambda x: ((x & 6) | 1, x >> 1, x.clamp_min(3))), (x,)),
+                             strict=True)
+    for found, expected in zip((*compiled(x, y), *exported(x)), (*function(x, y), (x & 6) | 1, x >> 1, x.clamp_min(3)),
+                               strict=True):
+        assert found.dtype == expected.dtype and torch.equal(found, expected)

@@ -144,6 +144,8 @@ for _name, _table_name in {
     "max": "max", "min": "min", "arange": "arange", "numel": "numel", "meshgrid": "meshgrid", "detach": "detach",
     "split.Tensor": "split", "new_zeros": "Tensor.new_zeros", "new_ones": "Tensor.new_ones",
     "new_full": "Tensor.new_full", "sym_size": "Tensor.size", "sym_numel": "numel", "einsum": "einsum",
+    "__and__": "operator.and_", "__or__": "operator.or_", "__xor__": "operator.xor", "__lshift__": "operator.lshift",
+    "__rshift__": "operator.rshift",
 }.items():
     TABLE[f"aten.{_name}"] = TABLE[_table_name]
 
@@ -176,6 +178,16 @@ for _name, _function in {"sym_max": max, "sym_min": min, "sym_int": int, "sym_fl
 @_aten("slice.Tensor")
 def _slice(context, value, dim=0, start=None, end=None, step=1):
     return value[(slice(None),) * (dim % value.ndim) + (slice(start, end, step),)]
+
+
+@_aten("clamp_min")
+def _clamp_min(context, value, min):
+    return ops.clamp(value, min=min)
+
+
+@_aten("clamp_max")
+def _clamp_max(context, value, max):
+    return ops.clamp(value, max=max)
 
 
 @_aten("_unsafe_view")

@@ -313,7 +313,7 @@ for _name, _operator in {
     "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_divide", "mod": "remainder",
     "pow": "pow", "matmul": "matmul", "neg": "neg", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq",
     "ne": "ne", "and_": "bitwise_and", "or_": "bitwise_or", "xor": "bitwise_xor", "invert": "bitwise_not",
-    "abs": "abs", "pos": "positive",
+    "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift", "abs": "abs", "pos": "positive",
 }.items():
     _arithmetic(_name, getattr(python, _name), _operator)
 
