@@ -66,8 +66,8 @@ pub mod take {
 }
 
 /// The elements of `input` along `dim` at the positions `indices`, of which negative ones count from the end; both
-/// broadcast in the other dimensions. Without `dim` both are taken as one dimension, and positions count from its start.
-/// A position out of range is an error when the program runs.
+/// broadcast in the other dimensions. Without `dim` both are taken as one dimension, where no position is negative. A
+/// position out of range is an error when the program runs.
 #[operator(torch = "take_along_dim")]
 pub mod take_along_dim {
     fn take_along_dim(input: Tensor, indices: Tensor<Integer>, #[default(None)] dim: Option<i64>) -> Tensor;
