@@ -344,8 +344,9 @@ def _in_pytorch(cls, function, types, arguments=(), keywords=None):
     name = getattr(function, "__name__", "a function")
     instead = f"use fulgurite.ops.{name}" if name in ops.OPERATORS else "use operators of fulgurite.ops"
     raise ArgumentError(
-        f"torch's {name}: an argument is a value of a function that fulgurite.jit traces: {instead}, or compile what is "
-        "written in PyTorch as it is, by fulgurite.torch.jit(function), and call it with tensors", argument="function")
+        f"torch's {name}: an argument is a value of a function that fulgurite.jit traces: {instead}, or compile what "
+        "is written in PyTorch as it is, by fulgurite.torch.jit(function), and call it with tensors",
+        argument="function")
 
 
 # In arithmetic with a tensor PyTorch takes the TypeError for a refusal, and asks the value.

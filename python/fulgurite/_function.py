@@ -27,7 +27,8 @@ class Traces(list):
                 if trace.stage == which:
                     return trace
             if not self:
-                raise KeyError(f"no stage is called {which!r}: there is no program; the last call compiled and ran none")
+                raise KeyError(f"no stage is called {which!r}: there is no program; the last call compiled and ran "
+                               "none")
             raise KeyError(f"no stage is called {which!r}, there are: {', '.join(each.stage for each in self)}")
         found = super().__getitem__(which)
         return Traces(found) if isinstance(which, slice) else found

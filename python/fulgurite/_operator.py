@@ -228,8 +228,8 @@ def operator(declaration=None, /, **given):
     for key in own:
         if key not in known:
             raise ArgumentError(
-                f"{name}: '{key}' is no part of a declaration{meant(key, known)} (helpers begin with '_'; the parts are "
-                f"{', '.join(known)})", operator=name, argument=key)
+                f"{name}: '{key}' is no part of a declaration{meant(key, known)} (helpers begin with '_'; the parts "
+                f"are {', '.join(known)})", operator=name, argument=key)
     rules = {part: own[part] for part in RULES if own.get(part) is not None}
     if isinstance(rules.get("signature"), staticmethod):
         rules["signature"] = rules["signature"].__func__

@@ -272,3 +272,14 @@ def test_buckets_that_an_exported_program_does_not_take():
     normal = torch.export.export(nn.BatchNorm1d(8), (torch.randn(3, 8),), dynamic_shapes=(sizes["x"],))
     with pytest.raises(fulgurite.Error, match="padding may change the results"):
         fulgurite.jit(normal, buckets={"input_1": {0: [4]}})(torch.randn(3, 8))
+
+
+def test_an_empty_batch_of_an_exported_program_has_a_program_of_its_own():
+    model = models.Mlp()
+    sizes = ({0: torch.export.Dim("batch", min=0, max=64)},)
+    compiled = fulgurite.jit(torch.export.export(model, (torch.randn(3, 8),), dynamic_shapes=sizes),
+                             buckets={"x": {0: [4, 8]}})
+    for n in (0, 1, 3):
+        x = torch.randn(n, 8)
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-5, atol=1e-5)
+    assert sorted(next(iter(each.inputs.values()))[0] for each in compiled.cache_info()) == [0, 4]

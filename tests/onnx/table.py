@@ -9,8 +9,9 @@ import ml_dtypes
 import numpy as np
 
 # Element types that are here, and how safetensors calls them.
-DTYPES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32", "int64": "I64"}
-DTYPES |= {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
+DTYPES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16"}
+DTYPES |= {"uint32": "U32", "int32": "I32", "int64": "I64", "float16": "F16", "bfloat16": "BF16"}
+DTYPES |= {"float32": "F32", "float64": "F64"}
 
 
 class Refused(Exception):

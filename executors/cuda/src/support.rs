@@ -9,7 +9,8 @@ pub fn wide_of(dtype: DType) -> &'static str {
     match dtype {
         DType::F64 => "double",
         DType::F32 | DType::BF16 | DType::F16 => "float",
-        _ => "i64",
+        DType::Bool => "i64",
+        DType::U8 | DType::I8 | DType::U16 | DType::I16 | DType::U32 | DType::I32 | DType::I64 => "i64",
     }
 }
 

@@ -108,11 +108,14 @@ impl Group<'_> {
     }
 }
 
-/// NCCL has numbers of every type but integers of 16 bits.
-fn adds(inputs: &[TensorMeta]) -> Claim {
+/// Refuses integers of 16 bits: NCCL has numbers of every other type.
+fn combined(inputs: &[TensorMeta]) -> Claim {
     for (i, input) in inputs.iter().enumerate() {
         let dtype = input.dtype();
-        refuse_unless!(!matches!(dtype, DType::I16 | DType::U16), "inputs[{i}] is {dtype}; convert it to i32");
+        refuse_unless!(
+            !matches!(dtype, DType::I16 | DType::U16),
+            "inputs[{i}] is {dtype}, takes types that NCCL combines: convert it to i32"
+        );
     }
     Ok(())
 }
@@ -130,7 +133,7 @@ fn reduction(op: Reduce) -> Reduction {
 #[implementation(of = fulgurite_ops::collectives::all_reduce, by = nccl, in_place)]
 mod all_reduce_by_nccl {
     fn checker(inputs: &[TensorMeta]) -> Claim {
-        super::adds(inputs)
+        super::combined(inputs)
     }
 
     fn plan(plan: &mut Plan, inputs: &[DeviceTensor], axis: &str, op: Reduce, out: &[DeviceTensor]) -> Result<()> {
@@ -141,7 +144,7 @@ mod all_reduce_by_nccl {
 #[implementation(of = fulgurite_ops::collectives::reduce_scatter, by = nccl)]
 mod reduce_scatter_by_nccl {
     fn checker(inputs: &[TensorMeta]) -> Claim {
-        super::adds(inputs)
+        super::combined(inputs)
     }
 
     fn plan(

@@ -30,8 +30,8 @@ impl HasMeta for &TensorMeta {
 fn category(dtype: DType) -> u8 {
     match dtype {
         DType::Bool => 0,
-        _ if dtype.is_integer() => 1,
-        _ => 2,
+        DType::U8 | DType::I8 | DType::U16 | DType::I16 | DType::U32 | DType::I32 | DType::I64 => 1,
+        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => 2,
     }
 }
 

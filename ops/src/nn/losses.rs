@@ -510,7 +510,11 @@ pub mod poisson_nll_loss {
 
 /// The loss of two rankings, of which the first is to be higher where `target` is 1 and lower where it is -1:
 /// `max(0, margin - target · (input1 - input2))`. The subgradient at the kink is zero. Integers with signs become f32.
-#[operator(torch = "nn.functional.margin_ranking_loss", autocast = full, dtypes(i8, i16, i32, i64, f16, bf16, f32, f64))]
+#[operator(
+    torch = "nn.functional.margin_ranking_loss",
+    autocast = full,
+    dtypes(i8, i16, i32, i64, f16, bf16, f32, f64)
+)]
 pub mod margin_ranking_loss {
     fn margin_ranking_loss(
         input1: Tensor,

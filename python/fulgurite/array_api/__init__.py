@@ -25,8 +25,8 @@ from ._dtypes import (
     MISSING as _MISSING,
 )
 from ._dtypes import (
-    bfloat16, boolean, can_cast, finfo, float16, float32, float64, iinfo, int8, int16, int32, int64, isdtype, result_type,
-    uint8, uint16, uint32,
+    bfloat16, boolean, can_cast, finfo, float16, float32, float64, iinfo, int8, int16, int32, int64, isdtype,
+    result_type, uint8, uint16, uint32,
 )
 from ._elementwise import FUNCTIONS as _FUNCTIONS
 from ._elementwise import astype, clip, imag
@@ -52,11 +52,12 @@ __all__ = [
     "argsort", "asarray", "astype", "bfloat16", "bool", "broadcast_arrays", "broadcast_shapes", "broadcast_to",
     "can_cast", "concat", "count_nonzero", "cumulative_prod", "cumulative_sum", "diff", "e", "empty", "empty_like",
     "expand_dims", "eye", "finfo", "flip", "float16", "float32", "float64", "from_dlpack", "full", "full_like",
-    "iinfo", "imag", "inf", "int16", "int32", "int64", "int8", "isdtype", "isin", "linalg", "linspace", "matmul", "matrix_transpose",
-    "max", "mean", "meshgrid", "min", "moveaxis", "nan", "newaxis", "nonzero", "ones", "ones_like", "permute_dims",
-    "pi", "prod", "repeat", "reshape", "result_type", "roll", "searchsorted", "sort", "squeeze", "stack", "std", "sum",
-    "take", "take_along_axis", "tensordot", "tile", "tril", "triu", "uint16", "uint32", "uint8", "unique_all", "unique_counts",
-    "unique_inverse", "unique_values", "unstack", "var", "vecdot", "where", "zeros", "zeros_like", *sorted(_FUNCTIONS),
+    "iinfo", "imag", "inf", "int16", "int32", "int64", "int8", "isdtype", "isin", "linalg", "linspace", "matmul",
+    "matrix_transpose", "max", "mean", "meshgrid", "min", "moveaxis", "nan", "newaxis", "nonzero", "ones",
+    "ones_like", "permute_dims", "pi", "prod", "repeat", "reshape", "result_type", "roll", "searchsorted", "sort",
+    "squeeze", "stack", "std", "sum", "take", "take_along_axis", "tensordot", "tile", "tril", "triu", "uint16",
+    "uint32", "uint8", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "var", "vecdot",
+    "where", "zeros", "zeros_like", *sorted(_FUNCTIONS),
 ]
 
 

@@ -21,7 +21,8 @@ class Buckets:
         names = list(names)
         self.sizes: dict = {}
         if not isinstance(buckets, dict):
-            _wrong(f"expected sizes by arguments and dimensions, such as {{\"x\": {{0: [8, 32]}}}}, got {buckets!r:.60}")
+            _wrong(f"expected sizes by arguments and dimensions, such as {{\"x\": {{0: [8, 32]}}}}, got "
+                   f"{buckets!r:.60}")
         for name, dims in buckets.items():
             if name not in names:
                 _wrong(f"there is no argument '{name}', expected one of {', '.join(names)}")
@@ -133,7 +134,8 @@ class Bucketed(torch.nn.Module):
         bucket = next((each for each in self.sizes if each >= size), None)
         if bucket is None:
             _wrong(f"a batch is {size}, the largest bucket is {self.sizes[-1]}")
-        if bucket == size:
+        # An empty batch has no row to copy.
+        if size in (0, bucket):
             return self._counted(size, inputs)
         padded = list(inputs)
         for i, dim in self.places:

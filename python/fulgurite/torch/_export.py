@@ -48,7 +48,8 @@ class CompiledProgram(CompiledModule):
         if buckets is None:
             self.__dict__["_run"] = divide(graph_module, names, self._options, self.report)
             return
-        buckets = Buckets(buckets, [name for name, spec in zip(names, signature.input_specs) if spec.kind not in _STATE])
+        taken = [name for name, spec in zip(names, signature.input_specs) if spec.kind not in _STATE]
+        buckets = Buckets(buckets, taken)
         for node, name in zip(given, names):
             example = example_of(node)
             buckets.check_exported(name, example.shape if isinstance(example, torch.Tensor) else (), self._sizes.ranges)

@@ -68,7 +68,7 @@ fn resolved(name: &str, names: &FxHashMap<String, String>) -> String {
     name
 }
 
-/// The element type of a C type, if it stands for one alone: unsigned integers are the bits of any type as well.
+/// The element type that a C type means. Unsigned integers mean none: kernels move elements of any type as such bits.
 fn element_of(name: &str) -> Option<DType> {
     match name {
         "float" => Some(DType::F32),

@@ -12,20 +12,6 @@ use fulgurite_runtime::{Array, DType};
 /// A tile's length and one more: of f32, f64, 16-bit types and i64; of i32 and u8; and two and three tiles.
 const ROWS: [usize; 7] = [1025, 2048, 2049, 4096, 4097, 8193, 12_289];
 
-const DTYPES: [DType; 11] = [
-    DType::Bool,
-    DType::U8,
-    DType::I8,
-    DType::U16,
-    DType::U32,
-    DType::I32,
-    DType::I64,
-    DType::F16,
-    DType::BF16,
-    DType::F32,
-    DType::F64,
-];
-
 /// Small whole numbers that every type holds; for booleans, 0 and 1.
 fn numbers(dtype: DType, shape: &[usize], seed: usize) -> (Array, Vec<f64>) {
     let count: usize = shape.iter().product();
@@ -55,7 +41,7 @@ fn columns(columns: &[&[f64]]) -> Vec<f64> {
 
 #[test]
 fn columns_side_by_side() {
-    for dtype in DTYPES {
+    for dtype in DType::ALL {
         for n in ROWS {
             for options in options() {
                 let [(x, xs), (y, ys)] = [1, 2].map(|seed| numbers(dtype, &[n, 1], seed));
@@ -81,7 +67,7 @@ fn columns_side_by_side() {
 
 #[test]
 fn columns_with_a_border() {
-    for dtype in DTYPES {
+    for dtype in DType::ALL {
         for n in ROWS {
             for options in options() {
                 let (x, xs) = numbers(dtype, &[n, 1], 1);

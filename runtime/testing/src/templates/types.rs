@@ -67,6 +67,7 @@ fn probe(context: &Context, metas: &[Arg<TensorMeta>]) -> Check<bool> {
         Ok(trace) => trace,
         Err(error) if error.code() == META_DIFFERS => return Err(error.into()),
         // What the operator itself refuses; where it has no rule for that, a part of its decomposition does.
+        // What the operator itself refuses; where it has no rule for that, a part of its decomposition does.
         Err(error) => {
             let accepted = || matches!(TracingRules::of(def).declared_meta(metas), Ok(Some(_)));
             return match def.check_arguments(metas).is_ok() && accepted() {
