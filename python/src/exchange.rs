@@ -368,6 +368,14 @@ pub(crate) fn check_calls(py: Python<'_>, device: &Bound<'_, PyAny>) -> PyResult
     without_lock(py, || exchange.check())
 }
 
+/// Whether the runs that the array comes from are known to have ended, of which none is waited for. Raises what the
+/// kernels of those that have ended found wrong with their data.
+#[pyfunction]
+pub(crate) fn check_ended(py: Python<'_>, array: PyRef<'_, PyArray>) -> PyResult<bool> {
+    let array = &array.0;
+    without_lock(py, || array.check_ended())
+}
+
 /// Gives memory of `device` that no array uses back to the driver, once the work that used it has ended.
 #[pyfunction]
 pub(crate) fn free_kept(py: Python<'_>, device: &Bound<'_, PyAny>) -> PyResult<()> {

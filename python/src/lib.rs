@@ -37,7 +37,7 @@ mod _native {
     #[pymodule_export]
     use crate::error::{package, place};
     #[pymodule_export]
-    use crate::exchange::{Crossing, as_tensor, check_calls, free_kept};
+    use crate::exchange::{Crossing, as_tensor, check_calls, check_ended, free_kept};
     #[pymodule_export]
     use crate::function::{Form, Function, Pullback, VjpFunction, value_and_grad};
     #[pymodule_export]
@@ -49,7 +49,7 @@ mod _native {
     #[pymodule_export]
     use crate::replaced::replaced;
     #[pymodule_export]
-    use crate::step::{State, StepFunction, stream_of};
+    use crate::step::{State, StepFunction};
     #[pymodule_export]
     use crate::tensor::{PyTensor, is_tracing, scope};
     #[pymodule_export]

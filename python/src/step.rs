@@ -9,7 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::array::{PyArray, device_of, first_byte};
+use crate::array::{PyArray, first_byte};
 use crate::dlpack;
 use crate::error::{panicked, raised, without_lock};
 use crate::function::{Form, handles, keep_raised, not_called, or_reraise, returned, stages, to_python};
@@ -86,13 +86,6 @@ fn copied(array: &Array) -> Result<Array, Error> {
 fn in_use() -> Error {
     let message = "is in use by another call, or went with a call that failed".to_owned();
     Error::Argument { argument: "state".into(), message }
-}
-
-/// The number that the stream has, on which all work on a device is enqueued.
-#[pyfunction]
-pub(crate) fn stream_of(py: Python<'_>, device: &Bound<'_, PyAny>) -> PyResult<u64> {
-    let device: Device = device_of(device)?;
-    without_lock(py, || fulgurite::dlpack::stream_of(device))
 }
 
 /// The traced function that calls `callback(state_tensors, object, tensors)`, which returns the new state's tensors,

@@ -160,6 +160,64 @@ def test_a_training_step_is_that_of_eager():
     assert memory == [each.data_ptr() for each in model.parameters()] and step.compiles == 1
 
 
+def test_a_training_step_with_wrong_data_is_lost_at_a_later_call():
+    def loss(model, x):
+        return model(x).square().mean()
+
+    for behind in (0, 3):
+        model = nn.Sequential(nn.Embedding(4, 8), nn.Linear(8, 4)).cuda()
+        step = fulgurite.train_step(model, loss, torch.optim.AdamW(model.parameters(), 0.1))
+        good = torch.tensor([1, 2], device="cuda")
+        step(good)
+        step(torch.tensor([1, 9], device="cuda"))
+        with pytest.raises(fulgurite.Error, match="index holds 9") as raised:
+            for _ in range(behind):
+                step(good)
+            torch.cuda.synchronize()
+            step(good)
+        assert raised.value.code == "Lost"
+        with pytest.raises(fulgurite.Error, match="Load both"):
+            step(good)
+        with torch.no_grad():
+            for each in model.parameters():
+                each.copy_(randn(*each.shape))
+        step.reset()
+        assert step(good).isfinite()
+
+
+def test_wrong_data_of_a_call_that_accumulates_begins_the_step_again():
+    model = nn.Sequential(nn.Embedding(4, 8), nn.Linear(8, 4)).cuda()
+    before = copy.deepcopy(model.state_dict())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    step = fulgurite.train_step(model, lambda model, x: model(x).square().mean(), optimizer, accumulate=3)
+    step(torch.tensor([-5, 1], device="cuda"))
+    torch.cuda.synchronize()
+    good = torch.tensor([1, 2], device="cuda")
+    with pytest.raises(fulgurite.Error, match="begins again") as raised:
+        step(good)
+    assert raised.value.code != "Lost"
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    for _ in range(3):
+        step(good)
+    assert not torch.equal(model[1].weight, before["1.weight"])
+
+
+def test_steps_are_enqueued_while_the_device_works():
+    model = models.Gpt(width=512, layers=6, vocabulary=4096).cuda()
+    step = fulgurite.train_step(model, lambda model, x: model(x, x)[1], torch.optim.AdamW(model.parameters()))
+    batch = ids(8, 12, most=4096)
+    for _ in range(3):
+        step(batch)
+    torch.cuda.synchronize()
+    # For about a second: a host that waited for the step would record the event when it has ended.
+    torch.cuda._sleep(2_000_000_000)
+    step(batch)
+    behind = torch.cuda.Event()
+    behind.record()
+    assert not behind.query()
+    torch.cuda.synchronize()
+
+
 def test_a_training_step_draws_by_pytorchs_seed():
     def losses():
         torch.manual_seed(5)

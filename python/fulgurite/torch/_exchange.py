@@ -1,8 +1,7 @@
 """Tensors of PyTorch as arrays, and back, in the same memory.
 
 The tensors of one call cross at once (:func:`cross`). Arrays that stay from call to call, as the arguments of a
-training step do, are ordered one by one (:func:`to_array`), and so are the few results of such a step, which are
-checked before the step counts as done (:func:`to_tensors`).
+training step do, are ordered one by one (:func:`to_array`).
 """
 
 from __future__ import annotations
@@ -91,23 +90,3 @@ def _named(device) -> str:
 def to_array(tensor: torch.Tensor) -> Array:
     """The array over a tensor's memory. On CUDA our stream waits for PyTorch's current one."""
     return Array.from_dlpack(tensor.detach())
-
-
-def to_tensors(arrays) -> list[torch.Tensor]:
-    """Tensors over the memory of arrays; copies where that is memory of another library or of one before.
-
-    They are contiguous, and may be written to: PyTorch's operators return memory that nobody else has.
-    """
-    known: set[int] = set()
-    made = []
-    for array in arrays:
-        tensor = torch.from_dlpack(array)
-        address = array.buffer_address if array.numel() else None
-        if array.is_external or address in known:
-            tensor = tensor.clone(memory_format=torch.contiguous_format)
-        else:
-            tensor = tensor.contiguous()
-        if address is not None:
-            known.add(address)
-        made.append(tensor)
-    return made

@@ -29,24 +29,6 @@ def hooked(param) -> bool:
     return bool(param._backward_hooks or getattr(param, "_post_accumulate_grad_hooks", None))
 
 
-class _Streams:
-    """Our stream behind PyTorch's current one, and back."""
-
-    def __init__(self, device: torch.device):
-        self.device = device
-        self.ours = None
-        if device.type == "cuda":
-            self.ours = torch.cuda.ExternalStream(_native.stream_of(str(device)), device=device)
-
-    def begin(self) -> None:
-        if self.ours is not None:
-            self.ours.wait_stream(torch.cuda.current_stream(self.device))
-
-    def end(self) -> None:
-        if self.ours is not None:
-            torch.cuda.current_stream(self.device).wait_stream(self.ours)
-
-
 class Binding:
     """What one graph is with the tensors of a call: the parameters that it trains, with their states and settings."""
 
@@ -79,7 +61,6 @@ class Binding:
         self.state = None
         self.tensors: list[torch.Tensor] = []
         self.arrays: dict = {}
-        self.streams = _Streams(self.device)
         for slot in self.slots:
             slot.begin(optimizer, self.rule)
         #: Where the tensors are that a step writes to: `x.data = y` keeps the tensor.

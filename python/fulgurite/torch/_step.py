@@ -9,7 +9,7 @@ from .. import _native, ops
 from .._errors import Error
 from .._native import Tensor
 from . import _optim
-from ._exchange import DTYPES, to_array, to_tensors
+from ._exchange import DTYPES, cross, to_array
 from ._graph import Unsupported, draws, interpret, switches_autocast, why_not
 from ._module import _AUTOCAST, Break, _filled, _input, _Leaf, _name_of, _placeholders, _structure, _unique
 from ._state import Binding, refuse
@@ -176,10 +176,11 @@ class Program:
         if new:
             form = self.forms[key] = _native.Form(leaf_paths, str(len(self.forms)), key)
         owner.midway = True
-        binding.streams.begin()
         self.last = function = self._function(part)
         ran = False
         try:
+            # With one of the state's tensors: work here comes behind what PyTorch's current stream does by now.
+            crossing = cross([binding.slots[0].param])
             if part in GRADIENTS:
                 arrays, told = function.call(form, leaves)
                 moved = []
@@ -188,13 +189,12 @@ class Program:
                     function.compile(binding.lend(), form, leaves)
                 arrays, told, moved = function.call(binding.lend(), form, leaves)
             ran = part not in GRADIENTS
-            # On a device this waits for the run, and tells what a kernel found wrong with its data.
-            results = to_tensors(arrays)
+            results = crossing.results(arrays)
         except BaseException as error:
             self._failed(error, ran)
             raise
         of, outputs, targets = told
-        binding.streams.end()
+        owner.unchecked.append((min(arrays, key=lambda each: each.numel()), part))
         with torch.no_grad():
             for number, array in moved:
                 binding.tensors[number].copy_(torch.from_dlpack(array))

@@ -81,6 +81,8 @@ class TrainStep:
                             autocast=autocast)
         self.grad_norm = None
         self.lost = self.midway = False
+        #: A result of each call, with its part, whose run on a device may go on, and find its data wrong.
+        self.unchecked: list = []
         self.micro = 0
         #: The parameters, with their names, that have a gradient of the calls before of the same step.
         self.accumulated: list = []
@@ -125,6 +127,20 @@ class TrainStep:
         if self.lost or self.midway:
             self.lost = True
             raise Error(f"train_step: {LOST}", code="Lost", operator="train_step")
+        while self.unchecked:
+            array, part = self.unchecked[0]
+            try:
+                if not _native.check_ended(array):
+                    return
+            except Error as error:
+                if part in GRADIENTS:
+                    self.restart()
+                    hint = "gradients that were accumulated before are gone, and the step begins again"
+                    raise Error(f"{error}\ntrain_step: {hint}", code=error.code, operator=error.operator,
+                                argument=error.argument) from error
+                self.lost = True
+                raise Error(f"{error}\ntrain_step: {LOST}", code="Lost", operator="train_step") from error
+            del self.unchecked[0]
 
     def reset(self) -> None:
         """Begins again with the tensors that the module and the optimizer have now."""
@@ -136,6 +152,7 @@ class TrainStep:
     def restart(self) -> None:
         """Forgets gradients that were accumulated for a step that is not complete."""
         self.micro = 0
+        self.unchecked = []
         for group in self.optimizer.param_groups:
             for param in group["params"]:
                 param.grad = None

@@ -72,11 +72,11 @@ impl Exchange {
     ///
     /// # Errors
     /// What kernels of earlier calls found wrong with their data, such as an index out of range, as far as it is known:
-    /// exports do not wait for it. The driver's.
+    /// exports do not wait for it, and each fault is told once. The driver's.
     pub fn begin(self: &Arc<Self>) -> Result<Call> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let returned = self.behind_other(&mut shared)?;
-        let checked = self.state.faults().check_ended(&mut shared.unchecked);
+        let checked = self.state.faults().check_ended_once(&mut shared.unchecked);
         drop(shared);
         drop(returned);
         checked.map(|()| Call(self.clone()))
@@ -102,7 +102,7 @@ impl Exchange {
     pub fn check(&self) -> Result<()> {
         self.state.synchronize()?;
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        self.state.faults().check_ended(&mut shared.unchecked)
+        self.state.faults().check_ended_once(&mut shared.unchecked)
     }
 
     /// Has the streams here wait for the other one. The memory that it no longer uses is to be dropped when the lock is
@@ -188,6 +188,24 @@ impl Call {
                 let origins = buffer.origins();
                 self.0.shared.lock().unwrap_or_else(PoisonError::into_inner).unchecked.add(&origins);
                 array.given(Consumer::Kept(self.0.clone()), FLAG_READ_ONLY)
+            }
+        }
+    }
+}
+
+impl Array {
+    /// Whether the runs that the array comes from are known to have ended. The host waits for none.
+    ///
+    /// # Errors
+    /// What the kernels of those that have ended found wrong with their data, such as an index out of range; the
+    /// driver's.
+    pub fn check_ended(&self) -> Result<bool> {
+        match self.memory() {
+            Memory::Host(_) => Ok(true),
+            Memory::Device(buffer) => {
+                let mut origins = buffer.origins();
+                DeviceState::of(self.device())?.faults().check_ended(&mut origins)?;
+                Ok(origins.is_empty())
             }
         }
     }

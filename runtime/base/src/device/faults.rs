@@ -7,6 +7,7 @@
 //! other read does.
 
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fulgurite_kernels::launch::DeviceAddress;
@@ -37,6 +38,8 @@ struct Fault {
     number: u64,
     reporter: Arc<dyn Reporter>,
     record: Record,
+    /// Whether an error was returned for it.
+    told: AtomicBool,
 }
 
 /// A run whose kernels check their data.
@@ -164,7 +167,12 @@ impl FaultLog {
             let inputs = run.inputs.lock().unwrap_or_else(PoisonError::into_inner).clone();
             // What went wrong first is told: the rest may follow from it.
             self.first_of(&inputs).or_else(|| {
-                let fault = |_| Fault { number: run.number, reporter: run.reporter.clone(), record };
+                let fault = |_| Fault {
+                    number: run.number,
+                    reporter: run.reporter.clone(),
+                    record,
+                    told: AtomicBool::new(false),
+                };
                 run.reporter.error(&record).map(fault).map(Arc::new)
             })
         });
@@ -191,10 +199,7 @@ impl FaultLog {
     /// # Errors
     /// The first fault that it depends on.
     pub fn check(&self, origins: &Origins) -> Result<()> {
-        match self.first_of(origins).and_then(|fault| fault.reporter.error(&fault.record)) {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        self.first_of(origins).map_or(Ok(()), |fault| told(&fault))
     }
 
     /// As [`FaultLog::check`], of the runs that have ended by now, which are taken out of `origins`; the host does not
@@ -203,6 +208,23 @@ impl FaultLog {
     /// # Errors
     /// As there; the driver's.
     pub fn check_ended(&self, origins: &mut Origins) -> Result<()> {
+        let ended = self.take_ended(origins)?;
+        self.check(&ended)
+    }
+
+    /// As [`FaultLog::check_ended`], without faults that were told before: many results depend on one.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_ended_once(&self, origins: &mut Origins) -> Result<()> {
+        let ended = self.take_ended(origins)?;
+        let faults = ended.0.iter().filter_map(|run| self.fault_of(run));
+        let first = faults.filter(|fault| !fault.told.load(Ordering::Relaxed)).min_by_key(|fault| fault.number);
+        first.map_or(Ok(()), |fault| told(&fault))
+    }
+
+    /// Takes the runs that have ended by now.
+    fn take_ended(&self, origins: &mut Origins) -> Result<Origins> {
         let mut ended = Origins::default();
         let mut left = Origins::default();
         for run in std::mem::take(origins).0 {
@@ -210,7 +232,7 @@ impl FaultLog {
             of.0.push(run);
         }
         *origins = left;
-        self.check(&ended)
+        Ok(ended)
     }
 
     fn has_ended(&self, run: &CheckedRun) -> Result<bool> {
@@ -223,6 +245,12 @@ impl FaultLog {
             _ => Ok(true),
         }
     }
+}
+
+/// The error of a fault.
+fn told(fault: &Fault) -> Result<()> {
+    fault.told.store(true, Ordering::Relaxed);
+    fault.reporter.error(&fault.record).map_or(Ok(()), Err)
 }
 
 #[cfg(test)]
@@ -281,6 +309,21 @@ mod tests {
         let mut both = Origins::default();
         [&after_good, &after_bad, &bad].into_iter().for_each(|origins| both.add(origins));
         assert!(told(&log, &both).contains("fault 7"));
+    }
+
+    #[test]
+    fn a_fault_is_told_once_where_each_is_told_once() {
+        let log = FaultLog::default();
+        let bad = run(0, 7, &[]);
+        let after = run(1, 0, &[&bad]);
+        assert!(log.check_ended_once(&mut after.clone()).unwrap_err().to_string().contains("fault 7"));
+        // Of what depends on the same fault no more, but of another one.
+        log.check_ended_once(&mut bad.clone()).unwrap();
+        log.check_ended_once(&mut run(2, 0, &[&after]).clone()).unwrap();
+        assert!(log.check_ended_once(&mut run(3, 9, &[]).clone()).is_err());
+        // Readers are told each time.
+        assert!(log.check_ended(&mut after.clone()).is_err());
+        assert!(log.check(&bad).is_err());
     }
 
     #[test]
