@@ -2,10 +2,11 @@
 
     python benches/peers/module_step.py --batch 4 16
 
-bf16 autocast (that of PyTorch for the one, `autocast=` for the other), PyTorch's fused AdamW for both. Each is measured
-in a process of its own, so that no memory of the one counts for the other. Prints a JSON line each: milliseconds a step
-of 20 that are enqueued one behind the other, the host's milliseconds in the forward pass, the backward pass and the
-optimizer, seconds of the first step, the loss, and GiB that are used on the GPU. These are
+bf16 autocast (that of PyTorch for the one, `autocast=` for the other), PyTorch's fused AdamW for both; the third is
+`fulgurite.train_step`, the whole step as one program. Each is measured in a process of its own, so that no memory of
+the one counts for the other. Prints a JSON line each: milliseconds a step of 20 that are enqueued one behind the other,
+the host's milliseconds in the forward pass, the backward pass and the optimizer (in all of a whole step), seconds of
+the first step, the loss, and GiB that are used on the GPU. These are
 
 - `reserved`: PyTorch's allocator (`allocated` is its peak of tensors)
 - `kept`: memory of arrays of fulgurite that are gone, for the next ones: what is saved for the backward pass, mostly
@@ -28,6 +29,7 @@ from gpt2_torch import GPT
 WAYS = {
     "inductor": (torch.compile, True),
     "fulgurite": (lambda model: fulgurite.jit(model, autocast="bfloat16"), False),
+    "train_step": (None, False),
 }
 
 
@@ -38,10 +40,18 @@ def measured(name: str, batch: int, context: int, steps: int) -> dict:
     model = GPT(T=context).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     given, wanted = (torch.randint(50257, (batch, context), device="cuda") for _ in range(2))
-    run = compiled(model)
+    if compiled is None:
+        run = fulgurite.train_step(model, lambda model, *batch: model(*batch), optimizer, autocast="bfloat16")
+    else:
+        run = compiled(model)
 
     def step(times=None):
         marks = [time.perf_counter()]
+        if compiled is None:
+            loss = run(given, wanted)
+            if times is not None:
+                times.append([round(1e3 * (time.perf_counter() - marks[0]), 2)])
+            return loss
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
             loss = run(given, wanted)
