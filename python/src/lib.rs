@@ -33,7 +33,9 @@ mod _native {
     #[pymodule_export]
     use crate::declare::tests::{PyTest, tests};
     #[pymodule_export]
-    use crate::declare::{PyRegistration, devices, register_executor, register_implementation, register_operator};
+    use crate::declare::{
+        PyRegistration, device_names, devices, register_executor, register_implementation, register_operator,
+    };
     #[pymodule_export]
     use crate::error::{package, place};
     #[pymodule_export]

@@ -8,12 +8,12 @@
 use fulgurite_executor_cuda::elementwise::{contiguous_copy, copy};
 use fulgurite_ops::collectives::Reduce;
 use fulgurite_ops_macros::{executor, implementation};
+use fulgurite_runtime::TensorMeta;
 use fulgurite_runtime::backends::cuda::Collective;
 use fulgurite_runtime::kernels::cuda::collectives::{Reduction, Transfer};
 use fulgurite_runtime::kernels::view::contiguous_strides;
 use fulgurite_runtime::mesh::Axis;
 use fulgurite_runtime::rules::{Claim, DeviceTensor, Failure, Plan, Result};
-use fulgurite_runtime::{DType, TensorMeta, refuse_unless};
 
 /// Collectives by NCCL, in the precision of their operands.
 #[executor(device = "cuda", priority = 10)]
@@ -108,18 +108,6 @@ impl Group<'_> {
     }
 }
 
-/// Refuses integers of 16 bits: NCCL has numbers of every other type.
-fn combined(inputs: &[TensorMeta]) -> Claim {
-    for (i, input) in inputs.iter().enumerate() {
-        let dtype = input.dtype();
-        refuse_unless!(
-            !matches!(dtype, DType::I16 | DType::U16),
-            "inputs[{i}] is {dtype}, takes types that NCCL combines: convert it to i32"
-        );
-    }
-    Ok(())
-}
-
 fn reduction(op: Reduce) -> Reduction {
     match op {
         Reduce::Sum => Reduction::Sum,
@@ -132,8 +120,8 @@ fn reduction(op: Reduce) -> Reduction {
 
 #[implementation(of = fulgurite_ops::collectives::all_reduce, by = nccl, in_place)]
 mod all_reduce_by_nccl {
-    fn checker(inputs: &[TensorMeta]) -> Claim {
-        super::combined(inputs)
+    fn checker() -> Claim {
+        Ok(())
     }
 
     fn plan(plan: &mut Plan, inputs: &[DeviceTensor], axis: &str, op: Reduce, out: &[DeviceTensor]) -> Result<()> {
@@ -143,8 +131,8 @@ mod all_reduce_by_nccl {
 
 #[implementation(of = fulgurite_ops::collectives::reduce_scatter, by = nccl)]
 mod reduce_scatter_by_nccl {
-    fn checker(inputs: &[TensorMeta]) -> Claim {
-        super::combined(inputs)
+    fn checker() -> Claim {
+        Ok(())
     }
 
     fn plan(

@@ -9,8 +9,9 @@ from ._checks import refusal
 
 
 def _checked(function: str, device) -> None:
-    if device is not None and str(device) not in _native.devices():
-        raise refusal(function, "device", repr(device), f"one of {', '.join(_native.devices())}", Refusal)
+    # A kind alone is its first device.
+    if device is not None and str(device) not in {*_native.devices(), *_native.device_names()}:
+        raise refusal(function, "device", repr(device), f"one of {', '.join(_native.device_names())}", Refusal)
 
 
 class Info:
@@ -40,7 +41,7 @@ class Info:
 
     def devices(self) -> tuple[str, ...]:
         """The devices of this machine."""
-        return tuple(_native.devices())
+        return tuple(_native.device_names())
 
 
 def __array_namespace_info__() -> Info:

@@ -251,3 +251,12 @@ pub(crate) fn devices() -> Vec<&'static str> {
     let here = fulgurite::device::device_kinds().into_iter().filter(|kind| kind.properties(0).is_ok());
     std::iter::once("cpu").chain(here.map(|kind| kind.name())).collect()
 }
+
+/// The devices of this machine by name: `cpu`, `cuda:0`.
+#[pyfunction]
+pub(crate) fn device_names() -> Vec<String> {
+    let all = fulgurite::device::device_kinds()
+        .into_iter()
+        .flat_map(|kind| (0..kind.count().unwrap_or(0)).map(|index| Device::new(kind.name(), index).to_string()));
+    std::iter::once("cpu".to_owned()).chain(all).collect()
+}

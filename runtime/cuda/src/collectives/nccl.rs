@@ -148,10 +148,10 @@ impl Communicator {
         }
     }
 
-    /// What NCCL does not combine as the operators say: it would round each sum of two ranks to 16 bits, and its
-    /// documentation does not mention NaN in extrema.
+    /// Whether NCCL combines numbers as the operators say. It would round each sum of two ranks to 16 bits, its
+    /// documentation does not mention NaN in extrema, and it has no integers of 16 bits.
     pub(crate) fn combines([dtype, result]: [DType; 2], by: Reduction) -> bool {
-        if dtype != result {
+        if dtype != result || matches!(dtype, DType::I16 | DType::U16) {
             return false;
         }
         match by {

@@ -65,7 +65,7 @@ pub(super) fn number_of(dtype: DType) -> c_int {
         DType::I32 => 2,
         DType::U32 => 3,
         DType::I64 => 4,
-        // NCCL has no integers of 16 bits. They are moved as what has as many, and reductions of them are refused.
+        // NCCL has no integers of 16 bits: it moves them as what has as many, and does not combine them.
         DType::F16 | DType::U16 | DType::I16 => 6,
         DType::F32 => 7,
         DType::F64 => 8,
