@@ -31,8 +31,8 @@ struct Shared {
     /// Recorded on the other stream, again and again: a wait is for the mark as it was last recorded when the wait was
     /// enqueued.
     other: Box<dyn DeviceEvent>,
-    /// As above, on each of the streams here.
-    own: Vec<Box<dyn DeviceEvent>>,
+    /// As above, on the compute stream here.
+    own: Box<dyn DeviceEvent>,
     /// What streams were asked for when the other stream last waited for all of them.
     left_at: Option<u64>,
     /// Deleted exports: the other stream may still use them.
@@ -59,7 +59,7 @@ impl Exchange {
         let other = unsafe { state.context().stream_of(handle) }?;
         let shared = Shared {
             other: state.context().event(false)?,
-            own: state.work_streams().map(|_| state.context().event(false)).collect::<std::result::Result<_, _>>()?,
+            own: state.context().event(false)?,
             left_at: None,
             returned: Vec::new(),
             returned_bytes: 0,
@@ -105,13 +105,12 @@ impl Exchange {
         self.state.faults().check_ended_once(&mut shared.unchecked)
     }
 
-    /// Has the streams here wait for the other one. The memory that it no longer uses is to be dropped when the lock is
-    /// given up: what is over memory of others takes it.
+    /// Has the compute stream wait for the other one: programs begin and end there, whatever streams their steps are on,
+    /// and what is read by a stream beside them is waited for by the host. The memory that the other stream no longer
+    /// uses is to be dropped when the lock is given up: what is over memory of others takes it.
     fn behind_other(&self, shared: &mut Shared) -> Result<Vec<Array>> {
         self.other.record(&*shared.other)?;
-        for own in self.state.work_streams() {
-            own.wait(&*shared.other)?;
-        }
+        self.state.compute().wait(&*shared.other)?;
         shared.returned_bytes = 0;
         Ok(std::mem::take(&mut shared.returned))
     }
@@ -119,10 +118,8 @@ impl Exchange {
     /// Has the other stream wait for what is enqueued here.
     fn other_behind(&self, shared: &mut Shared) -> Result<()> {
         let uses = self.state.uses();
-        for (own, mark) in self.state.work_streams().zip(&shared.own) {
-            own.record(&**mark)?;
-            self.other.wait(&**mark)?;
-        }
+        self.state.compute().record(&*shared.own)?;
+        self.other.wait(&*shared.own)?;
         shared.left_at = Some(uses);
         Ok(())
     }

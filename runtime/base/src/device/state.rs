@@ -177,9 +177,14 @@ impl DeviceState {
         &*self.compute
     }
 
+    /// The compute stream, for marks and waits: no use of it that [`DeviceState::uses`] counts.
+    pub(crate) fn compute(&self) -> &dyn DeviceStream {
+        &*self.compute
+    }
+
     /// The streams that work is enqueued on, each once. Not that of small inputs, which the host waits for where it
     /// uses it: it must wait for nothing else.
-    pub(crate) fn work_streams(&self) -> impl Iterator<Item = &dyn DeviceStream> {
+    fn work_streams(&self) -> impl Iterator<Item = &dyn DeviceStream> {
         std::iter::once(&self.compute).chain(self.streams.iter().flatten()).map(|stream| &**stream)
     }
 

@@ -3,6 +3,7 @@
 //! place of the program's own first, perhaps beside the run before. A mark behind the run is what readers of its
 //! results wait for.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -47,6 +48,10 @@ use steps::{Step, Steps};
 /// fails.
 const GRAPH_VARIABLE: &str = "FULGURITE_GRAPH";
 
+/// Programs of so many commands are not replayed: launching them costs the host no more than replaying a graph, and
+/// than the copies to places that do not change. An operator that is called by itself is such a program.
+const FEW_COMMANDS: usize = 1;
+
 /// How often a device program ran, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunCounts {
@@ -79,8 +84,10 @@ pub(super) struct DeviceProgram {
     regions: Regions,
     loaded: Mutex<Option<Loaded>>,
     runs: AtomicUsize,
-    /// Whether runs are replayed.
+    /// Whether runs may be replayed; otherwise each symbol is waited for.
     graph: bool,
+    /// Whether it has too few commands to be replayed.
+    few: bool,
     /// Whether its kernels assume element alignment only.
     least_aligned: bool,
 }
@@ -126,7 +133,8 @@ impl DeviceProgram {
 
     fn planned(trace: Arc<Trace>, placement: Placement, least_aligned: bool) -> Result<DeviceProgram> {
         let Steps { steps, work, workspace_bytes } = steps::planned(&trace, &placement, least_aligned)?;
-        let regions = Regions::new(&trace, &placement, workspace_bytes);
+        let few = work.iter().map(|step| step.commands.len()).sum::<usize>() <= FEW_COMMANDS;
+        let regions = Regions::new(&trace, &placement, workspace_bytes, !few);
         let inputs = trace.block.parameters.len();
         let values = placement.slots.iter().map(|slot| {
             let (root, start) = match slot.base {
@@ -151,6 +159,7 @@ impl DeviceProgram {
             regions,
             loaded: Mutex::new(None),
             runs: AtomicUsize::new(0),
+            few,
             graph: std::env::var_os(GRAPH_VARIABLE).is_none_or(|value| value != "0"),
         })
     }
@@ -230,7 +239,8 @@ impl DeviceProgram {
                 Edge::End => stream.synchronize().map_err(|error| self.located(&error, step)),
             });
         }
-        if self.runs.load(Ordering::Relaxed) > 0 && self.steps.iter().all(|step| step.outside.is_none()) {
+        let replayed = !self.few && self.runs.load(Ordering::Relaxed) > 0;
+        if replayed && self.steps.iter().all(|step| step.outside.is_none()) {
             // SAFETY: the code uses the program's memory, and inputs and outputs at these addresses, all alive: the
             // caller's arrays hold them until what follows on this stream may use their memory again.
             let replayed = unsafe { loaded.code.replay(loaded.state.stream(), starts) };
@@ -372,10 +382,11 @@ impl DeviceProgram {
             let name = &self.trace.block.value(self.trace.block.parameters[i]).name;
             not_unique(name, &inputs[i])
         })?;
-        counted(|spent| &mut spent.inputs, || self.stage(loaded, &inputs, &self.regions.staging))?;
+        let staging = self.staging_of(&inputs);
+        counted(|spent| &mut spent.inputs, || self.stage(loaded, &inputs, &staging))?;
         let mut placed: Vec<Array> = Vec::with_capacity(inputs.len());
         let mut starts: Vec<DeviceAddress> = Vec::with_capacity(inputs.len());
-        for (array, staged) in inputs.into_iter().zip(&self.regions.staging) {
+        for (array, staged) in inputs.into_iter().zip(&*staging) {
             let (array, start) = match staged {
                 Some(offset) => (array, own.offset(*offset as usize)),
                 None => inputs::placed(array, device, &loaded.state)?,
@@ -395,6 +406,16 @@ impl DeviceProgram {
         counted(|spent| &mut spent.launching, || work(loaded, &starts)).inspect_err(|_| note_overwritten())?;
         let run = Enqueued { inputs: placed, fresh, seen: &seen, number };
         counted(|spent| &mut spent.results, || self.hand_out(loaded, run)).inspect_err(|_| note_overwritten())
+    }
+
+    /// The places of small inputs. Where runs are not replayed, only what is on the host has one.
+    fn staging_of(&self, inputs: &[Array]) -> Cow<'_, [Option<u64>]> {
+        let staging = &self.regions.staging;
+        if !self.few {
+            return Cow::Borrowed(staging);
+        }
+        let of = |(array, staged): (&Array, &Option<u64>)| (*staged).filter(|_| array.device().is_cpu());
+        inputs.iter().zip(staging).map(of).collect()
     }
 
     /// What callers get of a run that is enqueued.

@@ -49,8 +49,14 @@ pub(super) fn alignment(base: Base, offset: isize) -> usize {
 }
 
 impl Regions {
-    /// Divides the memory of a planned trace whose steps of each stream use at most `workspace_bytes` of workspace.
-    pub(super) fn new(trace: &Trace, placement: &Placement, workspace_bytes: [u64; StreamKind::ALL.len()]) -> Regions {
+    /// Divides the memory of a planned trace whose steps of each stream use at most `workspace_bytes` of workspace, and
+    /// whose runs may be replayed: those of a program that is not are written where the caller gets them.
+    pub(super) fn new(
+        trace: &Trace,
+        placement: &Placement,
+        workspace_bytes: [u64; StreamKind::ALL.len()],
+        replayed: bool,
+    ) -> Regions {
         let mut end = 0u64;
         let mut take = |bytes: u64| {
             let start = end;
@@ -78,7 +84,7 @@ impl Regions {
             .collect();
         let staged = staged_from..take(0);
         let landings = std::array::from_fn(|_| take(staged.end - staged.start));
-        let place = |meta: &TensorMeta| (meta.bytes() <= LARGEST_STAGED).then(|| take(meta.bytes() as u64));
+        let place = |meta: &TensorMeta| (replayed && meta.bytes() <= LARGEST_STAGED).then(|| take(meta.bytes() as u64));
         let outputs = placement.fresh.iter().map(place).collect();
         Regions { workspaces, workspace, staging, staged, landings, outputs, total: end }
     }
