@@ -58,6 +58,8 @@ class Binding:
         self.places = [at.get(id(each)) for each in found]
         #: The tensors of the inputs that are the module's own and not trained.
         self.kept = {i: each for i, each in enumerate(found) if self.places[i] is None and id(each) in names}
+        #: Which of them wanted a gradient: PyTorch 2.11 captures a module no second time that is frozen or thawed.
+        self.wanted = [each.requires_grad for each in found]
         self.state = None
         self.tensors: list[torch.Tensor] = []
         self.arrays: dict = {}
@@ -122,13 +124,13 @@ class Binding:
     def is_current(self, owner, found) -> bool:
         """Whether the tensors, the states and the settings are those that were seen last."""
         optimizer = owner.optimizer
-        for tensor, place in zip(found, self.places):
-            if place is not None and tensor is not self.slots[place].param:
+        for tensor, place, wanted in zip(found, self.places, self.wanted):
+            if tensor.requires_grad != wanted or place is not None and tensor is not self.slots[place].param:
                 return False
         if any(found[i] is not each for i, each in self.kept.items()) or self.settings != owner.settings():
             return False
         for slot in self.slots:
-            if not slot.param.requires_grad or hooked(slot.param) or not slot.is_current(optimizer):
+            if hooked(slot.param) or not slot.is_current(optimizer):
                 return False
         return all(each.data_ptr() == pointer for pointer, (_, each) in zip(self.pointers, self.named()))
 
