@@ -4,8 +4,8 @@
 #include "fulgurite/vectors.cuh"
 
 struct Setting {
-    const float* lr;
-    const float* step;
+    const RATE* lr;
+    const STEP* step;
 #if CONDITIONAL
     const bool* apply;
 #endif

@@ -2,9 +2,9 @@
 
 use fulgurite_ops_macros::implementation;
 use fulgurite_runtime::argument::map_arguments;
-use fulgurite_runtime::rules::{Address, Arg, DeviceTensor, LaunchShape, Plan, Result};
+use fulgurite_runtime::rules::{Address, Arg, Claim, DeviceTensor, LaunchShape, Plan, Result};
 use fulgurite_runtime::trace::ValueId;
-use fulgurite_runtime::{DType, binds, source_files};
+use fulgurite_runtime::{DType, TensorMeta, binds, refuse_unless, source_files};
 
 use super::optim;
 use super::region::{Updated, broken};
@@ -25,6 +25,8 @@ const NUMBERS: usize = 5;
 struct Setting {
     lr: Address,
     step: Address,
+    /// Of the two: f32 or f64, as the host has them.
+    dtypes: [DType; 2],
     apply: Option<Address>,
     clip: Option<Clip>,
     rates: [u64; 4],
@@ -59,7 +61,8 @@ impl Update {
     ) -> Update {
         let apply = apply.map(|apply| apply.address);
         let rates = rates.map(f64::to_bits);
-        let setting = Setting { lr: lr.address, step: step.address, apply, clip: None, rates };
+        let dtypes = [lr.dtype(), step.dtype()];
+        let setting = Setting { lr: lr.address, step: step.address, dtypes, apply, clip: None, rates };
         let [param, grad, mean, square] = tensors;
         let [next, next_mean, next_square] = results;
         let tensors = [param, grad, mean, square, next, next_mean, next_square].map(DeviceTensor::clone);
@@ -80,6 +83,7 @@ impl Update {
             moment: self.tensors[2].dtype(),
             copy: self.copy.as_ref().map(|copy| copy.dtype()),
             scaled: self.setting.clip.map(|clip| clip.dtype),
+            numbers: self.setting.dtypes,
             pack: pack_of(0, all.iter().map(|tensor| tensor.dtype().size()).max().unwrap_or(1), &all),
             conditional: self.setting.apply.is_some(),
             coupled: self.coupled,
@@ -88,7 +92,7 @@ impl Update {
 }
 
 /// What the kernel is compiled for: element types of parameter, gradient and moments, of the copy of the new parameter
-/// if there is one, that of gradients that it scales, how many elements are read at once, whether a tensor says if the
+/// if there is one, that of gradients that it scales, those of learning rate and step, how many elements are read at once, whether a tensor says if the
 /// update is made, and whether the decay is a part of the gradient.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Kind {
@@ -97,6 +101,7 @@ struct Kind {
     moment: DType,
     copy: Option<DType>,
     scaled: Option<DType>,
+    numbers: [DType; 2],
     pack: usize,
     conditional: bool,
     coupled: bool,
@@ -148,6 +153,8 @@ fn launch(plan: &mut Plan, kind: Kind, updates: &[&Update]) -> Result<()> {
     plan.define("MOMENT", type_of(kind.moment));
     plan.define("COPIED", u32::from(kind.copy.is_some()));
     plan.define("COPY", type_of(kind.copy.unwrap_or(kind.param)));
+    plan.define("RATE", type_of(kind.numbers[0]));
+    plan.define("STEP", type_of(kind.numbers[1]));
     plan.define("PACK", kind.pack);
     plan.define("ALIGNED", 1);
     plan.define("CONDITIONAL", u32::from(kind.conditional));
@@ -218,6 +225,15 @@ pub(super) fn plan_updates(
     plan_all(plan, &planned)
 }
 
+/// Refuses numbers of the step of other types than the kernel reads.
+fn takes_numbers(numbers: [&TensorMeta; 2]) -> Claim {
+    for (name, tensor) in ["lr", "step"].into_iter().zip(numbers) {
+        let dtype = tensor.dtype();
+        refuse_unless!(matches!(dtype, DType::F32 | DType::F64), "{name} is {dtype}, takes f32 and f64");
+    }
+    Ok(())
+}
+
 #[implementation(of = fulgurite_ops::optim::adamw, by = optim, in_place)]
 mod adamw_by_optim {
     fn checker(Args { param, grad, exp_avg, lr, step, .. }: Args<&TensorMeta>) -> Claim {
@@ -226,10 +242,7 @@ mod adamw_by_optim {
         }
         let moment = exp_avg.dtype();
         refuse_unless!(has_kernels_for(moment), "exp_avg is {moment}, takes f32, bf16 and f16");
-        for (name, tensor) in [("lr", lr), ("step", step)] {
-            refuse_unless!(tensor.dtype() == DType::F32, "{name} is {}, takes f32", tensor.dtype());
-        }
-        Ok(())
+        super::takes_numbers([lr, step])
     }
 
     fn plan(
@@ -259,10 +272,7 @@ mod adam_by_optim {
         }
         let (mean, square) = (exp_avg.dtype(), exp_avg_sq.dtype());
         refuse_unless!(mean == square, "exp_avg is {mean}, exp_avg_sq {square}, takes moments of one type");
-        for (name, tensor) in [("lr", lr), ("step", step)] {
-            refuse_unless!(tensor.dtype() == DType::F32, "{name} is {}, takes f32", tensor.dtype());
-        }
-        Ok(())
+        super::takes_numbers([lr, step])
     }
 
     fn plan(

@@ -95,6 +95,12 @@ operators! {
                 s.case(case);
             }
             s.case(zeros);
+            // With numbers of the step as a host has them.
+            if s.dtype() == DType::F32 {
+                let exact = |value: f64| s.values([], [value]).cast(DType::F64);
+                let [param, grad, mean] = [s.normal([9]), s.normal([9]), s.normal([9])];
+                s.case(with(param, grad, mean, s.uniform(0.5, 1.0, [9]), exact(0.1), exact(3.0)));
+            }
         }
 
         fn errors(e: &mut ErrorSamples) {

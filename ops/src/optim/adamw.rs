@@ -155,6 +155,9 @@ pub mod adamw {
                 let square = s.uniform(0.0, 1.0, [33, 5]);
                 s.case(with(param, s.normal([33, 5]).cast(grad), mean, square, number(1e-3), number(2.0)));
             }
+            // With numbers of the step as a host has them.
+            let exact = |value: f64| s.values([], [value]).cast(DType::F64);
+            s.case(with(s.normal([9]), s.normal([9]), s.normal([9]), s.uniform(0.0, 1.0, [9]), exact(0.1), exact(3.0)));
         }
     }
 
