@@ -114,9 +114,16 @@ prepared() {
     jobs_of "$@" >"$logs/jobs"
 }
 
+# The numbers below $1, beginning with the one at place $2: `turned 3 4` is 1,2,0.
+turned() {
+    local each
+    for ((each = 0; each < $1; each++)); do echo $((($2 + each) % $1)); done | paste -sd,
+}
+
 run() {
-    local begun=$SECONDS most=${MOST:-540} together=${TOGETHER:-8} job binary threads left first
+    local begun=$SECONDS most=${MOST:-540} together=${TOGETHER:-8} job binary threads left first gpus started=0
     prepared "$@"
+    gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
     for first in ${FIRST:-}; do
         { grep -F -- "$first" "$logs/jobs" || true; grep -vF -- "$first" "$logs/jobs" || true; } >"$logs/sorted"
         mv "$logs/sorted" "$logs/jobs"
@@ -125,6 +132,8 @@ run() {
         # What an earlier part ran to its end is done.
         local names
         mapfile -t names <"$logs/$1.names"
+        # Of several GPUs each job has another one first: most tests use the first one alone.
+        [ "$gpus" -lt 2 ] || [ -n "${CUDA_VISIBLE_DEVICES:-}" ] || local -x CUDA_VISIBLE_DEVICES=$5
         timeout "$4" "$folder/$2" --exact "${names[@]}" --test-threads="$3" >"$logs/$1.running" 2>&1 && : >"$logs/$1.done" ||
             { [ $? -ge 124 ] || : >"$logs/$1.done"; }
         mv "$logs/$1.running" "$logs/$1.log"
@@ -134,7 +143,8 @@ run() {
         while [ "$(jobs -rp | wc -l)" -ge "$together" ]; do wait -n || true; done
         left=$((most - (SECONDS - begun)))
         [ "$left" -gt 5 ] || break
-        one "$job" "$binary" "$threads" "$left" </dev/null &
+        one "$job" "$binary" "$threads" "$left" "$(turned "$gpus" "$started")" </dev/null &
+        started=$((started + 1))
     done <"$logs/jobs"
     wait
     tell
