@@ -202,6 +202,8 @@ pub(crate) struct Taking {
     kept: Vec<Array>,
     /// Whether PyTorch's dispatcher calls, which has seen to gradients.
     dispatched: bool,
+    /// Whether an array is taken outside of calls.
+    alone: bool,
 }
 
 impl Taking {
@@ -251,6 +253,10 @@ impl Taking {
         if !source.of_torch {
             // Streams of others may be destroyed.
             return Ok(None);
+        }
+        if self.alone {
+            let exchange = current(py, source.functions, device)?;
+            return at_once(py, || exchange.import(managed)).map(Some);
         }
         let call = self.call(py, source.functions, device)?;
         let array = without_lock(py, || call.import(managed))?;
@@ -307,12 +313,10 @@ impl Taking {
     }
 }
 
-/// The array over the memory of an object whose type has the C functions; `None` if `__dlpack__` is to be asked.
+/// The array over the memory of an object whose type has the C functions; `None` if `__dlpack__` is to be asked. It is
+/// ordered when work is enqueued, and when its memory goes back.
 pub(crate) fn taken_alone(value: &Bound<'_, PyAny>) -> PyResult<Option<Array>> {
-    let mut taking = Taking::default();
-    let array = taking.array(value)?;
-    taking.leave();
-    Ok(array)
+    Taking { alone: true, ..Taking::default() }.array(value)
 }
 
 /// The tensor of PyTorch over an array's memory, which nobody may write to. On CUDA PyTorch's current stream waits for

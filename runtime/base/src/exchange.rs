@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::array::{Array, Memory};
 use crate::device::faults::Origins;
 use crate::device::memory::Release;
-use crate::device::{DeviceEvent, DeviceState, DeviceStream};
+use crate::device::{Awaited, DeviceEvent, DeviceState, DeviceStream};
 use crate::dlpack::{Consumer, FLAG_READ_ONLY, Keeper, Managed, OtherStream, Parts, wrong};
 use crate::error::Result;
 use crate::meta::Device;
@@ -82,6 +82,30 @@ impl Exchange {
         checked.map(|()| Call(self.clone()))
     }
 
+    /// As [`Call::import`], of a tensor outside of calls: whatever is enqueued here from now on comes behind what the
+    /// other stream does by then.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn import(self: &Arc<Self>, tensor: Managed) -> Result<Array> {
+        self.state.await_later(self.clone());
+        self.taken(tensor)
+    }
+
+    fn taken(self: &Arc<Self>, tensor: Managed) -> Result<Array> {
+        let parts = Parts::of(&tensor)?;
+        let device = parts.meta.device();
+        if device.is_cpu() {
+            // Memory of the host is written when the producer's call returns, unless it is page-locked for a device.
+            return Array::from_dlpack(tensor, OtherStream::Unordered);
+        }
+        if device != self.device {
+            return Err(wrong(format!("its memory is on {device}, expected {}", self.device)));
+        }
+        // SAFETY: promised where the tensor was taken over; streams here wait for the other one before they read it.
+        unsafe { parts.array(tensor, Some(self.clone())) }
+    }
+
     /// Lets go of deleted exports, once what is enqueued here comes after the other stream's use of them. A stream that
     /// is no longer used should not keep memory.
     ///
@@ -109,10 +133,14 @@ impl Exchange {
     /// and what is read by a stream beside them is waited for by the host. The memory that the other stream no longer
     /// uses is to be dropped when the lock is given up: what is over memory of others takes it.
     fn behind_other(&self, shared: &mut Shared) -> Result<Vec<Array>> {
-        self.other.record(&*shared.other)?;
-        self.state.compute().wait(&*shared.other)?;
+        self.wait_for_other(shared)?;
         shared.returned_bytes = 0;
         Ok(std::mem::take(&mut shared.returned))
+    }
+
+    fn wait_for_other(&self, shared: &Shared) -> Result<()> {
+        self.other.record(&*shared.other)?;
+        Ok(self.state.compute().wait(&*shared.other)?)
     }
 
     /// Has the other stream wait for what is enqueued here.
@@ -140,6 +168,16 @@ impl Keeper for Exchange {
     }
 }
 
+impl Awaited for Exchange {
+    fn order(&self) -> Result<()> {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let ordered = self.wait_for_other(&shared);
+        drop(shared);
+        // Otherwise the host waits.
+        ordered.or_else(|_| Ok(self.other.synchronize()?))
+    }
+}
+
 impl Release for Exchange {
     fn order(&self) -> Result<()> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -160,17 +198,7 @@ impl Call {
     /// # Errors
     /// As there; for memory of another device than the exchange's or the host's.
     pub fn import(&self, tensor: Managed) -> Result<Array> {
-        let parts = Parts::of(&tensor)?;
-        let device = parts.meta.device();
-        if device.is_cpu() {
-            // Memory of the host is written when the producer's call returns, unless it is page-locked for a device.
-            return Array::from_dlpack(tensor, OtherStream::Unordered);
-        }
-        if device != self.0.device {
-            return Err(wrong(format!("its memory is on {device}, expected {}", self.0.device)));
-        }
-        // SAFETY: promised where the tensor was taken over; streams here wait for the other one since the call began.
-        unsafe { parts.array(tensor, Some(self.0.clone())) }
+        self.0.taken(tensor)
     }
 
     /// As [`Array::to_dlpack`], for the other stream, once the call has ended. What kernels find wrong with the data is
@@ -211,8 +239,9 @@ impl Array {
 impl Drop for Call {
     fn drop(&mut self) {
         let mut shared = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let ordered = self.0.other_behind(&mut shared).or_else(|_| self.0.state.synchronize());
-        if let Err(error) = ordered {
+        let ordered = self.0.other_behind(&mut shared);
+        drop(shared);
+        if let Err(error) = ordered.or_else(|_| self.0.state.synchronize()) {
             tracing::error!(%error, "ordering the stream of another library behind a call");
         }
     }

@@ -113,6 +113,29 @@ fn work_of_a_call_comes_behind_the_other_stream_and_before_it() {
 }
 
 #[test]
+fn work_comes_behind_the_other_stream_of_an_array_that_was_imported_alone() {
+    let (state, stream, exchange) = other();
+    let context = state.context();
+    let tripled = jit(|x: Tensor| x * 3.0);
+    for read_at_once in [false, true].repeat(5) {
+        let scratch = context.allocate(64).unwrap();
+        let (from, block) = (memory(context, &[1.0, 2.0]), Arc::new(memory(context, &[0.0, 0.0])));
+        let deleted = Arc::new(AtomicUsize::new(0));
+        let array = exchange.import(tensor_over(&block, &deleted)).unwrap();
+        // Also of what the other library does behind the import.
+        busy(&*stream, &*scratch);
+        // SAFETY: both blocks have as many bytes, and live until the stream is waited for.
+        unsafe { stream.copy(CopyRange { from: from.address(), to: block.address(), bytes: 8 }) }.unwrap();
+        match read_at_once {
+            true => assert_eq!(array.to_vec::<f32>().unwrap(), [1.0, 2.0]),
+            false => assert_eq!(tripled.call(array).unwrap().to_vec::<f32>().unwrap(), [3.0, 6.0]),
+        }
+        assert_eq!(deleted.load(Ordering::SeqCst), usize::from(!read_at_once));
+        stream.synchronize().unwrap();
+    }
+}
+
+#[test]
 fn deleted_exports_keep_their_memory_until_the_next_call() {
     let (state, stream, exchange) = other();
     let context = state.context();

@@ -95,6 +95,7 @@ pub use kind::{DEVICE_KINDS, DeviceKind, device_kinds, find_kind};
 pub use memory::DeviceBuffer;
 pub use plan::{Plan, PlanRule, SourceText};
 pub use properties::{Entry, Properties, Rates};
+pub(crate) use state::Awaited;
 pub use state::DeviceState;
 pub use stream::{DeviceEvent, DeviceMemory, DeviceStream, HostMemory};
 pub use tensor::DeviceTensor;

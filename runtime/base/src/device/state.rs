@@ -1,6 +1,7 @@
 //! The device in use: its context, the stream that programs run on, and memory that is used again.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -44,7 +45,17 @@ pub struct DeviceState {
     compute: Box<dyn DeviceStream>,
     /// See [`DeviceState::uses`].
     uses: AtomicU64,
+    /// What the next work here is to come behind.
+    awaited: Mutex<Vec<Arc<dyn Awaited>>>,
+    /// Whether there is any.
+    is_awaited: AtomicBool,
     context: Arc<dyn DeviceContext>,
+}
+
+/// A stream of another library that work here is to come behind.
+pub(crate) trait Awaited: Debug + Send + Sync {
+    /// Has the compute stream wait for it.
+    fn order(&self) -> Result<()>;
 }
 
 /// A mark behind the run that wrote an array.
@@ -151,6 +162,8 @@ impl DeviceState {
             streams,
             compute,
             uses: AtomicU64::new(0),
+            awaited: Mutex::default(),
+            is_awaited: AtomicBool::new(false),
             context,
         });
         opened.push((device, state.clone()));
@@ -173,8 +186,33 @@ impl DeviceState {
 
     /// The compute stream: that of programs.
     pub fn stream(&self) -> &dyn DeviceStream {
+        self.behind_awaited();
         self.uses.fetch_add(1, Ordering::Relaxed);
         &*self.compute
+    }
+
+    /// Has whatever is enqueued from now on come behind a stream of another library, by one wait for all that is
+    /// imported until then.
+    pub(crate) fn await_later(&self, other: Arc<dyn Awaited>) {
+        let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        if !awaited.iter().any(|known| Arc::ptr_eq(known, &other)) {
+            awaited.push(other);
+        }
+        self.is_awaited.store(true, Ordering::Release);
+    }
+
+    fn behind_awaited(&self) {
+        if !self.is_awaited.load(Ordering::Acquire) {
+            return;
+        }
+        // Another thread that is about to enqueue waits for the lock until all of it is ordered.
+        let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        for other in awaited.drain(..) {
+            if let Err(error) = other.order() {
+                tracing::error!(%error, "waiting for the stream of another library");
+            }
+        }
+        self.is_awaited.store(false, Ordering::Release);
     }
 
     /// The compute stream, for marks and waits: no use of it that [`DeviceState::uses`] counts.
@@ -195,6 +233,7 @@ impl DeviceState {
 
     /// The stream that work of a kind is enqueued on: the compute stream where the device has no other for it.
     pub fn stream_of(&self, kind: StreamKind) -> &dyn DeviceStream {
+        self.behind_awaited();
         self.uses.fetch_add(1, Ordering::Relaxed);
         self.streams[kind.index()].as_deref().unwrap_or(&*self.compute)
     }
@@ -441,6 +480,7 @@ impl DeviceState {
     /// synchronizing call returns the error, naming the functions that may have caused it.
     /// Invalid data that kernels report is an error of reading an array that depends on it.
     pub fn synchronize(&self) -> Result<()> {
+        self.behind_awaited();
         let before = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner).enqueued;
         for stream in self.work_streams().chain(self.inputs.as_deref()) {
             waiting(|| stream.synchronize()).map_err(|error| self.faulted(error))?;
