@@ -83,7 +83,7 @@ impl Exchange {
     }
 
     /// As [`Call::import`], of a tensor outside of calls: whatever is enqueued here from now on comes behind what the
-    /// other stream does by then.
+    /// other stream does by now. One wait orders all tensors that are imported before it.
     ///
     /// # Errors
     /// As there.

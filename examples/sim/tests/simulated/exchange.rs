@@ -121,11 +121,11 @@ fn work_comes_behind_the_other_stream_of_an_array_that_was_imported_alone() {
         let scratch = context.allocate(64).unwrap();
         let (from, block) = (memory(context, &[1.0, 2.0]), Arc::new(memory(context, &[0.0, 0.0])));
         let deleted = Arc::new(AtomicUsize::new(0));
-        let array = exchange.import(tensor_over(&block, &deleted)).unwrap();
-        // Also of what the other library does behind the import.
+        // The other library computes its tensor behind other work.
         busy(&*stream, &*scratch);
         // SAFETY: both blocks have as many bytes, and live until the stream is waited for.
         unsafe { stream.copy(CopyRange { from: from.address(), to: block.address(), bytes: 8 }) }.unwrap();
+        let array = exchange.import(tensor_over(&block, &deleted)).unwrap();
         match read_at_once {
             true => assert_eq!(array.to_vec::<f32>().unwrap(), [1.0, 2.0]),
             false => assert_eq!(tripled.call(array).unwrap().to_vec::<f32>().unwrap(), [3.0, 6.0]),
