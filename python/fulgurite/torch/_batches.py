@@ -182,7 +182,8 @@ def _checked(node, other, varying) -> None:
     drawn = call.arguments.get("dropout_p", 1.0) != 0.0
     if torch.Tag.nondeterministic_seeded in node.target.tags and drawn:
         raise _Refused("it draws random numbers, of which the padded batch has others")
-    rule = _RULES.get(name)
+    # Operators of other libraries may have the names of PyTorch's.
+    rule = _RULES.get(name) if node.target.namespace == "aten" else None
     if rule is None and torch.Tag.pointwise in node.target.tags:
         rule = _pointwise
     if not call.operands() and call.result is None:
@@ -193,7 +194,10 @@ def _checked(node, other, varying) -> None:
         # It computes nothing, and it held for the batch that is asked for.
         return
     if rule is None:
-        raise _Refused("nothing shows that it computes the rows of a batch one by one")
+        hint = ""
+        if node.target.namespace == "fulgurite":
+            hint = ": call a function of PyTorch instead, and name the operator by fulgurite.torch.replaces"
+        raise _Refused(f"nothing shows that it computes the rows of a batch one by one{hint}")
     rule(call)
 
 

@@ -17,6 +17,7 @@ from .._errors import Error
 from .._native import Front, Kernel, Meta
 from ..ops import OPERATORS, _WATCHERS
 from ._exchange import DTYPES, TORCH_DTYPES, cross
+from ._sizes import inferred
 
 #: Operators that are not registered, with the reason.
 REFUSED: dict[str, str] = {}
@@ -143,12 +144,14 @@ class _Call:
                 values[i] = default
         return values
 
-    def mapped(self, values, tensor) -> tuple:
-        """The arguments with each tensor replaced."""
+    def mapped(self, values, tensor, size=None) -> tuple:
+        """The arguments with each tensor replaced, and each size that is a symbol."""
 
         def one(value):
             if isinstance(value, torch.Tensor):
                 return tensor(value)
+            if size is not None and isinstance(value, torch.SymInt):
+                return size(value)
             if isinstance(value, (list, tuple)):
                 return [one(item) for item in value]
             return value
@@ -191,9 +194,12 @@ class _Call:
         return run
 
     def fake(self, *arguments, **keywords):
-        values = self.mapped(self.bound(arguments, keywords), _meta)
-        metas = self.results(self.operator.infer(*values))
-        made = [torch.empty(meta.shape, dtype=TORCH_DTYPES[meta.dtype.name], device=meta.device) for meta in metas]
+        def infer(values, number):
+            """The metas of the results, where ``number`` says what a size is."""
+            return self.results(self.operator.infer(*self.mapped(values, lambda each: _meta(each, number), number)))
+
+        found = inferred(infer, self.bound(arguments, keywords))
+        made = [torch.empty(shape, dtype=TORCH_DTYPES[dtype.name], device=device) for shape, dtype, device in found]
         return self.returned(made)
 
     def tensors(self, values):
@@ -313,10 +319,10 @@ def _filled(value, tensors):
     return [_filled(item, tensors) for item in value] if isinstance(value, list) else value
 
 
-def _meta(tensor: torch.Tensor) -> Meta:
+def _meta(tensor: torch.Tensor, number) -> Meta:
     if tensor.dtype not in DTYPES:
         raise Error(f"a tensor has dtype {tensor.dtype}, expected one of {', '.join(TORCH_DTYPES)}", code="DType")
-    return Meta([int(extent) for extent in tensor.shape], DTYPES[tensor.dtype], str(tensor.device))
+    return Meta([number(extent) for extent in tensor.shape], DTYPES[tensor.dtype], str(tensor.device))
 
 
 def _no_second_derivative(name: str):

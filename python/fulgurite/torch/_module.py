@@ -598,8 +598,8 @@ class CompiledModule:
             told = " ".join(str(error).split())
             hint = ""
             if "torch.ops.fulgurite." in told:
-                hint = (" (operators of torch.ops.fulgurite fix the sizes that they see: call a function of PyTorch "
-                        "instead, and name the operator by fulgurite.torch.replaces)")
+                hint = (" (sizes of an operator of torch.ops.fulgurite follow no formula that is known: call a function "
+                        "of PyTorch instead, and name the operator by fulgurite.torch.replaces)")
             raise Error(f"buckets: PyTorch needs the size of the batch as a number{hint}: {told[:600]}", code="Buckets",
                         operator="jit", argument="buckets") from error
         except torch._dynamo.exc.BackendCompilerFailed as error:
