@@ -33,6 +33,12 @@ class Refusal(Error, ValueError):
     """A precondition that does not hold: what :func:`fulgurite.require` raises in a rule of a declaration."""
 
 
+def not_called(name: str, call: str = "") -> Error:
+    """What is said of a compiled function or module before its first call."""
+    return Error(f"explain: nothing was compiled of {name} yet; call it with arguments first, {call or f'{name}(...)'}",
+                 code="NotCalled", operator="explain")
+
+
 def meant(name, known) -> str:
     """``, did you mean 'x'?`` where a known name is near, or nothing."""
     near = difflib.get_close_matches(str(name), list(known), 1)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from . import _native
-from ._errors import ArgumentError, Error
+from ._errors import ArgumentError, Error, not_called
 from ._executor import executor_names
 from ._explanation import Explanation
 from ._native import Array, Tensor, Trace
@@ -164,6 +164,8 @@ class Function:
 
     def explain(self, target: str | None = None) -> Explanation:
         """Which executor took which line of the last call, and why others did not."""
+        if self._native.compiles == 0:
+            raise not_called(self._name)
         return Explanation(self._native.explain(target))
 
     def _vjp_function(self):

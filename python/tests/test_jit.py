@@ -201,6 +201,18 @@ def test_forward_and_backward_are_two_programs():
         pullback({"y": None})
 
 
+def test_explain_says_what_to_call_where_nothing_was_compiled():
+    @fulgurite.jit
+    def loss(x):
+        return (x * x).sum()
+
+    for function, call in ((loss, r"loss\(\.\.\.\)"), (fulgurite.jit(lambda x: x), r"function\("),
+                           (fulgurite.value_and_grad(loss), "loss")):
+        with pytest.raises(fulgurite.Error, match=f"nothing was compiled of .* yet; call .* first, {call}") as raised:
+            fulgurite.explain(function)
+        assert raised.value.code == "NotCalled"
+
+
 def test_traces_are_text_html_and_names():
     f = fulgurite.jit(lambda x: ops.softmax(x, -1))
     f(array(2, 3))

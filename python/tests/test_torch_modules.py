@@ -55,6 +55,14 @@ def test_traces_have_parameters_scopes_and_executors():
     assert "by cpu" in fulgurite.explain(compiled) and "<iframe" in traces[0]._repr_html_()
 
 
+def test_explain_says_what_to_call_where_nothing_was_compiled():
+    compiled = fulgurite.jit(models.Mlp())
+    with pytest.raises(fulgurite.Error, match=r"nothing was compiled of Mlp yet; call it .* first, compiled\("):
+        fulgurite.explain(compiled)
+    compiled(torch.randn(2, 8))
+    assert "by cpu" in fulgurite.explain(compiled)
+
+
 def test_an_optimizer_trains_it_as_eager():
     model = models.Gpt()
     reference, compiled = copy.deepcopy(model), fulgurite.jit(model)

@@ -12,7 +12,7 @@ import torch
 from torch.fx.passes.split_module import split_module
 
 from .. import _native
-from .._errors import ArgumentError, Error, meant
+from .._errors import ArgumentError, Error, meant, not_called
 from .._executor import executor_names
 from .._explanation import Explanation
 from .._function import Traces, _positional_names
@@ -598,8 +598,8 @@ class CompiledModule:
             told = " ".join(str(error).split())
             hint = ""
             if "torch.ops.fulgurite." in told:
-                hint = (" (sizes of an operator of torch.ops.fulgurite follow no formula that is known: call a function "
-                        "of PyTorch instead, and name the operator by fulgurite.torch.replaces)")
+                hint = (" (sizes of an operator of torch.ops.fulgurite follow no formula that is known: call a "
+                        "function of PyTorch instead, and name the operator by fulgurite.torch.replaces)")
             raise Error(f"buckets: PyTorch needs the size of the batch as a number{hint}: {told[:600]}", code="Buckets",
                         operator="jit", argument="buckets") from error
         except torch._dynamo.exc.BackendCompilerFailed as error:
@@ -677,6 +677,8 @@ class CompiledModule:
     def explain(self, target: str | None = None) -> Explanation:
         """Which executor took which line of the last call, why others did not, and what was left to PyTorch."""
         told = [program.last.explain(target) for program in self.report.last if program.last is not None]
+        if not told and not self.breaks:
+            raise not_called(self._options["name"], "compiled(...)")
         return Explanation("\n".join([*told, *(f"left to PyTorch: {each}" for each in self.breaks)]))
 
 

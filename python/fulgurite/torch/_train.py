@@ -8,7 +8,7 @@ import types
 import torch
 
 from .. import _native
-from .._errors import ArgumentError, Error
+from .._errors import ArgumentError, Error, not_called
 from .._executor import executor_names
 from .._function import Traces
 from .._trees import word
@@ -198,7 +198,7 @@ class TrainStep:
     def explain(self) -> str:
         """Which executor took which line of the last call, and why others did not."""
         if self.ran is None or self.ran.last is None:
-            raise Error("train_step: no step was made yet: nothing is compiled", code="NotCalled")
+            raise not_called("train_step", "step(...)")
         return self.ran.last.explain()
 
     def donations(self) -> dict:
