@@ -41,6 +41,10 @@ pub mod full {
         if s.dtype().is_integer() {
             s.case(with([2], 2.75).dtype(s.dtype()));
         }
+        if s.dtype() == DType::U8 {
+            s.case(with([2], 255.5).dtype(DType::U8));
+            s.case(with([2], -0.0).dtype(DType::U8));
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -48,6 +52,9 @@ pub mod full {
         e.case(FillValue, with([2], f64::NAN).dtype(DType::I64), "fill_value is nan, which i64 cannot hold");
         e.case(FillValue, with([2], 256i64).dtype(DType::U8), "fill_value is 256, which u8 cannot hold");
         e.case(FillValue, with([2], 1e6).dtype(DType::F16), "which f16 cannot hold");
+        e.case(FillValue, with([2], -2.5).dtype(DType::U16), "fill_value is -2.5, which u16 cannot hold");
+        e.case(FillValue, with([2], -0.5).dtype(DType::U8), "fill_value is -0.5, which u8 cannot hold");
+        e.case(FillValue, with([2], -256i64).dtype(DType::U8), "fill_value is -256, which u8 cannot hold");
     }
 }
 

@@ -290,15 +290,16 @@ pub fn largest_number(dtype: DType) -> f64 {
 }
 
 /// For metas: fails with the caller's code if a tensor of `dtype` cannot be filled with `value`: a number beyond the
-/// type's, or NaN or infinity for integers. A fraction is cut off, and unsigned types take as many negative numbers,
-/// which wrap.
+/// type's, or NaN or infinity for integers. A fraction is cut off, and unsigned types take as many negative integers,
+/// which wrap, but no negative floating-point number, as in PyTorch.
 pub fn fills(name: &str, value: Scalar, dtype: DType, code: &'static str) -> Result<(), Failure> {
     let number = value.to_f64();
     let limits = match dtype {
         DType::Bool => return Ok(()),
         DType::U8 | DType::I8 | DType::U16 | DType::I16 | DType::U32 | DType::I32 => dtype.limits().map(|limits| {
             let (least, largest) = (limits.0 as f64, limits.1 as f64);
-            (if dtype.is_unsigned() { -largest } else { least }, largest)
+            let wraps = dtype.is_unsigned() && !matches!(value, Scalar::Float(_));
+            (if wraps { -largest } else { least }, largest)
         }),
         // The largest is no f64; the next number that is one is above it.
         DType::I64 => Some((i64::MIN as f64, 9_223_372_036_854_774_784.0)),
@@ -311,7 +312,8 @@ pub fn fills(name: &str, value: Scalar, dtype: DType, code: &'static str) -> Res
         (None, _) => true,
         (Some(_), Scalar::Int(_)) if dtype == DType::I64 => true,
         (Some((low, high)), _) if dtype.is_floating() => !number.is_finite() || (low..=high).contains(&number),
-        (Some((low, high)), _) => (low..=high).contains(&number),
+        // As in PyTorch: 255.5 is the 255 of u8, and -128.5 is below the -128 of i8.
+        (Some((low, high)), _) => number >= low && number.trunc() <= high,
     };
     match fits {
         true => Ok(()),

@@ -1,6 +1,7 @@
 //! Activations of several tensors, of halves of a tensor, and of rows.
 
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::argument::Scalar;
 
 use super::softmax;
 use crate::core::arrays::{along, remade, softmax_row, zip};
@@ -9,15 +10,15 @@ use crate::nn::logistic;
 use crate::prims;
 
 /// Each element, or `value` if it is not above `threshold`; NaN stays NaN. The gradient of what was replaced is zero.
-/// For integers the fractions of both are cut off first; u8 takes negative numbers down to -255, which wrap.
+/// For integers the fractions of both are cut off first; u8 takes negative integers down to -255, which wrap.
 #[operator(torch = "nn.functional.threshold")]
 pub mod threshold {
     fn threshold(input: Tensor<Number>, threshold: f64, value: f64) -> Tensor;
 
     fn meta(input: &TensorMeta, threshold: f64, value: f64) -> Result<TensorMeta> {
         if !input.dtype().is_floating() {
-            fills("threshold", threshold.into(), input.dtype(), Code::Threshold.name())?;
-            fills("value", value.into(), input.dtype(), Code::Value.name())?;
+            fills("threshold", whole(threshold), input.dtype(), Code::Threshold.name())?;
+            fills("value", whole(value), input.dtype(), Code::Value.name())?;
         }
         Ok(input.clone())
     }
@@ -39,7 +40,8 @@ pub mod threshold {
 
     fn samples(s: &mut Samples) {
         if !s.dtype().is_floating() {
-            s.case(with(s.values([5], [0.0, 1.0, 2.0, 3.0, 100.0]), 2.75, -2.5));
+            let value = if s.dtype().is_unsigned() { -2.0 } else { -2.5 };
+            s.case(with(s.values([5], [0.0, 1.0, 2.0, 3.0, 100.0]), 2.75, value));
             s.case(with(s.values([5], [0.0, 1.0, 2.0, 3.0, 100.0]), -1.0, 4.0));
             return;
         }
@@ -52,6 +54,15 @@ pub mod threshold {
     fn errors(e: &mut ErrorSamples) {
         e.case(Threshold, with(e.of(DType::U8, [2]), 256.0, 1.0), "which u8 cannot hold");
         e.case(Value, with(e.of(DType::I64, [2]), 1.0, f64::NAN), "value is nan, which i64 cannot hold");
+        e.case(Value, with(e.of(DType::U8, [2]), 1.0, -2.5), "value is -2.5, which u8 cannot hold");
+    }
+}
+
+/// A number without a fraction as an integer, which wraps where a type has no sign: callers write -1 for it.
+fn whole(number: f64) -> Scalar {
+    match number.fract() == 0.0 && number.abs() < 9.0e15 {
+        true => Scalar::Int(number as i64),
+        false => Scalar::Float(number),
     }
 }
 
