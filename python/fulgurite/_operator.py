@@ -12,7 +12,10 @@ from ._signature import signature_text
 #: The functions of a declaration.
 RULES = ("signature", "requires", "meta", "decomposition", "grad", "reference", "samples", "errors", "fn")
 #: What else a declaration says.
-FACTS = ("name", "results", "torch", "dtypes", "waive", "tolerances", "no_grad", "arrays", "borrows")
+FACTS = ("name", "results", "torch", "dtypes", "waive", "tolerances", "no_grad", "arrays", "borrows", "autocast",
+         "autocast_keeps")
+#: The classes of autocast.
+CLASSES = ("low", "full", "widest", "keep")
 
 
 class Operator:
@@ -130,6 +133,15 @@ def names_in(signature: str) -> list[str]:
     return names
 
 
+def autocast_of(name: str, facts: dict) -> dict:
+    """What a declaration says of autocast, as the registry takes it."""
+    given, keeps = facts.get("autocast"), facts.get("autocast_keeps") or ()
+    if given is not None and given not in CLASSES:
+        raise ArgumentError(f"{name}: autocast is {given!r:.40}, expected one of {', '.join(CLASSES)}"
+                            f"{meant(given, CLASSES)}", operator=name, argument="autocast")
+    return {"autocast": given, "autocast_keeps": [keeps] if isinstance(keeps, str) else list(keeps)}
+
+
 def declare(function, facts: dict, rules: dict, doc: str, at) -> Operator:
     """Registers an operator of its facts and rules."""
     name = facts.get("name") or _default_name(function)
@@ -152,7 +164,7 @@ def declare(function, facts: dict, rules: dict, doc: str, at) -> Operator:
     registration = _native.register_operator(
         name, text, inspect.cleandoc(doc or ""), at, parts, codes=codes,
         waive=list(dict(facts.get("waive") or {}).items()), tolerances=_tolerances(facts.get("tolerances") or ()),
-        no_grad=facts.get("no_grad"), torch=facts.get("torch"),
+        no_grad=facts.get("no_grad"), torch=facts.get("torch"), **autocast_of(name, facts),
         dtypes=[_native.dtype(each).short_name for each in facts.get("dtypes") or ()],
     )
     made.append(registration)
@@ -200,6 +212,9 @@ def operator(declaration=None, /, **given):
         Names of several results.
     arrays, borrows : optional
         How ``fn`` takes its arrays; see :class:`fulgurite.Executor`.
+    autocast : str, optional
+        What mixed precision makes of its operands: ``"low"`` (the low-precision type), ``"full"`` (float32),
+        ``"widest"`` (the widest type among them) or ``"keep"``; operands named by ``autocast_keeps`` stay.
     torch, dtypes, waive, tolerances, no_grad : optional
         As in Rust: the function of PyTorch that it mirrors, element types, arguments that decide about no sample,
         looser tolerances of generated tests, and why there is no gradient.

@@ -105,3 +105,74 @@ def test_integers_and_masks_are_left():
     assert found.dtype == expected.dtype == torch.float32 and torch.equal(found, expected)
     assert loss.dtype == torch.float32
     torch.testing.assert_close(loss, theirs, rtol=1e-2, atol=1e-2)
+
+
+def declared(autocast, **parts):
+    """`input @ weight` as an operator of Python, with a class."""
+
+    def product(input: fulgurite.Tensor[fulgurite.Floating], weight: fulgurite.Tensor[fulgurite.Floating],
+                bias: fulgurite.Tensor[fulgurite.Floating] | None = None) -> fulgurite.Tensor:
+        found = fulgurite.ops.prims.matmul(input, weight)
+        return found if bias is None else found + bias
+
+    return fulgurite.operator(product, name="autocasts::product", autocast=autocast, **parts)
+
+
+#: Types of an input in bf16 and a weight in f32 within the operator, by its class.
+CLASSES = {"low": (BF16, BF16), "full": (torch.float32, torch.float32), "widest": (torch.float32, torch.float32)}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_operators_of_python_have_classes(name):
+    x, w = normal(3, 4, dtype=BF16).requires_grad_(), normal(4, 5).requires_grad_()
+    operator = declared(name)
+    try:
+        assert operator.operator.autocast == name
+        with torch.autocast("cpu", BF16):
+            found = OURS.autocasts_product(x, w)
+        left, right = (each.detach().to(dtype) for each, dtype in zip((x, w), CLASSES[name]))
+        assert found.dtype == left.dtype
+        torch.testing.assert_close(found, left @ right, rtol=2e-2, atol=2e-2)
+        found.float().sum().backward()
+        assert x.grad.dtype == BF16 and w.grad.dtype == torch.float32
+        # Outside, the operator refuses two types.
+        with pytest.raises(fulgurite.Error):
+            OURS.autocasts_product(x, w)
+        model = lambda x, w: OURS.autocasts_product(x, w)  # noqa: E731
+        compiled = fulgurite.torch.jit(model, autocast="bfloat16")
+        assert compiled(x, w).dtype == (BF16 if name == "low" else torch.float32)
+    finally:
+        operator.withdraw()
+
+
+def test_operators_of_python_keep_operands():
+    x, w, bias = normal(3, 4), normal(4, 5), normal(3, 5)
+    operator = declared("low", autocast_keeps="bias")
+    try:
+        assert operator.operator.autocast_keeps == ["bias"]
+        with torch.autocast("cpu", BF16):
+            # A product in bf16 and a bias in f32 are added in f32.
+            assert OURS.autocasts_product(x, w, bias).dtype == torch.float32
+            assert OURS.autocasts_product(x, w).dtype == BF16
+        f = fulgurite.jit(lambda x, w, bias: fulgurite.ops.autocasts.product(x, w, bias), autocast="bfloat16")
+        f(x, w, bias)
+        text = str(fulgurite.last_traces(f)["autocast"])
+        assert "bf16[3, 4]" in text and "bf16[4, 5]" in text and "bf16[3, 5] = convert_element_type(bias" not in text
+    finally:
+        operator.withdraw()
+    operator = declared("keep")
+    try:
+        with torch.autocast("cpu", BF16):
+            assert OURS.autocasts_product(x, w).dtype == torch.float32
+    finally:
+        operator.withdraw()
+
+
+def test_classes_that_are_not_there_are_refused():
+    with pytest.raises(fulgurite.ArgumentError, match="autocast is 'wides', expected one of low, full, widest, keep"):
+        declared("wides")
+    with pytest.raises(fulgurite.Error, match="autocast keeps 'biass', which is no tensor of the signature; there are: "
+                                              "input, weight, bias"):
+        declared("low", autocast_keeps=("biass",))
+    with pytest.raises(fulgurite.Error, match="autocast keeps 'bias', and the operator has no class"):
+        declared(None, autocast_keeps=("bias",))

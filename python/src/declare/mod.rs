@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 use fulgurite::executor::{ExecutorDef, ImplementationDef};
 use fulgurite::kernel::KernelRules;
-use fulgurite::operator::OperatorDef;
+use fulgurite::operator::{Autocast, OperatorDef};
 use fulgurite::precision::Precision;
 use fulgurite::registration::{self, Registration};
 use fulgurite::testing::directives::{Directive, DirectiveKind, Template, Tolerance};
@@ -81,7 +81,8 @@ type At = (String, u32);
 /// the executors of a kernel symbol, whose kernel is the part `fn`.
 #[pyfunction]
 #[pyo3(signature = (name, signature, docs, at, parts, *, owners=Vec::new(), codes=Vec::new(), waive=Vec::new(),
-    tolerances=Vec::new(), no_grad=None, torch=None, dtypes=Vec::new(), borrows=false, plain=false))]
+    tolerances=Vec::new(), no_grad=None, torch=None, dtypes=Vec::new(), autocast=None, autocast_keeps=Vec::new(),
+    borrows=false, plain=false))]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn register_operator(
     py: Python<'_>,
@@ -97,6 +98,8 @@ pub(crate) fn register_operator(
     no_grad: Option<String>,
     torch: Option<String>,
     dtypes: Vec<String>,
+    autocast: Option<&str>,
+    autocast_keeps: Vec<String>,
     borrows: bool,
     plain: bool,
 ) -> PyResult<PyRegistration> {
@@ -151,6 +154,10 @@ pub(crate) fn register_operator(
     if let Some(function) = torch {
         made = made.torch(function);
     }
+    if let Some(name) = autocast {
+        made = made.autocast(class_of(name)?);
+    }
+    made = made.autocast_keeps(autocast_keeps);
     made = made.dtypes(&dtypes.iter().map(|name| parsed(name)).collect::<PyResult<Vec<DType>>>()?);
     let registered = or_raise(py, made.register())?;
     // The rules read it; nobody else knows the name before this function returns but by asking the registry.
@@ -160,6 +167,14 @@ pub(crate) fn register_operator(
 
 fn parsed(dtype: &str) -> PyResult<DType> {
     dtype.parse().map_err(|error: fulgurite::kernels::dtype::UnknownDType| PyValueError::new_err(error.to_string()))
+}
+
+/// The class of autocast of a name.
+fn class_of(name: &str) -> PyResult<Autocast> {
+    Autocast::ALL.into_iter().find(|class| class.name() == name).ok_or_else(|| {
+        let known = Autocast::ALL.map(Autocast::name).join(", ");
+        PyValueError::new_err(format!("no class of autocast is called '{name}', there are: {known}"))
+    })
 }
 
 /// A looser tolerance: templates, an element type, factor, scaled part, and the reason.

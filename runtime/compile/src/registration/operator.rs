@@ -14,7 +14,7 @@ use crate::expansion;
 use crate::failure::Failure;
 use crate::kernel::{HostRule, KernelRules};
 use crate::meta::{Device, TensorMeta};
-use crate::operator::{AnyRules, Autocast, OperatorDef, OperatorKind};
+use crate::operator::{AnyRules, Autocast, OperatorDef, OperatorKind, ParamDef, ParamKind};
 use crate::reference::ReferenceTensor;
 use crate::registered::refused;
 use crate::registry::OPERATORS;
@@ -113,6 +113,12 @@ impl Operator {
     /// What autocast makes of its operands.
     pub fn autocast(mut self, class: Autocast) -> Self {
         self.base.autocast = Some(class);
+        self
+    }
+
+    /// Operands that autocast leaves as they are, beside those of its class.
+    pub fn autocast_keeps<N: Into<String>>(mut self, operands: impl IntoIterator<Item = N>) -> Self {
+        self.base.autocast_keeps = operands.into_iter().map(leaked_text).collect::<Vec<_>>().leak();
         self
     }
 
@@ -254,6 +260,7 @@ impl Operator {
         let Some(signature) = &self.signature else { return Err(fail("has no signature".into())) };
         let Signature { params, results } = signature::parse(signature).map_err(&fail)?;
         names::path(&self.name).map_err(&fail)?;
+        kept_are_operands(&self.base, params).map_err(&fail)?;
         let owners = self.owners.iter().map(|name| find_executor(name)).collect::<Result<Vec<_>>>();
         let owners = owners.map_err(|error| fail(error.to_string()))?;
         kernels_run(&owners, &self.kernel).map_err(&fail)?;
@@ -331,6 +338,24 @@ fn kernels_run(owners: &[&'static ExecutorDef], kernel: &KernelRules) -> Result<
         }
     }
     Ok(())
+}
+
+/// Checks that what autocast keeps are tensors of the signature, of an operator that has a class.
+///
+/// # Errors
+/// Which one is not.
+fn kept_are_operands(base: &OperatorDef, params: &[ParamDef]) -> Result<(), String> {
+    let operands = || params.iter().filter(|param| param.kind != ParamKind::Attribute).map(|param| param.name);
+    match base.autocast_keeps.iter().find(|kept| base.autocast.is_none() || !operands().any(|name| name == **kept)) {
+        Some(kept) if base.autocast.is_none() => {
+            Err(format!("autocast keeps '{kept}', and the operator has no class of autocast"))
+        }
+        Some(kept) => Err(format!(
+            "autocast keeps '{kept}', which is no tensor of the signature; there are: {}",
+            operands().collect::<Vec<_>>().join(", ")
+        )),
+        None => Ok(()),
+    }
 }
 
 impl Registration<OperatorDef> {
