@@ -9,6 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use crate::declare::raised::{CODE, ends, take_cause, take_fatal};
+use crate::words::in_python;
 
 /// The folder of the package: frames in it are not the caller's.
 static PACKAGE: PyOnceLock<String> = PyOnceLock::new();
@@ -128,9 +129,10 @@ fn exception(
     code: &str,
     (operator, argument): (Option<String>, Option<String>),
 ) -> PyErr {
+    let text = in_python(text);
     let text = match caller(py) {
         Some(place) => format!("{text}\n  at {place}"),
-        None => text.to_owned(),
+        None => text,
     };
     let made = || {
         let class = py.import("fulgurite._errors")?.getattr(class)?;

@@ -21,6 +21,7 @@ use crate::options::{Asked, PerKind};
 use crate::tensor::{PyTensor, tracing};
 use crate::trace::PyTrace;
 use crate::tree::{Flat, Structure};
+use crate::words::in_python;
 
 type Traced = Box<dyn Fn(Flat<Tensor>) -> Flat<Tensor> + Send + Sync>;
 
@@ -211,10 +212,10 @@ impl Function {
     fn explain(&self, py: Python<'_>, target: Option<&str>) -> PyResult<String> {
         let last = self.last().ok_or_else(not_called)?;
         match target {
-            None => Ok(self.asked.elsewhere(last.program().trace().target.kind()) + &last.explain()),
+            None => Ok(self.asked.elsewhere(last.program().trace().target.kind()) + &in_python(&last.explain())),
             Some(target) => {
                 let made = self.compiled_for(py, last.stages(), target)?;
-                Ok(self.asked.elsewhere(target_of(target)?.kind()) + &explain(&made))
+                Ok(self.asked.elsewhere(target_of(target)?.kind()) + &in_python(&explain(&made)))
             }
         }
     }
@@ -361,11 +362,11 @@ impl VjpFunction {
     fn explain(&self, py: Python<'_>, target: Option<&str>) -> PyResult<String> {
         let last = self.last().ok_or_else(not_called)?;
         match target {
-            None => Ok(self.asked.elsewhere(last.forward().trace().target.kind()) + &last.explain()),
+            None => Ok(self.asked.elsewhere(last.forward().trace().target.kind()) + &in_python(&last.explain())),
             Some(target) => {
                 let Programs { joint, forward, backward } = self.compiled_for(py, &last, target)?;
                 let told = explain(joint.iter().chain(&forward).chain(&backward));
-                Ok(self.asked.elsewhere(target_of(target)?.kind()) + &told)
+                Ok(self.asked.elsewhere(target_of(target)?.kind()) + &in_python(&told))
             }
         }
     }

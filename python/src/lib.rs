@@ -20,6 +20,7 @@ mod tensor;
 mod trace;
 mod tree;
 mod types;
+mod words;
 
 /// The module `fulgurite._native`.
 #[pyo3::pymodule]

@@ -17,6 +17,7 @@ use crate::options::{Asked, PerKind, device_among};
 use crate::tensor::{PyTensor, tracing};
 use crate::trace::PyTrace;
 use crate::tree::{Flat, Structure};
+use crate::words::in_python;
 
 type Arguments<L> = (Flat<L>, Flat<L>);
 type Traced = Box<dyn Fn(Arguments<Tensor>) -> Arguments<Tensor> + Send + Sync>;
@@ -220,7 +221,7 @@ impl StepFunction {
     /// Which executor took which line of the program of the last `compile`, and why others did not.
     fn explain(&self) -> PyResult<String> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        last.map(|compiled| compiled.explain()).ok_or_else(not_called)
+        last.map(|compiled| in_python(&compiled.explain())).ok_or_else(not_called)
     }
 
     /// Of each donated path, which result took its memory, or why none did.

@@ -7,6 +7,7 @@ use fulgurite::testing::{Filter, GeneratedTest, Outcome, Settings, generated_tes
 use pyo3::prelude::*;
 
 use crate::error::panicked;
+use crate::words::in_python;
 
 /// A generated test.
 #[pyclass(frozen, name = "GeneratedTest", module = "fulgurite.testing")]
@@ -57,7 +58,7 @@ impl PyTest {
             Err(message) => {
                 // No command repeats the test but pytest's.
                 let lines: Vec<&str> = message.lines().filter(|line| !line.starts_with("  repeat: ")).collect();
-                Ok(Some(lines.join("\n")))
+                Ok(Some(in_python(&lines.join("\n"))))
             }
         }
     }
