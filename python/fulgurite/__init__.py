@@ -22,6 +22,7 @@ _native.package(_os.path.dirname(_os.path.abspath(__file__)) + _os.sep)
 
 from . import ops, transforms  # noqa: E402
 from ._arrays import array, from_dlpack  # noqa: E402
+from ._cuda import CudaKernel  # noqa: E402
 from ._errors import ArgumentError, Error, Refusal  # noqa: E402
 from ._executor import Executor  # noqa: E402
 from ._function import (  # noqa: E402
@@ -44,10 +45,10 @@ from ._signature import Boolean, Floating, Integer, Number, Operand, Size  # noq
 globals().update({each.name: each for each in _native.dtypes()})
 
 __all__ = [
-    "Array", "ArgumentError", "Boolean", "Error", "Executor", "Floating", "Integer", "Line", "Meta", "Number",
-    "Operand", "Operator", "Refusal", "Size", "Tensor", "Trace", "Traces", "Value", "array", "array_api", "dtype",
-    "executors", "explain", "from_dlpack", "grad", "jit", "last_backward_traces", "last_traces", "operator", "ops",
-    "require", "scope", "testing", "train_step", "transforms", "value_and_grad", "vjp",
+    "Array", "ArgumentError", "Boolean", "CudaKernel", "Error", "Executor", "Floating", "Integer", "Line", "Meta",
+    "Number", "Operand", "Operator", "Refusal", "Size", "Tensor", "Trace", "Traces", "Value", "array", "array_api",
+    "dtype", "executors", "explain", "from_dlpack", "grad", "jit", "last_backward_traces", "last_traces", "operator",
+    "ops", "require", "scope", "testing", "train_step", "transforms", "value_and_grad", "vjp",
     *(each.name for each in _native.dtypes()),
 ]
 

@@ -6,9 +6,9 @@ import functools
 import inspect
 import traceback
 
-from . import _native
+from . import _cuda, _native
 from ._errors import ArgumentError
-from ._operator import Operator, _tolerances, names_in, parts_of
+from ._operator import Operator, _tolerances, names_in, parameters_in, parts_of, results_in
 from ._rules import by_position, codes_of, for_defaults, leading, of_checker, of_grad, place
 from ._signature import signature_text
 
@@ -148,8 +148,10 @@ class Executor:
         if priority is not None and not 0 <= priority < 10:
             raise ArgumentError(f"{name}: priority is {priority}, expected 0 to 9, before the library's executors",
                                 operator=name, argument="priority")
+        #: Whether the kinds of devices were named: then there are no others.
+        self._named = devices is not None
+        self._about = (doc or f"Kernels of {name} in Python.", priority, precision, place())
         devices = list(_native.devices() if devices is None else [devices] if isinstance(devices, str) else devices)
-        at = place()
         #: The executor of each kind of device: ``name``, and ``name_cuda`` for CUDA beside the host.
         self.names = {kind: name if kind == devices[0] else f"{name}_{kind}" for kind in devices}
         #: Kernel symbols, and names of the operators that it implements.
@@ -158,13 +160,25 @@ class Executor:
         self._registrations = []
         try:
             for kind, own in self.names.items():
-                self._registrations.append(
-                    _native.register_executor(own, kind, self.version, doc or f"Kernels of {name} in Python.", priority,
-                                              precision, at))
+                self._registrations.append(self._registered(own, kind))
         except BaseException:
             self.withdraw()
             raise
         _BY_NAME[name] = self
+
+    def _registered(self, own: str, kind: str):
+        return _native.register_executor(own, kind, self.version, *self._about)
+
+    def _on_cuda(self, who: str) -> str:
+        """The executor on CUDA, which is there for kernels as text on a machine without a GPU as well."""
+        if "cuda" not in self.names:
+            if self._named:
+                raise ArgumentError(f"{who}: cuda is given, and {self.name} runs on {', '.join(self.names)}",
+                                    operator=who, argument="cuda")
+            own = f"{self.name}_cuda"
+            self._registrations.append(self._registered(own, "cuda"))
+            self.names["cuda"] = own
+        return self.names["cuda"]
 
     def __str__(self) -> str:
         return self.name
@@ -172,11 +186,11 @@ class Executor:
     def __repr__(self) -> str:
         return f"<executor {self.name} {self.version} on {', '.join(self.names)}>"
 
-    def register_operator(self, name: str, *, meta=None, fn, like=None, signature: str | None = None, results=None,
-                          grad=None, reference=None, samples=None, errors=None, arrays: str | None = None,
+    def register_operator(self, name: str, *, meta=None, fn=None, cuda=None, like=None, signature: str | None = None,
+                          results=None, grad=None, reference=None, samples=None, errors=None, arrays: str | None = None,
                           borrows: bool = False, waive=None, tolerances=(), no_grad: str | None = None,
                           dtypes=()) -> Operator:
-        """A kernel symbol: an operator that this executor alone runs, by ``fn``.
+        """A kernel symbol: an operator that this executor alone runs, by ``fn``, and on CUDA by ``cuda``.
 
         Parameters
         ----------
@@ -187,7 +201,9 @@ class Executor:
             are the signature, unless ``signature`` is given.
         fn : callable
             Takes arrays and attributes in the same order, and returns arrays. Shapes and element types are compared
-            with those of ``meta``. It gets copies of its operands.
+            with those of ``meta``. It gets copies of its operands. It may be left out where there is a ``cuda``.
+        cuda : CudaKernel or list of CudaKernel, optional
+            The kernel on CUDA, as text.
         like : operator or callable, optional
             Has signature and meta in their place; a function is the meta.
         grad : callable, optional
@@ -201,6 +217,8 @@ class Executor:
             Called as any other.
         """
         full = f"{self.name}::{name}"
+        if fn is None and cuda is None:
+            raise ArgumentError(f"{full}: a kernel symbol needs a kernel, fn or cuda", operator=full, argument="fn")
         if like is not None and callable(like) and not hasattr(like, "operator"):
             meta = meta or like
         elif like is not None:
@@ -215,22 +233,28 @@ class Executor:
         rules = {part: rule for part, rule in given.items() if rule is not None}
         parts = parts_of(full, names, rules, True, lambda: made[0].operator.params)
         arrays = _arrays_of(full, arrays or self.arrays)
-        parts["fn"] = _kernel(by_position(full, "fn", fn, names), arrays, borrows)
+        owners = {}
+        if fn is not None:
+            parts["fn"] = _kernel(by_position(full, "fn", fn, names), arrays, borrows)
+            owners.update(self.names)
+        if cuda is not None:
+            parts["cuda"] = _cuda.bound(full, cuda, parameters_in(text), results_in(text))
+            owners["cuda"] = self._on_cuda(full)
         registration = _native.register_operator(
-            full, text, inspect.getdoc(fn) or inspect.getdoc(meta) or "", place(), parts,
-            owners=list(self.names.values()), codes=codes_of(meta), borrows=borrows, plain=arrays == "fulgurite",
+            full, text, (inspect.getdoc(fn) if fn else "") or inspect.getdoc(meta) or "", place(), parts,
+            owners=list(owners.values()), codes=codes_of(meta), borrows=borrows, plain=arrays == "fulgurite",
             waive=list(dict(waive or {}).items()), tolerances=_tolerances(tolerances),
             no_grad=no_grad or (None if grad else "it is a kernel symbol without a grad"),
             dtypes=[_native.dtype(each).short_name for each in dtypes],
         )
         made.append(registration)
-        symbol = Operator(registration, self.names.values())
+        symbol = Operator(registration, owners.values())
         self.symbols.append(symbol)
         self._registrations.append(symbol)
         return symbol
 
-    def register_implementation(self, op, fn=None, *, execution_transform=None, checker=None, grad_transform=None,
-                                arrays: str | None = None, borrows: bool = False) -> None:
+    def register_implementation(self, op, fn=None, *, cuda=None, execution_transform=None, checker=None,
+                                grad_transform=None, arrays: str | None = None, borrows: bool = False) -> None:
         """How this executor runs an operator that it does not own.
 
         Functions take the arguments in their order; they may do without the last ones, and calls in which these are not
@@ -242,6 +266,8 @@ class Executor:
             The operator: ``fulgurite.ops.rms_norm``, a declared one, or its name.
         fn : callable, optional
             A function of arrays, as for :meth:`register_operator`.
+        cuda : CudaKernel or list of CudaKernel, optional
+            The kernel on CUDA, as text; beside ``fn``, which then runs on other devices.
         execution_transform : callable, optional
             Traced code that computes the call, usually by kernel symbols, in place of ``fn``.
         checker : callable, optional
@@ -253,12 +279,12 @@ class Executor:
         of = _operator_of(op)
         names, params = [param[0] for param in of.params], of.params
         who = f"{of.name} by {self.name}"
-        if fn is not None and execution_transform is not None:
-            raise ArgumentError(f"{who}: has fn and execution_transform, expected one of them", operator=of.name,
-                                argument="execution_transform")
-        if fn is None and execution_transform is None and grad_transform is None:
-            raise ArgumentError(f"{who}: has neither fn, execution_transform nor grad_transform", operator=of.name,
-                                argument="fn")
+        if execution_transform is not None and (fn is not None or cuda is not None):
+            raise ArgumentError(f"{who}: has {'fn' if cuda is None else 'cuda'} and execution_transform, expected one "
+                                "of them", operator=of.name, argument="execution_transform")
+        if fn is None and cuda is None and execution_transform is None and grad_transform is None:
+            raise ArgumentError(f"{who}: has neither fn, cuda, execution_transform nor grad_transform",
+                                operator=of.name, argument="fn")
         arrays = _arrays_of(who, arrays or self.arrays)
         parts, omitted = {}, set()
 
@@ -277,11 +303,17 @@ class Executor:
         checker = for_defaults(checker, params, sorted(omitted))
         if checker is not None:
             parts["checker"] = checker
+        text = None
+        if cuda is not None:
+            text = _cuda.bound(who, cuda, [(param[0], param[1] != "attribute") for param in params], of.results)
+            self._on_cuda(who)
         made = []
         try:
-            for own in self.names.values():
-                made.append(_native.register_implementation(of.name, own, place(), parts, borrows=borrows,
-                                                            plain=arrays == "fulgurite"))
+            for kind, own in self.names.items():
+                given = {**parts, "cuda": text} if text is not None and kind == "cuda" else parts
+                if given.keys() & {"fn", "cuda", "execution", "grad"}:
+                    made.append(_native.register_implementation(of.name, own, place(), given, borrows=borrows,
+                                                                plain=arrays == "fulgurite"))
         except BaseException:
             for each in reversed(made):
                 each.withdraw()

@@ -12,8 +12,8 @@ from ._signature import signature_text
 #: The functions of a declaration.
 RULES = ("signature", "requires", "meta", "decomposition", "grad", "reference", "samples", "errors", "fn")
 #: What else a declaration says.
-FACTS = ("name", "results", "torch", "dtypes", "waive", "tolerances", "no_grad", "arrays", "borrows", "autocast",
-         "autocast_keeps")
+FACTS = ("name", "results", "torch", "dtypes", "waive", "tolerances", "no_grad", "arrays", "borrows", "cuda",
+         "autocast", "autocast_keeps")
 #: The classes of autocast.
 CLASSES = ("low", "full", "widest", "keep")
 
@@ -117,20 +117,34 @@ def parts_of(name: str, names: list[str], rules: dict, positional: bool, params)
     return parts
 
 
-def names_in(signature: str) -> list[str]:
-    """The names of the parameters of a signature in text."""
-    inner, names, depth, quoted, word = signature.rpartition("->")[0].strip()[1:-1], [], 0, False, ""
+def parameters_in(signature: str) -> list[tuple[str, bool]]:
+    """The names of the parameters of a signature in text, and whether they are tensors."""
+    inner, found, depth, quoted, word = signature.rpartition("->")[0].strip()[1:-1], [], 0, False, ""
     for c in [*inner, ","]:
         if c == '"':
             quoted = not quoted
         depth += (c in "[<") - (c in "]>") if not quoted else 0
         if c == "," and not quoted and depth == 0:
-            if word.strip():
-                names.append(word.partition(":")[0].strip())
+            name, _, of = word.partition(":")
+            if name.strip():
+                found.append((name.strip(), of.strip().startswith("tensor")))
             word = ""
         else:
             word += c
-    return names
+    return found
+
+
+def names_in(signature: str) -> list[str]:
+    """The names of the parameters of a signature in text."""
+    return [name for name, _ in parameters_in(signature)]
+
+
+def results_in(signature: str) -> list[str] | None:
+    """The names of the results of a signature in text; ``None`` for a list of them."""
+    results = signature.rpartition("->")[2].strip()
+    if results.startswith("("):
+        return [each.partition(":")[0].strip() for each in results[1:-1].split(",")]
+    return None if results.endswith("[]") else ["out"]
 
 
 def autocast_of(name: str, facts: dict) -> dict:
@@ -152,8 +166,8 @@ def declare(function, facts: dict, rules: dict, doc: str, at) -> Operator:
         text = signature_text(name, signature or rules.get("decomposition") or rules.get("meta"), facts.get("results"))
     rules = {part: _function(name, part, rule) for part, rule in rules.items()}
     names, made = names_in(text), []
-    kernel = rules.pop("fn", None)
-    if kernel is None and "decomposition" not in rules and "meta" not in rules:
+    kernel, cuda = rules.pop("fn", None), facts.get("cuda")
+    if kernel is None and cuda is None and "decomposition" not in rules and "meta" not in rules:
         raise ArgumentError(f"{name}: has neither a decomposition nor a meta, which say what its results are",
                             operator=name, argument="meta")
     if "meta" not in rules and "decomposition" not in rules:
@@ -169,12 +183,12 @@ def declare(function, facts: dict, rules: dict, doc: str, at) -> Operator:
     )
     made.append(registration)
     declared = Operator(registration)
-    if kernel is not None:
+    if kernel is not None or cuda is not None:
         from ._executor import python_executor
 
         try:
             python_executor().register_implementation(
-                declared, kernel, arrays=facts.get("arrays"), borrows=bool(facts.get("borrows")))
+                declared, kernel, cuda=cuda, arrays=facts.get("arrays"), borrows=bool(facts.get("borrows")))
         except BaseException:
             declared.withdraw()
             raise
@@ -203,6 +217,8 @@ def operator(declaration=None, /, **given):
         follows from the decomposition.
     fn : callable, optional
         A kernel: a function of arrays, which the executor ``python`` runs by default.
+    cuda : CudaKernel or list of CudaKernel, optional
+        The kernel on CUDA, as text: :class:`fulgurite.CudaKernel`.
     reference, samples, errors : callable, optional
         The independent reference in NumPy (float64), inputs on which it must be right, and calls that it must refuse,
         for the generated tests (:func:`fulgurite.testing.generate`).

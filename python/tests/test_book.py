@@ -12,7 +12,7 @@ PAGE = pathlib.Path(__file__).parents[2] / "docs/src/python_operators.md"
 def test_the_page_on_operators_runs():
     text = PAGE.read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names: dict = {"__name__": "book"}
     try:
         for block in blocks:
@@ -23,7 +23,7 @@ def test_the_page_on_operators_runs():
             exec(compile("\n" * before + block, str(PAGE), "exec"), names)
         assert [mark.name for mark in names["test_operators"].pytestmark] == ["parametrize"]
     finally:
-        for name in ("ex", "squareplus"):
+        for name in ("ex", "softcap", "squareplus"):
             if name in names:
                 names[name].withdraw()
     assert "mine::squareplus" not in fulgurite.ops.OPERATORS

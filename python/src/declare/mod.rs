@@ -10,6 +10,7 @@ pub(crate) mod raised;
 mod rules;
 pub(crate) mod samples;
 pub(crate) mod tests;
+mod text;
 
 use std::sync::{Arc, OnceLock};
 
@@ -28,6 +29,7 @@ use crate::array::or_raise;
 use crate::operator::Operator;
 use kernel::Kernel;
 use raised::interned;
+use text::Text;
 
 /// A text that lives as long as the process, as records do.
 fn leaked<T>(value: T) -> &'static T {
@@ -78,7 +80,7 @@ impl PyRegistration {
 type At = (String, u32);
 
 /// Registers an operator. `parts` has its rules by name, each a function of all arguments in their order; `owners` are
-/// the executors of a kernel symbol, whose kernel is the part `fn`.
+/// the executors of a kernel symbol, whose kernel is the part `fn`, and on devices the part `cuda` if there is one.
 #[pyfunction]
 #[pyo3(signature = (name, signature, docs, at, parts, *, owners=Vec::new(), codes=Vec::new(), waive=Vec::new(),
     tolerances=Vec::new(), no_grad=None, torch=None, dtypes=Vec::new(), autocast=None, autocast_keeps=Vec::new(),
@@ -130,17 +132,21 @@ pub(crate) fn register_operator(
         None if !codes.is_empty() => made.errors(&codes, |_| {}),
         None => made,
     };
-    if let Some(function) = part(parts, "fn")? {
-        let kernel = Arc::new(Kernel { function, who: "its kernel".into(), borrows, plain, own: own.clone() });
+    if !owners.is_empty() {
         let (on_host, elsewhere): (Vec<&String>, Vec<&String>) = owners.iter().partition(|owner| {
             let found = fulgurite::executor::find_executor(owner);
             found.is_ok_and(|executor| Device::is_host(executor.device))
         });
-        let rules = KernelRules {
-            cpu: if on_host.is_empty() { None } else { Some(leaked(kernel::host(kernel.clone()))) },
-            plan: if elsewhere.is_empty() { None } else { Some(leaked(kernel::device(kernel))) },
-            ..KernelRules::EMPTY
-        };
+        let (mut rules, who) = (KernelRules::EMPTY, "its kernel");
+        if let Some(function) = part(parts, "fn")? {
+            let kernel = Arc::new(Kernel { function, who: who.into(), borrows, plain, own: own.clone() });
+            rules.cpu = if on_host.is_empty() { None } else { Some(leaked(kernel::host(kernel.clone()))) };
+            rules.plan = if elsewhere.is_empty() { None } else { Some(leaked(kernel::device(kernel))) };
+        }
+        if let Some(function) = part(parts, "cuda")? {
+            let text = Arc::new(Text { function, who: who.into(), own: own.clone() });
+            rules.plan = Some(leaked(text::device(text)));
+        }
         made = made.kernels_of(owners, rules);
     }
     for (argument, reason) in waive {
@@ -223,8 +229,8 @@ pub(crate) fn register_executor(
     or_raise(py, made.register()).map(|own| PyRegistration(Any::Executor(own)))
 }
 
-/// Registers how an executor runs an operator: by the function `fn` on arrays, by an `execution` in traced code, with a
-/// gradient of its own (`grad`), for the calls that its `checker` accepts.
+/// Registers how an executor runs an operator: by the function `fn` on arrays, by text of CUDA (`cuda`), by an
+/// `execution` in traced code, with a gradient of its own (`grad`), for the calls that its `checker` accepts.
 #[pyfunction]
 #[pyo3(signature = (operator, executor, at, parts, *, borrows=false, plain=false))]
 pub(crate) fn register_implementation(
@@ -249,8 +255,11 @@ pub(crate) fn register_implementation(
     if let Some(grad) = part(parts, "grad")? {
         made = made.grad(rules::grad(grad, format!("its grad by {executor}"), own.clone()));
     }
-    if let Some(function) = part(parts, "fn")? {
-        let kernel = Arc::new(Kernel { function, who: format!("the kernel of {executor}"), borrows, plain, own });
+    let who = format!("the kernel of {executor}");
+    if let Some(function) = part(parts, "cuda")? {
+        made = made.plan(text::device(Arc::new(Text { function, who, own })));
+    } else if let Some(function) = part(parts, "fn")? {
+        let kernel = Arc::new(Kernel { function, who, borrows, plain, own });
         made = if Device::is_host(runner.device) {
             made.cpu(kernel::host(kernel))
         } else {

@@ -39,7 +39,7 @@ mod tolerance;
 
 pub use generate::{Filter, generated_tests, sampled_dtypes, unmatched_directives};
 pub use run::{check, main, main_of, main_of_device, main_of_package, run, run_device};
-pub use templates::sources::in_part;
+pub use templates::sources::{check_launches, in_part};
 pub use test::{GeneratedTest, Outcome, Settings};
 
 // The floors below, under the names that their own files have.

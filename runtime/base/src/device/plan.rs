@@ -94,6 +94,11 @@ impl Plan {
         Ok(Plan::new(kind, kind.typical(target.architecture())))
     }
 
+    /// The kind of device that is planned for.
+    pub fn kind(&self) -> &'static dyn DeviceKind {
+        self.kind
+    }
+
     /// Declares that result number `result` shares the memory of operand number `operand`: the memory plan gave both
     /// one place.
     pub fn overlay(&mut self, operand: u32, result: u32) {

@@ -96,7 +96,13 @@ pub(crate) fn check(context: &Context) -> Check<Outcome> {
     // It is ignored there, unless it is asked for.
     kind.compiler().map_err(|absent| Problem(absent.to_string()))?;
     let mut compiled = Compiled { kind, sources: FxHashMap::default() };
-    let mut compile = |command: &Command, plan: &Plan| launch(command, plan, &mut compiled);
+    let mut compile = |command: &Command, plan: &Plan| match command {
+        Command::Launch { source, .. } => match compiled.entries(source)? {
+            Some(kernels) => launch(command, plan, &kernels),
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    };
     match each_launch(context.def, executor, &mut compile)? {
         0 => nothing("no sample launches a kernel"),
         _ => PASSED,
@@ -110,6 +116,32 @@ pub(crate) fn check_uncompiled(def: &'static OperatorDef, executor: &'static Exe
         0 => nothing("no sample launches a kernel"),
         _ => PASSED,
     }
+}
+
+/// That the launches of a plan fit their sources: the types of pointers those of the tensors that they are given (what
+/// messages call each operand and result, and its element type), and, where the kind's compiler is at hand, names and
+/// parameters those of the compiled kernels.
+///
+/// # Errors
+/// What does not fit, or does not compile.
+pub fn check_launches(
+    plan: &Plan,
+    operands: Vec<(String, DType)>,
+    results: Vec<(String, DType)>,
+) -> Result<(), String> {
+    let (kind, tensors) = (plan.kind(), Tensors { operands, results });
+    let architecture = plan.properties().architecture.as_deref().or(kind.usual_architecture()).unwrap_or_default();
+    let compiles = kind.compiler().is_ok();
+    let each = all_launches(plan.commands()).into_iter().try_for_each(|command| {
+        pointers(command, &tensors)?;
+        let Command::Launch { source, .. } = command else { return Ok(()) };
+        if !compiles {
+            return Ok(());
+        }
+        let kernels = kind.entries(architecture, source).map_err(|error| Problem(error.to_string()))?;
+        launch(command, plan, &kernels)
+    });
+    each.map_err(|problem| problem.0)
 }
 
 /// Plans every sample, compares the pointers of each launch with its tensors and calls `f` with it: how many there
@@ -131,10 +163,10 @@ fn each_launch(
             for aligned in [true, false] {
                 let within = |problem: Problem| problem.within(format!("({}), sample {index}", describe(&metas)));
                 let plan = planned(def, (executor, kind), &metas, aligned).map_err(within)?;
-                let Some((plan, types)) = plan else { continue };
+                let Some((plan, tensors)) = plan else { continue };
                 for command in all_launches(plan.commands()) {
                     launches += 1;
-                    pointers(command, &types).and_then(|()| f(command, &plan)).map_err(within)?;
+                    pointers(command, &tensors).and_then(|()| f(command, &plan)).map_err(within)?;
                 }
             }
         }
@@ -142,15 +174,15 @@ fn each_launch(
     Ok(launches)
 }
 
-/// The element types of a call's tensors.
-struct Types {
-    operands: Vec<DType>,
-    results: Vec<DType>,
+/// A call's tensors: what messages call each, and its element type.
+struct Tensors {
+    operands: Vec<(String, DType)>,
+    results: Vec<(String, DType)>,
 }
 
 /// Compares the types that pointers have in a kernel's source with those of the tensors that they are given. A tensor
 /// that is given twice may replace an optional one that the kernel does not read, of any type.
-fn pointers(command: &Command, types: &Types) -> Check {
+fn pointers(command: &Command, tensors: &Tensors) -> Check {
     let Command::Launch { source, kernel, parameters, .. } = command else { return Ok(()) };
     let declared = of_kernel(&source.text, &source.options, kernel);
     // Parameters that a macro adds are not seen.
@@ -163,30 +195,30 @@ fn pointers(command: &Command, types: &Types) -> Check {
         if parameters.iter().filter(same).count() > 1 {
             continue;
         }
-        let (what, place, given) = match address.place {
-            Place::Operand(n) => ("operand", n, types.operands.get(n as usize)),
-            Place::Result(n) => ("result", n, types.results.get(n as usize)),
+        let given = match address.place {
+            Place::Operand(n) => tensors.operands.get(n as usize),
+            Place::Result(n) => tensors.results.get(n as usize),
             _ => continue,
         };
+        let Some((what, given)) = given else { continue };
         ensure!(
-            given.is_none_or(|given| *given == pointer.element),
-            "kernel '{kernel}' of {} takes '{}', which is a pointer to {}; it is given {what} {place} of {}",
+            *given == pointer.element,
+            "kernel '{kernel}' of {} takes '{}', which is a pointer to {}; it is given {what} of {given}",
             source.name,
             pointer.spelled,
-            pointer.element,
-            given.map_or_else(String::new, DType::to_string)
+            pointer.element
         );
     }
     Ok(())
 }
 
-/// The work of one call and the element types of its tensors; `None` if the executor does not take it.
+/// The work of one call and its tensors; `None` if the executor does not take it.
 fn planned(
     def: &'static OperatorDef,
     (executor, kind): (&ExecutorDef, &'static dyn DeviceKind),
     metas: &[Arg<TensorMeta>],
     aligned: bool,
-) -> Check<Option<(Plan, Types)>> {
+) -> Check<Option<(Plan, Tensors)>> {
     let Some(rule) = rule_of(def, executor, Some(metas)) else { return Ok(None) };
     let tensor = |meta: &TensorMeta, place: Place| DeviceTensor {
         meta: meta.clone(),
@@ -200,14 +232,16 @@ fn planned(
         Ok((results, _)) => results,
         Err(_) => return Ok(None), // The other templates say so.
     };
-    let types = Types {
-        operands: metas.iter().flat_map(Arg::tensors).map(TensorMeta::dtype).collect(),
-        results: results.iter().map(TensorMeta::dtype).collect(),
+    let called = |what: &str, (n, meta): (usize, &TensorMeta)| (format!("{what} {n}"), meta.dtype());
+    let given = metas.iter().flat_map(Arg::tensors).enumerate();
+    let tensors = Tensors {
+        operands: given.map(|each| called("operand", each)).collect(),
+        results: results.iter().enumerate().map(|each| called("result", each)).collect(),
     };
     let results: Vec<DeviceTensor> = results.iter().zip(0..).map(|(meta, n)| tensor(meta, Place::Result(n))).collect();
     let mut plan = Plan::new(kind, kind.typical(kind.usual_architecture()));
     rule(&mut plan, &arguments, &results).map_err(|failure| Problem::from(failure).within("the plan fails"))?;
-    Ok(Some((plan, types)))
+    Ok(Some((plan, tensors)))
 }
 
 /// Every launch, also those that replace a call of a library.
@@ -233,10 +267,9 @@ fn size_of(parameter: &Parameter) -> usize {
     }
 }
 
-/// Compiles the source of a launch, and compares the launch with the kernel.
-fn launch(command: &Command, plan: &Plan, compiled: &mut Compiled) -> Check {
+/// Compares a launch with the kernels of its source.
+fn launch(command: &Command, plan: &Plan, kernels: &[Entry]) -> Check {
     let Command::Launch { source, kernel, shape, parameters } = command else { return Ok(()) };
-    let Some(kernels) = compiled.entries(source)? else { return Ok(()) };
     let Some(found) = kernels.iter().find(|found| found.name == *kernel) else {
         let names: Vec<&str> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
         let hint = nearest(kernel, names.iter().copied()).map(|near| format!(", did you mean '{near}'?"));
