@@ -1,7 +1,10 @@
 //! Names that could be meant at a place of the text.
 
+use std::collections::HashSet;
+
 use fulgurite::executor::executors;
-use fulgurite::registry::{find_operator, operators};
+use fulgurite::operator::OperatorDef;
+use fulgurite::registry::operators;
 use fulgurite::trace::{MarkedBlock, Naming, print_name};
 use serde_json::{Value, json};
 
@@ -27,29 +30,35 @@ pub fn complete(document: &Document, at: usize) -> Value {
     let end = if quote.is_some() && text[at..].starts_with('"') { at + 1 } else { at };
     let words = before[..start].trim_end_matches([' ', '\t']);
     let after_by = quote.is_none() && words.len() < start && &words[word_before(words)..] == "by";
+    // What is written and what is meant, where a name needs quotes.
+    let written = |name: &str, kind: u32| if kind == VARIABLE { print_name(name) } else { name.to_owned() };
+    let begins = |name: &str, kind: u32| match quote {
+        Some(_) => written(name, kind).starts_with(word),
+        None => name.starts_with(word),
+    };
     let mut items: Vec<(String, u32, String)> = Vec::new();
     if after_by {
         items
             .extend(executors().into_iter().map(|executor| (executor.name.to_owned(), MODULE, executor.device.into())));
+        items.retain(|(name, kind, _)| begins(name, *kind));
     } else {
         if let Some(program) = document.program_at(at) {
             items.extend(values(program, at).into_iter().map(|(name, meta)| (name, VARIABLE, meta)));
         }
-        for def in operators() {
-            let name = match def.name.strip_prefix("prims::") {
-                Some(prim) => prim.to_owned(),
-                None if find_operator(&format!("prims::{}", def.name)).is_ok() => format!("::{}", def.name),
-                None => def.name.to_owned(),
-            };
-            items.push((name, FUNCTION, def.signature()));
-        }
+        items.retain(|(name, kind, _)| begins(name, *kind));
+        let operators = operators();
+        let names: HashSet<&str> = operators.iter().map(|def| def.name).collect();
+        // A prim goes without its prefix, and what has the name of a prim has another.
+        let named = |def: &OperatorDef| match def.name.strip_prefix("prims::") {
+            Some(prim) => prim.to_owned(),
+            None if names.contains(&*format!("prims::{}", def.name)) => format!("::{}", def.name),
+            None => def.name.to_owned(),
+        };
+        let named = operators.iter().map(|def| (named(def), def)).filter(|(name, _)| begins(name, FUNCTION));
+        // Signatures are written for what is listed alone; one more says that there are others.
+        let room = (MAX_ITEMS + 1).saturating_sub(items.len());
+        items.extend(named.take(room).map(|(name, def)| (name, FUNCTION, def.signature())));
     }
-    // What is written and what is meant, where a name needs quotes.
-    let written = |name: &str, kind: u32| if kind == VARIABLE { print_name(name) } else { name.to_owned() };
-    items.retain(|(name, kind, _)| match quote {
-        Some(_) => written(name, *kind).starts_with(word),
-        None => name.starts_with(word),
-    });
     let incomplete = items.len() > MAX_ITEMS;
     items.truncate(MAX_ITEMS);
     let range = document.lines.positions(text, &(start..end));
