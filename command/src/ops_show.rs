@@ -15,7 +15,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use fulgurite::executor::{executors, rewrites};
+use fulgurite::executor::{ImplementationDef, RewriteDef, executors, rewrites};
 use fulgurite::operator::{Autocast, OperatorDef};
 use fulgurite::testing::directives::{Directive, DirectiveKind, Template};
 use fulgurite::testing::samples::{ErrorSamples, Samples};
@@ -24,7 +24,7 @@ use fulgurite::{DType, Target};
 use serde::Serialize;
 
 use super::description::kind_of;
-use super::outcome::Outcome;
+use super::outcome::{Failed, Outcome};
 use super::output::{say, say_json};
 use super::subject;
 use crate::cases::resolve_operator;
@@ -33,15 +33,24 @@ use crate::cases::resolve_operator;
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  fulgurite ops show prims::exp\n  fulgurite ops show nn.functional.gelu --json\n  \
-                  fulgurite ops show merge_rope\n  fulgurite ops show softmax_by_llmc"
+                  fulgurite ops show merge_rope\n  fulgurite ops show softmax_by_llmc\n  \
+                  fulgurite ops show softmax log_softmax"
 )]
 pub struct Arguments {
     /// The operator's name, or PyTorch's; or the name of a rewrite; or that of an implementation: OPERATOR_by_EXECUTOR,
-    /// or its file without `.rs`.
-    operator: String,
-    /// As JSON.
+    /// or its file without `.rs`. Several are shown one after the other.
+    #[arg(required = true, value_name = "OPERATOR")]
+    operators: Vec<String>,
+    /// As JSON: a value for each name.
     #[arg(long)]
     json: bool,
+}
+
+/// What a name is that of.
+enum Named {
+    Operator(&'static OperatorDef),
+    Rewrite(&'static RewriteDef),
+    Implementation(&'static ImplementationDef),
 }
 
 /// What is declared of an operator, and what its samples say of it.
@@ -133,22 +142,32 @@ impl DirectiveRow {
     }
 }
 
-/// Shows an operator.
+/// Shows operators.
 pub fn run(arguments: &Arguments) -> Outcome {
-    if let Some(def) = rewrites().into_iter().find(|def| def.name == arguments.operator) {
-        return rewrite::show(def, arguments.json);
-    }
-    let operator = match (resolve_operator(&arguments.operator), implementation::named(&arguments.operator)) {
-        (Err(_), Some(own)) => return implementation::show(own, arguments.json),
-        (operator, _) => operator?,
-    };
-    let description = describe(operator);
-    if arguments.json {
-        say_json(&description)?;
-    } else {
-        say!("{}", in_words(&description))?;
+    // Nothing is shown where one of the names is none.
+    let found = arguments.operators.iter().map(|name| named(name)).collect::<Result<Vec<Named>, Failed>>()?;
+    for (i, found) in found.into_iter().enumerate() {
+        if i > 0 && !arguments.json {
+            say!("")?;
+        }
+        match found {
+            Named::Rewrite(def) => rewrite::show(def, arguments.json)?,
+            Named::Implementation(own) => implementation::show(own, arguments.json)?,
+            Named::Operator(def) if arguments.json => say_json(&describe(def))?,
+            Named::Operator(def) => say!("{}", in_words(&describe(def)))?,
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn named(name: &str) -> Result<Named, Failed> {
+    if let Some(def) = rewrites().into_iter().find(|def| def.name == name) {
+        return Ok(Named::Rewrite(def));
+    }
+    match resolve_operator(name) {
+        Ok(def) => Ok(Named::Operator(def)),
+        Err(error) => implementation::named(name).map(Named::Implementation).ok_or_else(|| error.into()),
+    }
 }
 
 /// Describes an operator.

@@ -1,7 +1,6 @@
 //! `ops show` of implementations: of one by its name, and of those that an operator has.
 
 use std::path::Path;
-use std::process::ExitCode;
 
 use fulgurite::executor::{ExecutorDef, ImplementationDef, find_executor, implementations};
 use fulgurite::registry::find_operator;
@@ -9,7 +8,7 @@ use fulgurite::testing::{Filter, Settings, generated_tests};
 use fulgurite::{DType, Target};
 use serde::Serialize;
 
-use super::super::outcome::{Failed, Outcome};
+use super::super::outcome::Failed;
 use super::super::output::{say, say_json};
 use super::super::subject;
 
@@ -76,7 +75,7 @@ struct Description {
 }
 
 /// Shows an implementation.
-pub(super) fn show(own: &'static ImplementationDef, json: bool) -> Outcome {
+pub(super) fn show(own: &'static ImplementationDef, json: bool) -> Result<(), Failed> {
     let failed = |error: fulgurite::Error| Failed(format!("{}:{}: {error}", own.file, own.line));
     let def = find_operator(own.of).map_err(failed)?;
     let executor: &ExecutorDef = find_executor(own.by).map_err(failed)?;
@@ -111,7 +110,7 @@ pub(super) fn show(own: &'static ImplementationDef, json: bool) -> Outcome {
     } else {
         say!("{}", in_words(&description, &format!("{}:{}", def.file, def.line)))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn in_words(own: &Description, operator: &str) -> String {

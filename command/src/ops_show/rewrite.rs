@@ -1,7 +1,5 @@
 //! `ops show` of a rewrite.
 
-use std::process::ExitCode;
-
 use fulgurite::argument::{Arg, map_arguments};
 use fulgurite::executor::{RewriteDef, rewrites};
 use fulgurite::jit::{Names, trace};
@@ -14,7 +12,7 @@ use fulgurite::{DType, Device, Target, Tensor, TensorMeta};
 use serde::Serialize;
 
 use super::super::description::takes_part;
-use super::super::outcome::Outcome;
+use super::super::outcome::Failed;
 use super::super::output::{say, say_json};
 
 #[derive(Serialize)]
@@ -41,7 +39,7 @@ struct Description {
 }
 
 /// Shows a rewrite.
-pub(super) fn show(def: &'static RewriteDef, json: bool) -> Outcome {
+pub(super) fn show(def: &'static RewriteDef, json: bool) -> Result<(), Failed> {
     let samples = samples(def);
     let side = |rule| samples.first().map_or_else(String::new, |arguments| side(def, arguments, rule));
     let description = Description {
@@ -69,7 +67,7 @@ pub(super) fn show(def: &'static RewriteDef, json: bool) -> Outcome {
         let params: Vec<String> = def.params.iter().map(name).collect();
         say!("{}", in_words(&description, &params))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// A rewrite in the description of an operator.

@@ -124,14 +124,36 @@ fn executors_that_take_nothing_share_a_line() {
     }
 }
 
+/// One after the other, by one command: starting it takes longer than an operator does.
 #[test]
 fn every_operator_can_be_shown() {
     let all = json(&run(&["ops", "list", "--json"]).ok());
+    let (mut names, mut rows) = (Vec::new(), Vec::new());
     for row in all.as_array().unwrap() {
-        let name = row["name"].as_str().unwrap();
-        let shown = run(&["ops", "show", name]).ok();
-        assert!(shown.contains("declared at"), "{shown}");
+        names.push(row["name"].as_str().unwrap());
+        rows.push((row["signature"].as_str().unwrap(), row["file"].as_str().unwrap()));
     }
+    let shown = run(&[&["ops", "show"], &names[..]].concat()).ok();
+    let mut rest = &*shown;
+    for (name, (signature, file)) in names.into_iter().zip(rows) {
+        let own = rest.strip_prefix(signature).unwrap_or_else(|| panic!("{name} is not next in\n{rest}"));
+        let (own, after) = own.split_once("\ndeclared at    ").unwrap_or_else(|| panic!("{name}: {own}"));
+        assert!(own.contains("\nkind           "), "{name}: {own}");
+        let (place, after) = after.split_once('\n').unwrap();
+        assert!(place.starts_with(file), "{name}: {place}");
+        rest = after.trim_start_matches('\n');
+    }
+    assert_eq!(rest, "");
+}
+
+#[test]
+fn several_are_shown_one_after_the_other_or_none() {
+    let one = |name: &str, more: &[&str]| run(&[&["ops", "show", name], more].concat()).ok();
+    let names = ["prims::exp", "softmax_by_liger", "merge_rope"];
+    let both = |more: &[&str]| run(&[&["ops", "show"], &names[..], more].concat()).ok();
+    assert_eq!(both(&[]), names.map(|name| one(name, &[])).join("\n"));
+    assert_eq!(both(&["--json"]), names.map(|name| one(name, &["--json"])).concat());
+    assert!(run(&["ops", "show", "prims::exp", "prims::expp"]).fails(1).contains("did you mean 'prims::exp'?"));
 }
 
 #[test]
