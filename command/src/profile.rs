@@ -84,11 +84,12 @@ pub fn run(arguments: &Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let program = arguments.program.on(Target::of(device)?);
     let options = Options { device: (!device.is_cpu()).then_some(device), ..program.options_to_run()? };
     let options = with_records(&options, program.target()).into_owned();
+    // Before rates are measured, which takes seconds: the name may be none.
+    let (trace, part) = program.trace(&arguments.name, &options)?;
     if arguments.measure {
         Rates::measure(device)?;
     }
     let ceilings = ceilings(device, program.products(&options))?;
-    let (trace, part) = program.trace(&arguments.name, &options)?;
     let profiles = match part == Some(Part::Loss) && program.backward {
         true => {
             let programs = loss_programs(trace, &options).map_err(of_case)?;

@@ -1,16 +1,47 @@
 //! `profile` and `bench`: tables, files and pictures, and what they refuse.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use serde_json::Value;
 
 use crate::{Ran, run_with};
 
 /// Runs the command with a cache of its own, and a Python that has no PyTorch.
-fn run_in(folder: &Path, arguments: &[&str]) -> Ran {
+fn run_bare(folder: &Path, arguments: &[&str]) -> Ran {
     let cache = folder.join("cache");
     run_with(folder, arguments, &[("FULGURITE_CACHE", cache.to_str().unwrap()), ("FULGURITE_PYTHON", "/bin/false")])
+}
+
+/// As [`run_bare`], with the rates of this machine in the cache.
+fn run_in(folder: &Path, arguments: &[&str]) -> Ran {
+    with_rates(folder);
+    run_bare(folder, arguments)
+}
+
+/// The record of rates in the cache of a folder.
+fn record(folder: &Path) -> PathBuf {
+    let entries = fs::read_dir(folder.join("cache/rates")).unwrap().map(|entry| entry.unwrap().path());
+    entries.into_iter().find(|path| path.extension().is_some_and(|end| end == "json")).unwrap()
+}
+
+/// Puts the rates of this machine into the cache of a folder without any. They are measured once for all tests, which
+/// takes seconds, by the first program that needs them.
+fn with_rates(folder: &Path) {
+    static MEASURED: OnceLock<(PathBuf, Vec<u8>)> = OnceLock::new();
+    let rates = folder.join("cache/rates");
+    if rates.exists() {
+        return;
+    }
+    let (name, content) = MEASURED.get_or_init(|| {
+        let home = tempfile::tempdir().unwrap();
+        run_bare(home.path(), &["profile", "gelu", "--device", "cpu"]).measured();
+        let path = record(home.path());
+        (PathBuf::from(path.file_name().unwrap()), fs::read(path).unwrap())
+    });
+    fs::create_dir_all(&rates).unwrap();
+    fs::write(rates.join(name), content).unwrap();
 }
 
 impl Ran {
@@ -55,15 +86,13 @@ fn a_profile_is_a_table_a_file_and_a_picture() {
     run_in(folder, &["view", "gpt2", "--size", "nano", "--layers", "1", "--profile", "times.json", "-o", "page.html"])
         .ok();
     // The rates are measured once.
-    let records: Vec<_> =
-        fs::read_dir(folder.join("cache/rates")).unwrap().map(|entry| entry.unwrap().path()).collect();
-    let record = records.iter().find(|path| path.extension().is_some_and(|end| end == "json")).unwrap();
-    let first = fs::read(record).unwrap();
+    let record = record(folder);
+    let first = fs::read(&record).unwrap();
     run_in(folder, &["profile", "gelu", "--backward", "--device", "cpu"]).measured();
-    assert_eq!(fs::read(record).unwrap(), first);
-    fs::write(record, "{").unwrap();
+    assert_eq!(fs::read(&record).unwrap(), first);
+    fs::write(&record, "{").unwrap();
     run_in(folder, &["profile", "gelu", "--device", "cpu"]).measured();
-    assert!(fs::read(record).unwrap().len() > 10, "a damaged record is measured anew");
+    assert!(fs::read(&record).unwrap().len() > 10, "a damaged record is measured anew");
 }
 
 #[test]
@@ -118,7 +147,7 @@ fn a_row_is_measured_and_one_that_fails_says_why() {
 #[test]
 fn rows_are_listed_and_what_cannot_be_measured_is_refused() {
     let home = tempfile::tempdir().unwrap();
-    let run = |arguments: &[&str]| run_in(home.path(), arguments);
+    let run = |arguments: &[&str]| run_bare(home.path(), arguments);
     let list = run(&["bench", "--list"]).out;
     assert!(list.contains("gpt2-b16-t1024-bf16") && list.contains("GPT-2 124M, B16 T1024, bf16-mixed"), "{list}");
     assert_eq!(run(&["bench", "--list", "--only", "product-qkv"]).ok().lines().count(), 3);
@@ -154,6 +183,8 @@ fn rows_are_listed_and_what_cannot_be_measured_is_refused() {
         let ran = run(arguments);
         assert!(ran.code == 1 && ran.err.contains(expected), "{arguments:?}: {}", ran.err);
     }
+    // Nobody waits for rates to be told that a name is none.
+    assert!(!home.path().join("cache/rates").exists());
 }
 
 /// What is written on the command line takes the place of a sample.
@@ -186,9 +217,8 @@ fn rates_that_are_kept_and_too_low_are_told() {
     let product = ["profile", "prims::matmul", "--device", "cpu", "--json", "table.json"];
     let shapes = ["--argument", "input=f32[256,256]", "--argument", "other=f32[256,256]"];
     let profile = |more: &[&str]| run_in(folder, &[&product[..], &shapes, more].concat());
-    profile(&[]);
-    let record = fs::read_dir(folder.join("cache/rates")).unwrap().map(|entry| entry.unwrap().path());
-    let record = record.into_iter().find(|path| path.extension().is_some_and(|end| end == "json")).unwrap();
+    with_rates(folder);
+    let record = record(folder);
     let mut kept: Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
     kept["products"]["f32"] = 1e3.into();
     fs::write(&record, kept.to_string()).unwrap();
@@ -221,7 +251,6 @@ fn rates_that_are_kept_and_too_low_are_told() {
 /// Interruptions of `bench`: nothing is left behind but what was measured.
 #[cfg(unix)]
 mod interrupted {
-    use std::path::PathBuf;
     use std::process::{Child, Command, Stdio};
     use std::time::Duration;
 
@@ -332,6 +361,7 @@ exec sleep 1000
         fs::write(folder.join("python"), python).unwrap();
         fs::set_permissions(folder.join("python"), fs::Permissions::from_mode(0o755)).unwrap();
         let rows = ["bench", "--only", "host-attention", "--device", "cpu", "--json", "table.json", "--peers", "peers"];
+        with_rates(folder);
         let mut child = start(folder, &rows);
         let script = wait(&mut child, || fs::read_to_string(folder.join("started")).ok());
         let (code, complaint) = end(child, "-INT");
