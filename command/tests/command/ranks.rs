@@ -354,7 +354,7 @@ fn what_is_started_again_goes_on_from_its_own_checkpoint() {
         |folder: &Path| std::fs::read_to_string(folder.join("run/metrics.csv")).map_or(0, |t| t.lines().count());
     let before = || run_in(folder.path(), &words(&format!("{SMALL} --batch 4 --steps 3 --seed 9"))).ok();
     before();
-    let train = format!("{SMALL} --batch 2 --steps 400 --save-every 0 --evaluate-every 0 --overwrite");
+    let train = format!("{SMALL} --batch 2 --steps 150 --save-every 0 --evaluate-every 0 --overwrite");
     let old = std::fs::read_to_string(folder.path().join("run/metrics.csv")).unwrap();
     let goes = |folder: &Path| {
         steps(folder) > 5 && std::fs::read_to_string(folder.join("run/metrics.csv")).is_ok_and(|table| table != old)
@@ -365,10 +365,10 @@ fn what_is_started_again_goes_on_from_its_own_checkpoint() {
     assert_eq!(said.matches("starting again, from its newest checkpoint if it has saved one; 1 more").count(), 1);
     assert!(!out.contains("resumed at step"), "{out}");
     let again = losses(folder.path());
-    assert_eq!(again.len(), 400);
+    assert_eq!(again.len(), 150);
 
     // The same, with checkpoints of its own.
-    let train = format!("{SMALL} --batch 2 --steps 400 --save-every 20 --evaluate-every 0 --overwrite");
+    let train = format!("{SMALL} --batch 2 --steps 150 --save-every 20 --evaluate-every 0 --overwrite");
     let written = std::fs::metadata(folder.path().join("run/checkpoint.safetensors")).unwrap().modified().unwrap();
     let saved = |folder: &Path| {
         let found = std::fs::metadata(folder.join("run/checkpoint.safetensors"));
