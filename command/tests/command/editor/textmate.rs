@@ -110,26 +110,32 @@ impl Grammar {
         open: &mut Vec<Open<'a>>,
         tokens: &mut Vec<Token>,
     ) {
+        // What an expression finds remains found until it is passed, and what it does not find it never does.
+        let mut found: HashMap<&str, Option<Captures<str>>> = HashMap::new();
         loop {
             let (patterns, inside) = match open.last() {
                 Some(open) => (&open.rule["patterns"], open.grammar),
                 None => (&root["patterns"], grammar),
             };
-            let find = |expression: &str| self.expressions[expression].captures_from_pos(text, at).unwrap();
-            let mut best: Option<(Captures<str>, &Value, &str, bool)> = None;
-            let end =
-                open.last().and_then(|open| Some((find(open.rule["end"].as_str()?)?, open.rule, open.grammar, true)));
+            let end = open.last().and_then(|open| Some((open.rule["end"].as_str()?, open.rule, open.grammar, true)));
             let rules = self.rules(patterns, inside).into_iter().filter_map(|(rule, grammar)| {
-                let expression = rule.get("match").or(rule.get("begin"))?.as_str()?;
-                Some((find(expression)?, rule, grammar, false))
+                Some((rule.get("match").or(rule.get("begin"))?.as_str()?, rule, grammar, false))
             });
-            for candidate in end.into_iter().chain(rules) {
-                let start = candidate.0.get(0).unwrap().start();
-                if best.as_ref().is_none_or(|best| start < best.0.get(0).unwrap().start()) {
-                    best = Some(candidate);
+            let candidates: Vec<(&str, &Value, &str, bool)> = end.into_iter().chain(rules).collect();
+            let start = |captures: &Captures<str>| captures.get(0).unwrap().start();
+            for (expression, ..) in &candidates {
+                let passed = |known: &Option<Captures<str>>| known.as_ref().is_some_and(|known| start(known) < at);
+                if found.get(expression).is_none_or(passed) {
+                    let next = self.expressions[*expression].captures_from_pos(text, at).unwrap();
+                    found.insert(*expression, next);
                 }
             }
-            let Some((captures, rule, of, ends)) = best else { return };
+            let found = |expression: &str| found.get(expression).and_then(Option::as_ref);
+            let best = candidates.iter().filter(|(expression, ..)| found(expression).is_some());
+            // Of those that begin together the first counts.
+            let best = best.min_by_key(|(expression, ..)| found(expression).map(start));
+            let Some(&(expression, rule, of, ends)) = best else { return };
+            let Some(captures) = found(expression) else { return };
             let whole = captures.get(0).unwrap();
             let scopes = match (ends, rule.get("begin")) {
                 (true, _) => &rule["endCaptures"],
