@@ -3,7 +3,9 @@ ROW MODE`.
 
 ROW is a row of `fulgurite bench --json` as JSON, MODE one of those below. Rank 0 prints a line of JSON with the
 figures, and a rank that cannot go on one that says why. As in `train`, parameters and moments are f32, products bf16,
-gradients are clipped by their norm, and each rank has a batch of its own.
+gradients are clipped by their norm, and each rank has a batch of its own. A row with `"checkpointing": true` computes
+blocks again in the backward pass. A row of the model `collectives` is of NCCL by itself: rank 0 prints a line for each
+size of a tensor, as `collectives` of benches/src/bin does.
 """
 import ctypes
 import gc
@@ -21,12 +23,25 @@ WHOLE, BLOCKS = "torch.compile", "torch.compile of blocks"
 WARM_UP, ROUNDS = 6, 7
 # How long a rank waits for the others, which may still compile; and how long a row may take.
 PATIENCE, LONGEST = timedelta(minutes=4), 900
+LLAMA = dict(
+    head_size=None, norm_eps=1e-5, rope_base=10000, norm_class_name="RMSNorm", mlp_class_name="LLaMAMLP",
+    padded_vocab_size=32000,
+)
 LLAMAS = {
-    "TinyLlama-1.1B": dict(
-        n_layer=22, n_head=32, n_embd=2048, n_query_groups=4, head_size=None, intermediate_size=5632,
-        padded_vocab_size=32000, norm_eps=1e-5, rope_base=10000, norm_class_name="RMSNorm", mlp_class_name="LLaMAMLP",
+    # To try the script on a host.
+    "nano": LLAMA | dict(
+        n_layer=2, n_head=2, n_embd=64, n_query_groups=2, intermediate_size=176, padded_vocab_size=256,
+    ),
+    "TinyLlama-1.1B": LLAMA | dict(n_layer=22, n_head=32, n_embd=2048, n_query_groups=4, intermediate_size=5632),
+    # The frequencies of its rotations are adjusted, which takes no time of a step.
+    "Llama-3.1-8B": LLAMA | dict(
+        n_layer=32, n_head=32, n_embd=4096, n_query_groups=8, intermediate_size=14336, padded_vocab_size=128256,
+        rope_base=500000,
     ),
 }
+COLLECTIVES = "collectives"
+# The least size of a tensor that ranks give each other, and by how much each is larger than the one before.
+LEAST, TIMES = 1 << 10, 4
 
 
 def modes(row):
@@ -117,6 +132,70 @@ def divided(model, strategy, device):
     return model
 
 
+def repeats(size):
+    """How many collectives of `size` bytes follow each other in a graph, and how often it is replayed in a round: as in
+    `collectives`."""
+    if size < 1 << 20:
+        return 16, 16
+    return (8, 8) if size < 1 << 26 else (4, 2)
+
+
+def collectives(row, device, wait):
+    """Prints a line for each size: tensors of f32, each collective of which takes the result of the one before."""
+    import torch
+    import torch.distributed as dist
+
+    count, cuda = dist.get_world_size(), device.type == "cuda"
+    # Gloo has no mean.
+    mean = dist.ReduceOp.AVG if cuda else dist.ReduceOp.SUM
+    for name in ("all_reduce", "all_gather, reduce_scatter"):
+        size = LEAST
+        while size <= row["most"]:
+            chained, calls = repeats(size)
+            whole = torch.zeros(size // 4, device=device)
+            part = torch.zeros(size // 4 // count, device=device)
+
+            def exchange():
+                for _ in range(chained):
+                    if name == "all_reduce":
+                        dist.all_reduce(whole, mean)
+                    else:
+                        dist.all_gather_into_tensor(whole, part)
+                        dist.reduce_scatter_tensor(part, whole, mean)
+
+            # Makes connections.
+            exchange()
+            wait()
+            play = exchange
+            if cuda:
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    exchange()
+                play = graph.replay
+            times = []
+            for number in range(ROUNDS + 1):
+                wait()
+                dist.barrier()
+                wait()
+                start = time.perf_counter()
+                for _ in range(calls):
+                    play()
+                wait()
+                if number > 0:
+                    times.append((time.perf_counter() - start) * 1e6 / (chained * calls))
+            us = statistics.median(times)
+            # The parts of the others, and the own part to them.
+            sent = 2 * (count - 1) / count * size
+            if dist.get_rank() == 0:
+                line = {"collective": name, "bytes": size, "us": round_of(us), "gb_s": round_of(sent / us / 1e3)}
+                print(json.dumps(line | {"ranks": count}), flush=True)
+            size *= TIMES
+
+
+def round_of(number):
+    return float(f"{number:.4g}")
+
+
 def main(row, mode):
     import torch
     import torch.distributed as dist
@@ -129,10 +208,21 @@ def main(row, mode):
     else:
         dist.init_process_group("gloo", timeout=PATIENCE)
     wait = torch.cuda.synchronize if cuda else lambda: None
+    if row["model"] == COLLECTIVES:
+        collectives(row, device, wait)
+        dist.barrier()
+        dist.destroy_process_group()
+        return
     torch.set_float32_matmul_precision("high")
     torch.manual_seed(42)
     batch, context, strategy = row["batch"], row["context"], row["strategy"]
     model, vocabulary, more = model_of(row, device)
+    if row.get("checkpointing"):
+        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+        # Below compilation and sharding, as PyTorch's own examples have it.
+        for number, block in enumerate(model.h):
+            model.h[number] = checkpoint_wrapper(block)
     if mode == BLOCKS:
         for block in model.h:
             block.compile()
