@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use fulgurite::Device;
+use fulgurite::transforms::bucket;
 use fulgurite_kernels::mesh::Mesh;
 use fulgurite_models::Family;
 use fulgurite_models::optimizer::Optimizer;
@@ -315,7 +316,7 @@ pub(super) struct Run {
     pub(super) state_dict: Option<String>,
     /// Up to how many MiB of gradients go through one exchange of the ranks, and a quarter of parameters that are
     /// gathered; 0 gives each tensor an exchange of its own.
-    #[arg(long, default_value_t = 128, value_name = "MIB", value_parser = clap::value_parser!(u32))]
+    #[arg(long, value_name = "MIB", default_value_t = (bucket::BYTES >> 20) as u32)]
     pub(super) bucket_mib: u32,
     /// LitGPT's names: 32-true (everything in f32), bf16-mixed (products in bf16; weights, gradients and moments in
     /// f32), bf16-true (all of these in bf16); and tf32 on CUDA (32-true with operands of products rounded to 10 bits

@@ -139,6 +139,16 @@ fn what_cannot_be_divided_among_ranks_is_refused() {
     }
 }
 
+/// `train` and the model of time exchange as much at a time.
+#[test]
+fn buckets_are_those_of_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let help = run_in(folder.path(), &["train", "gpt2", "--help"]).ok();
+    let said = help.split_once("--bucket-mib").and_then(|(_, after)| after.split_once("[default: "));
+    let mib = said.and_then(|(_, after)| after.split_once(']')).unwrap().0;
+    assert_eq!(mib, (fulgurite::compile::Options::default().bucket >> 20).to_string());
+}
+
 /// The mesh of a launcher counts, and options do not contradict it.
 #[test]
 fn another_mesh_than_tensor_says_is_refused() {
