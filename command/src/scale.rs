@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use fulgurite::trace::memory_use::memory_use;
 use fulgurite::{DType, Target, compile};
 use fulgurite_models::Family;
 use fulgurite_models::scaling::step_of_ranks;
@@ -28,7 +29,8 @@ const LAUNCH: f64 = 2e-6;
 Nothing is run: the step is compiled for each number of ranks, and a model of time adds up bytes, operations and
 exchanges of its lines, on two streams. --step-ms makes the lines of one rank as long as a measured step; without it
 they take the least time that their bytes and operations can take. Links are those of H200: copies between GPUs of a
-host as measured, and a port of 400 Gb/s for each GPU between hosts of eight, which was not measured.
+host as measured, and a port of 400 Gb/s for each GPU between hosts of eight, which was not measured. GiB are those of
+the step's memory plan; what libraries and other programs of a run hold comes on top.
 
 Examples:
   fulgurite scale gpt2 --size 124M --tokenizer gpt2 --context 1024 --batch 16 --autocast bf16 --step-ms 29.2
@@ -92,10 +94,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let target: Target = target::parse("cuda:sm_90a").map_err(Failed)?;
     let (model, trace) = arguments.program.model_and_trace(arguments.model, Part::Step, None, arguments.autocast)?;
     let options = compile::Options { autocast: arguments.autocast, ..compile::Options::default() };
-    let block_of = |ranks: usize| {
+    let step_of = |ranks: usize| {
         let of = (&target, &options);
         let copies = arguments.autocast.is_some();
-        step_of_ranks(&trace, model.model(), copies, of, (arguments.strategy, ranks)).map(|trace| trace.block)
+        step_of_ranks(&trace, model.model(), copies, of, (arguments.strategy, ranks))
     };
     let products = if arguments.autocast.is_some() { "bf16" } else { "tf32" };
     let sheet = |rate: Option<f64>| rate.ok_or_else(|| Failed(format!("no data sheet of {DEVICE} is known")));
@@ -105,19 +107,19 @@ pub fn run(arguments: &Arguments) -> Outcome {
         launch: LAUNCH,
         factor: 1.0,
     };
-    let one = block_of(1)?;
-    let speed = arguments.step_ms.map_or(speed, |step| speed.measured(&one, step / 1e3));
+    let one = step_of(1)?;
+    let speed = arguments.step_ms.map_or(speed, |step| speed.measured(&one.block, step / 1e3));
     let per_host = usize::from(arguments.per_host);
     let links = Links { per_host, within: arguments.within * 1e9, between: arguments.between * 1e9, ..Links::H200 };
-    let alone = predict(&one, &speed, &links).step;
+    let alone = predict(&one.block, &speed, &links).step;
     let mut rows = Vec::new();
     for ranks in &arguments.ranks {
-        let found =
-            if *ranks == 1 { predict(&one, &speed, &links) } else { predict(&block_of(*ranks)?, &speed, &links) };
-        rows.push((*ranks, found));
+        let several = if *ranks == 1 { None } else { Some(step_of(*ranks)?) };
+        let step = several.as_ref().unwrap_or(&one);
+        rows.push((*ranks, predict(&step.block, &speed, &links), memory_use(step).peak()));
     }
     if arguments.json {
-        let row = |(ranks, found): &(usize, Prediction)| {
+        let row = |(ranks, found, peak): &(usize, Prediction, u64)| {
             json!({
                 "ranks": ranks,
                 "step_ms": found.step * 1e3,
@@ -126,6 +128,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
                 "moving_ms": found.moving * 1e3,
                 "sent_bytes": found.sent,
                 "collectives": found.collectives,
+                "peak_bytes": peak,
             })
         };
         say_json(
@@ -134,22 +137,24 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     say!(
-        "{:>6}  {:>10}  {:>8}  {:>12}  {:>10}  {:>11}",
+        "{:>6}  {:>10}  {:>8}  {:>12}  {:>10}  {:>11}  {:>7}",
         "ranks",
         "step, ms",
         "scaling",
         "computes, ms",
         "moves, ms",
-        "sends, MB"
+        "sends, MB",
+        "GiB"
     )?;
-    for (ranks, found) in &rows {
+    for (ranks, found, peak) in &rows {
         say!(
-            "{ranks:>6}  {:>10.2}  {:>6.1} %  {:>12.2}  {:>10.2}  {:>11.1}",
+            "{ranks:>6}  {:>10.2}  {:>6.1} %  {:>12.2}  {:>10.2}  {:>11.1}  {:>7.2}",
             found.step * 1e3,
             100.0 * alone / found.step,
             found.computing * 1e3,
             found.moving * 1e3,
-            found.sent / 1e6
+            found.sent / 1e6,
+            *peak as f64 / f64::from(1 << 30)
         )?;
     }
     Ok(ExitCode::SUCCESS)

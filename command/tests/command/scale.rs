@@ -43,6 +43,23 @@ fn measured_steps_are_predicted() {
     }
 }
 
+/// Parts of the state are less than all of it, the more ranks the less; gathered again, they take the least.
+#[test]
+fn memory_is_that_of_the_plan() {
+    let peaks = |strategy: &str| {
+        let arguments = format!("scale gpt2 --size nano --autocast bf16 --strategy {strategy} --ranks 1,2,8 --json");
+        let rows = json(&run(&arguments.split_whitespace().collect::<Vec<_>>()).ok());
+        [0, 1, 2].map(|row| rows["rows"][row]["peak_bytes"].as_u64().unwrap())
+    };
+    let (all, parts, again) = (peaks("ddp"), peaks("zero2"), peaks("zero3"));
+    // Parameters, two moments and copies of the products' weights, for 118,528 parameters.
+    assert!(all[0] > 12 * 118_528 && all[1] >= all[0], "{all:?}");
+    assert!(parts[0] == all[0] && parts[2] < parts[1] && parts[1] < all[1], "{parts:?}, {all:?}");
+    assert!(again.iter().zip(parts).all(|(again, parts)| *again <= parts), "{again:?}, {parts:?}");
+    let table = run(&["scale", "gpt2", "--size", "nano", "--ranks", "1"]).ok();
+    assert!(table.lines().next().is_some_and(|heads| heads.ends_with("      GiB")), "{table}");
+}
+
 #[test]
 fn what_cannot_be_predicted_is_refused() {
     let fails = |arguments: &str| run(&arguments.split_whitespace().collect::<Vec<_>>());
