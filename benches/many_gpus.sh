@@ -8,6 +8,9 @@
 #                                             are killed, checkpoints that other numbers of ranks go on from
 #   benches/many_gpus.sh figures FOLDER [N]   milliseconds and memory of training steps, and collectives of 1 KiB to
 #                                             1 GiB, beside PyTorch's DDP, FSDP2 and NCCL (benches/peers/ranks_torch.py)
+#   benches/many_gpus.sh predict FOLDER [N]   anywhere: what the model of time says of the rows of `figures` on N H200 (8),
+#                                             as FOLDER/predict.md and .json; ONE_GPT2, ONE_TINYLLAMA and ONE_LLAMA8B are
+#                                             milliseconds of a step on one
 # A call prints a line for each check or row as it ends, then a table, and writes FOLDER/PART.md and FOLDER/PART.jsonl.
 # The exit code is 1 if something is wrong, 3 if nothing is and something was not run, for want of time or otherwise;
 # the table names it. Another call of the same part goes on with what was not run: what was stays in FOLDER/PART, for
@@ -28,8 +31,48 @@ export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVL
 
 # How far losses may be from those of one rank, in parts of them; how many steps; sequences of all ranks together.
 close=1e-5 steps=10 sequences=8
+rate=1e-3
 # The longest that one run may take, in seconds.
 longest=${LONGEST:-180}
+
+# The processes that the process with an id has started.
+started_by() {
+    local stat line
+    for stat in /proc/[0-9]*/stat; do
+        # After the name in brackets come the state and the parent's id.
+        { read -r line <"$stat"; } 2>/dev/null || continue
+        if [[ $line =~ ^([0-9]+)\ .*\)\ .\ ([0-9]+)\  ]] && [ "${BASH_REMATCH[2]}" = "$1" ]; then
+            echo "${BASH_REMATCH[1]}"
+        fi
+    done
+}
+
+# The process of a rank that the launcher with an id has started.
+process_of() {
+    local pid
+    for pid in $(started_by "$1"); do
+        if { tr '\0' '\n' <"/proc/$pid/environ"; } 2>/dev/null | grep -qx "RANK=$2"; then
+            echo "$pid"
+            return
+        fi
+    done
+    return 1
+}
+
+# An interruption ends all that this script has started: `timeout` has its command in a group of its own.
+interrupted() {
+    trap '' INT TERM HUP
+    end_below $$
+    echo "interrupted; another call goes on with what was not run" >&2
+    exit 130
+}
+end_below() {
+    local pid
+    for pid in $(started_by "$1"); do
+        end_below "$pid"
+        kill -TERM "$pid" 2>/dev/null || true
+    done
+}
 
 left() { echo $((most - (SECONDS - begun))); }
 
@@ -95,10 +138,60 @@ prepare() {
     if [ "$device" = cuda ]; then
         machine=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sort | uniq -c | sed 's/^ *//' | paste -sd';')
     else
-        machine="$(nproc) processors, ranks as processes of the host"
+        machine="$(nproc --all) processors, ranks as processes of the host"
     fi
     machine="$machine; program $("$program" --version) $(cat "$folder/commit" 2>/dev/null || echo 'of an unknown commit')"
     echo "$part on $ranks ranks of $device: $machine"
+}
+
+# Steps by `scale`, and collectives by the numbers of its model, which are in rates/src/scaling.rs.
+predict() {
+    local ranks=${1:-8} program=$folder/fulgurite key model size batch context rest strategy one words n
+    # What one H200 took (benches/RESULTS.md); the third was not measured, and is as many times as long as its bytes and
+    # operations say as the second one is.
+    local -A ones=([gpt2]=${ONE_GPT2:-29.33} [tinyllama]=${ONE_TINYLLAMA:-116.3} [llama8b]=${ONE_LLAMA8B:-491.3})
+    device=cuda
+    {
+        models | while read -r key model size batch context _ rest; do
+            for strategy in ddp zero2 zero3; do
+                if [ "$key" = llama8b ] && [ "$strategy" != zero3 ]; then continue; fi
+                one=${ones[$key]}
+                words=(scale "$model" --size "$size" --batch "$batch" --context "$context" --autocast bf16 --strategy "$strategy")
+                [ "$model" != gpt2 ] || words+=(--tokenizer gpt2)
+                [ "$rest" = - ] || words+=(--activation-checkpointing "$rest")
+                words+=(--step-ms "$one" --ranks "$(for ((n = 1; n <= ranks; n *= 2)); do echo "$n"; done | paste -sd,)")
+                "$program" "${words[@]}" | awk -v key="$key" -v strategy="$strategy" -v words="${words[*]}" '
+                    # ranks, ms, scaling and its sign, computing, moving, MB, GiB
+                    NR > 1 { if ($1 == 1 && strategy != "ddp" && key != "llama8b") next
+                        printf "{\"row\": \"%s-%s\", \"ranks\": %d, \"step_ms\": %s, \"scaling_percent\": %s, \"moving_ms\": %s, \"sent_mb\": %s, \"plan_gib\": %s, \"command\": \"fulgurite %s\"}\n",
+                            key, $1 == 1 ? "one" : strategy, $1, $2, $3, $6, $7, $8, words }'
+            done
+        done
+        # Bytes on the links, rounds, and what is added: the parts of all ranks are read and their sum is written.
+        awk -v n="$ranks" 'BEGIN { for (b = 1024; b <= 2^30; b *= 4) for (pair = 0; pair < 2; pair++) {
+            sent = 2 * (n - 1) / n * b; s = sent / 383e9 + (pair ? 2 : 1.5) * 23e-6 + b * (n + 1) / n / 4.8e12
+            printf "{\"collective\": \"%s\", \"ranks\": %d, \"bytes\": %d, \"us\": %.1f, \"gb_s\": %.2f}\n",
+                pair ? "all_gather, reduce_scatter" : "all_reduce", n, b, s * 1e6, sent / s / 1e9 } }'
+    } >"$folder/predict.lines"
+    {
+        echo '{'
+        echo "\"what\": \"the model of time before any run\", \"commit\": \"$(cat "$folder/commit")\","
+        echo '"rows": ['
+        sed '$!s/$/,/' "$folder/predict.lines"
+        echo ']'
+        echo '}'
+    } >"$folder/predict.json"
+    {
+        echo '| row | ranks | step, ms | scaling | moves, ms | a rank sends, MB | plan, GiB |'
+        echo '|---|---|---|---|---|---|---|'
+        sed -nE 's/.*"row": "([^"]*)", "ranks": ([0-9]+), "step_ms": ([^,]*), "scaling_percent": ([^,]*), "moving_ms": ([^,]*), "sent_mb": ([^,]*), "plan_gib": ([^,]*),.*/| \1 | \2 | \3 | \4 % | \5 | \6 | \7 |/p' \
+            "$folder/predict.lines"
+        echo
+        echo "| collective on $ranks, KiB of f32 | us | GB/s sent |"
+        echo '|---|---|---|'
+        sed -nE 's/.*"collective": "([^"]*)".*"bytes": ([0-9]+), "us": ([^,]*), "gb_s": ([^}]*)\}.*/\1\t\2\t\3\t\4/p' "$folder/predict.lines" |
+            awk -F'\t' '{ printf "| %s, %d | %s | %s |\n", $1, $2 / 1024, $3, $4 }'
+    } | tee "$folder/predict.md"
 }
 
 # What is known of a check or row: NAME, one of ok, wrong, not_run; then fields that the part knows.
@@ -113,7 +206,7 @@ record() {
     else
         echo "$text" >"$out/results/$name"
     fi
-    printf '%4d s  %-8s %s\n' $((SECONDS - begun)) "${verdict/_/ }" "$(tr '\t' ' ' <<<"$name $*")"
+    printf '%4d s  %-8s %s\n' $((SECONDS - begun)) "${verdict/_/ }" "$name: $1"
 }
 
 is_known() { [ -e "$out/results/$1" ]; }
@@ -127,6 +220,8 @@ in_lanes() {
     [ "$device" = cpu ] || lanes=$((ranks / each))
     for ((lane = 0; lane < lanes; lane++)); do
         (
+            # What is started here does not hold the folder, should it outlive this script.
+            exec 8>&-
             local i words mine=all
             [ "$device" = cpu ] || mine=$(IFS=,; echo "${cards[*]:lane * each:each}")
             for ((i = lane; i < ${#lines[@]}; i += lanes)); do
@@ -168,7 +263,7 @@ train() {
         esac
     fi
     # What is measured could choose another kernel in another run.
-    words+=(--device "$device" --precision 32-true --choose never --lr 1e-3 --warmup 0 --final-lr 1 --sample-tokens 1)
+    words+=(--device "$device" --precision 32-true --choose never --lr "$rate" --warmup 0 --final-lr 1 --sample-tokens 1)
     words+=(--evaluate-batches "$sequences" --log-every 1000)
     echo "${words[@]}"
 }
@@ -236,9 +331,9 @@ first_error() { grep -hE 'error: ' "$1" | head -1 | cut -c1-160 || true; }
 # NAME RANKS REFERENCE WORDS...: a run with losses as those of the run REFERENCE ('-': it is one itself).
 check_losses() {
     local mine=$1 name=$2 count=$3 reference=$4 code=0 off started=$SECONDS words
+    [ "$name" != "${FAULT:-}" ] || local rate=1.01e-3
     read -ra words <<<"$(train "$5")"
     shift 5
-    [ "$name" != "${FAULT:-}" ] || words+=(--lr 1.01e-3)
     if [ "$reference" != - ] && [ ! -s "$out/runs/$reference.losses" ]; then
         record "$name" not_run "there is no run $reference to compare with"
         return
@@ -251,7 +346,9 @@ check_losses() {
         200) record "$name" not_run "no time was left"; return ;;
         *) record "$name" wrong "$(failure "$code" "$out/runs/$name.log")" "" $((SECONDS - started)); return ;;
     esac
-    if is_close "$off"; then
+    if [ "$off" != none ] && [ "$reference" = "$name" ]; then
+        record "$name" ok "$steps losses, which others are compared with" reference $((SECONDS - started))
+    elif is_close "$off"; then
         record "$name" ok "losses off by $off at most" "$off" $((SECONDS - started))
     else
         record "$name" wrong "losses off by $off, expected $close at most" "$off" $((SECONDS - started))
@@ -261,9 +358,9 @@ check_losses() {
 # NAME RANKS FIRST WORDS...: the run FIRST once more, with the same losses and the same checkpoint to the bit.
 check_again() {
     local mine=$1 name=$2 count=$3 first=$4 code=0 started=$SECONDS words
+    [ "$name" != "${FAULT:-}" ] || local rate=1.000001e-3
     read -ra words <<<"$(train "$5")"
     shift 5
-    [ "$name" != "${FAULT:-}" ] || words+=(--lr 1.00000001e-3)
     if [ ! -s "$out/runs/$first.bits" ]; then
         record "$name" not_run "there is no run $first to compare with"
         return
@@ -289,93 +386,92 @@ same_bits() {
     fi
 }
 
-# The process of a rank that the launcher with an id has started.
-process_of() {
-    local stat pid
-    for stat in /proc/[0-9]*/stat; do
-        pid=${stat#/proc/}
-        pid=${pid%/stat}
-        # After the name in brackets come the state and the parent's id.
-        [[ $(cat "$stat" 2>/dev/null) =~ ^.*\)\ .\ ([0-9]+)\  ]] && [ "${BASH_REMATCH[1]}" = "$1" ] || continue
-        if tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "RANK=$2"; then
-            echo "$pid"
-            return
-        fi
+# NAME RANKS MESH WORDS...: a rank is killed after the first checkpoint, another one after the first that the next start
+# has saved. The run ends as one that nothing has happened to. One that ends before it is killed is tried with more steps.
+check_kills() {
+    local mine=$1 name=$2 all=400 again
+    [ "$device" != cpu ] || all=40
+    for again in 1 2 3; do
+        kill_twice "$all" "$@" && return
+        all=$((all * 4))
     done
-    return 1
+    record "$name" not_run "each of $again runs ended before two ranks were killed"
 }
 
-# NAME RANKS MESH WORDS...: a rank is killed after the first checkpoint, another one after the first that the next start
-# has saved. The run ends as one that nothing has happened to.
-check_kills() {
-    local mine=$1 name=$2 count=$3 code=0 started=$SECONDS words launcher log kill victim limit
-    local all=400 every=20 mesh=${4/_/ }
-    # As many as take some seconds.
-    [ "$device" != cpu ] || all=40 every=4
-    read -ra words <<<"$(train "$5")"
-    shift 5
-    words=(launch --ranks "$count" --mesh "$mesh" --restarts 3 -- "${words[@]}" --steps "$all" --save-every "$every" "$@")
-    one_run "$mine" "$name-whole" no "${words[@]}" || code=$?
+kill_twice() {
+    local all=$1 mine=$2 name=$3 count=$4 code=0 started=$SECONDS words launcher log kill victim limit again
+    local mesh=${5/_/ } model=$6 every=$(($1 / 20))
+    shift 6
+    read -ra words <<<"$(train "$model")"
+    words=(launch --ranks "$count" --mesh "$mesh" --restarts 3 -- "${words[@]}" --save-every "$every" "$@")
+    one_run "$mine" "$name-whole" no "${words[@]}" --steps "$all" || code=$?
     case $code in
         0) ;;
         200) record "$name" not_run "no time was left"; return ;;
         *) record "$name" wrong "$(failure "$code" "$out/runs/$name-whole.log")" "" $((SECONDS - started)); return ;;
     esac
-    [ "$name" != "${FAULT:-}" ] || words+=(--lr 1.00000001e-3)
+    [ "$name" != "${FAULT:-}" ] || words=("${words[@]/#$rate/1.000001e-3}")
     log=$out/runs/$name.log
+    rm -rf "${out:?}/runs/$name"
     : >"$log"
     [ "$mine" = all ] || local -x CUDA_VISIBLE_DEVICES=$mine
     limit=$((SECONDS + longest))
-    "$program" "${words[@]}" --out "$out/runs/$name" >>"$log" 2>&1 &
+    "$program" "${words[@]}" --steps "$all" --out "$out/runs/$name" >>"$log" 2>&1 &
     launcher=$!
     for kill in 1 2; do
         # Of this start: an older checkpoint is there already.
         until [ "$(grep -c 'starting again' "$log" || true)" -ge $((kill - 1)) ]; do
-            ended "$launcher" "$limit" || break 2
+            goes_on "$launcher" "$limit" || break 2
             sleep 0.02
         done
         touch "$out/runs/$name.mark"
-        until [ "$out/runs/$name/checkpoint.safetensors" -nt "$out/runs/$name.mark" ]; do
-            ended "$launcher" "$limit" || break 2
+        # Rank 1, then the last one.
+        until victim=$(process_of "$launcher" $((kill == 1 ? (count > 1) : count - 1))); do
+            goes_on "$launcher" "$limit" || break 2
             sleep 0.02
         done
-        # Rank 1, then the last one: at any place of the step, and of what is written.
-        victim=$(process_of "$launcher" $((kill == 1 ? (count > 1) : count - 1))) || break
+        until [ "$out/runs/$name/checkpoint.safetensors" -nt "$out/runs/$name.mark" ]; do
+            goes_on "$launcher" "$limit" || break 2
+            sleep 0.02
+        done
         kill -KILL "$victim" 2>/dev/null || break
     done
-    while ended "$launcher" "$limit"; do sleep 0.1; done
+    while goes_on "$launcher" "$limit"; do sleep 0.1; done
     if kill -TERM "$launcher" 2>/dev/null; then
         sleep 10
         kill -KILL "$launcher" 2>/dev/null || true
     fi
     wait "$launcher" || code=$?
     results_of "$name"
-    local again
     again=$(grep -c 'starting again' "$log" || true)
     if [ "$code" != 0 ]; then
-        if [ "$(left)" -lt 1 ]; then record "$name" not_run "no time was left"; return; fi
-        record "$name" wrong "$(failure "$code" "$log")" "" $((SECONDS - started))
-    elif [ "$again" != 2 ]; then
-        record "$name" wrong "started again $again times, expected 2" "" $((SECONDS - started))
-    elif ! awk -v all="$all" '$1 != "validation" && $1 != NR { bad = 1 } END { exit bad || NR != all + 1 }' "$out/runs/$name.losses"; then
+        if [ "$(left)" -lt 1 ]; then
+            record "$name" not_run "no time was left"
+        else
+            record "$name" wrong "$(failure "$code" "$log")" "" $((SECONDS - started))
+        fi
+    elif [ "$again" -lt 2 ]; then
+        return 1
+    elif ! awk -v all="$all" '$1 != "validation" && $1 != NR { bad = 1 } END { exit bad || NR != all + 1 }' \
+        "$out/runs/$name.losses"; then
         record "$name" wrong "steps are missing, or are there twice" "" $((SECONDS - started))
     else
-        same_bits "$name" "$name-whole" "$started" ", after two kills"
+        same_bits "$name" "$name-whole" "$started" ", after $again kills in $all steps"
         rm -rf "${out:?}/runs/$name"
     fi
 }
 
 # Whether a process goes on and may.
-ended() { kill -0 "$1" 2>/dev/null && [ "$SECONDS" -lt "$2" ] && [ "$(left)" -gt 0 ]; }
+goes_on() { kill -0 "$1" 2>/dev/null && [ "$SECONDS" -lt "$2" ] && [ "$(left)" -gt 0 ]; }
 
 # NAME RANKS REFERENCE MODEL FIRST THEN LAST: five steps by the strategy FIRST, three by THEN on half as many ranks, two
 # by LAST on all again; losses are those of the run REFERENCE, which never stopped. With 'same' for THEN the same ranks
 # go on at once, and bits are compared.
 check_resumed() {
     local mine=$1 name=$2 count=$3 reference=$4 code=0 started=$SECONDS words off at go
+    [ "$name" != "${FAULT:-}" ] || local rate=1.01e-3
     read -ra words <<<"$(train "$5")"
     local first=$6 then=$7 last=$8 stages
-    [ "$name" != "${FAULT:-}" ] || words+=(--lr 1.01e-3)
     if [ ! -s "$out/runs/$reference.losses" ]; then
         record "$name" not_run "there is no run $reference to compare with"
         return
@@ -615,8 +711,8 @@ measure_peer() {
     grep '^{"figures"' "$out/runs/$name.log" | tail -1 | "$python" -c '
 import json, sys
 figures = {figure["name"]: figure for figure in json.loads(sys.stdin.read())["figures"]}
-step, memory = figures["step"], figures.get("memory", {"median": 0})
-print(*(f"{x:.3f}" for x in (step["median"], *(step["quartiles"] or [step["median"]] * 2))), f"{memory[\"median\"]:.2f}")
+step, memory = figures["step"], figures.get("memory", {"median": 0})["median"]
+print(*(f"{x:.3f}" for x in (step["median"], *(step["quartiles"] or [step["median"]] * 2))), f"{memory:.2f}")
 ' >"$out/runs/$name.figures"
 }
 
@@ -650,7 +746,7 @@ measure_collectives() {
         timeout -k 10 "$limit" "$program" launch --ranks "$count" -- "$folder/collectives" --device "$device" \
             --most "$most_bytes" >"$out/runs/$name.log" 2>&1 || code=$?
     fi
-    grep '^{"collective"' "$out/runs/$name.log" >"$out/runs/$name.lines" || true
+    grep '^{.*"collective"' "$out/runs/$name.log" >"$out/runs/$name.lines" || true
     lines=$(wc -l <"$out/runs/$name.lines")
     if [ "$code" = 0 ] && [ "$lines" -gt 0 ]; then
         record "$name" ok "$lines sizes" $((SECONDS - started))
@@ -677,7 +773,9 @@ figures() {
             [ "$device" = cpu ] || echo "collectives-x$n-fulgurite_by_nccl $n fulgurite_by_nccl"
             echo "collectives-x$n-pytorch $n pytorch"
         } | in_lanes "$n" measure_collectives
+        # Its weights are drawn on the host, by each rank: it begins late.
         rows_of llama8b "$n" zero3 | in_lanes "$n" measure_row
+        rows_of llama8b 1 one | in_lanes 1 measure_row
         # Fewer GPUs, if time is left.
         for ((n = ranks / 2; n > 1; n /= 2)); do
             for key in gpt2 tinyllama; do
@@ -742,7 +840,6 @@ tell_figures() {
         awk -F'\t' '$2 != "ok" { printf "- %s: %s: %s\n", $1, $2 == "wrong" ? "failed" : "not run", $3 }' "$all"
         if [ "$ranks" -lt 8 ]; then echo "- more than $ranks ranks were not run: there are no more, or no more were asked for"; fi
         echo "- zero1: the command has none (docs/src/ranks.md)"
-        echo "- Llama-3.1-8B on one GPU: its state and gradients, 128 GB in f32, leave no memory for a step"
     } | tee "$folder/$part.md"
     {
         awk -F'\t' -v device="$device" '$1 !~ /^collectives/ { gsub(/[\\"]/, ""); k = $1; who = k; sub(/.*-/, "", who); n = k; sub(/-[a-z]*$/, "", n)
@@ -763,8 +860,13 @@ tell_figures() {
 python=${PYTHON:-${FULGURITE_PYTHON:-python3}}
 case $part in
     build) build ;;
+    predict)
+        folder=$(cd "$folder" && pwd)
+        predict "${3:-}"
+        ;;
     correct | figures)
         prepare "${3:-}"
+        trap interrupted INT TERM HUP
         "$part"
         "tell_$part"
         ;;
