@@ -3,14 +3,14 @@
 # is a call of at most MOST seconds (570).
 #   benches/many_gpus.sh build FOLDER         where Rust is: puts the command and `collectives`, built for release
 #                                             (PROFILE), into FOLDER
-#   benches/many_gpus.sh correct FOLDER [N]   on N GPUs, all that nvidia-smi lists otherwise: losses of ten steps by every
-#                                             strategy on 1, 2, 4, 8 as on one, the same bits from run to run, ranks that
-#                                             are killed, checkpoints that other numbers of ranks go on from
+#   benches/many_gpus.sh correct FOLDER [N]   on N GPUs, all that nvidia-smi lists otherwise: losses of ten steps by
+#                                             every strategy on 1, 2, 4, 8 as on one, the same bits from run to run,
+#                                             ranks that are killed, checkpoints that other numbers of ranks go on from
 #   benches/many_gpus.sh figures FOLDER [N]   milliseconds and memory of training steps, and collectives of 1 KiB to
 #                                             1 GiB, beside PyTorch's DDP, FSDP2 and NCCL (benches/peers/ranks_torch.py)
-#   benches/many_gpus.sh predict FOLDER [N]   anywhere: what the model of time says of the rows of `figures` on N H200 (8),
-#                                             as FOLDER/predict.md and .json; ONE_GPT2, ONE_TINYLLAMA and ONE_LLAMA8B are
-#                                             milliseconds of a step on one
+#   benches/many_gpus.sh predict FOLDER [N]   anywhere: what the model of time says of the rows of `figures` on N (8)
+#                                             H200, as FOLDER/predict.md and .json; ONE_GPT2, ONE_TINYLLAMA and
+#                                             ONE_LLAMA8B are milliseconds of a step on one
 # A call prints a line for each check or row as it ends, then a table, and writes FOLDER/PART.md and FOLDER/PART.jsonl.
 # The exit code is 1 if something is wrong, 3 if nothing is and something was not run, for want of time or otherwise;
 # the table names it. Another call of the same part goes on with what was not run: what was stays in FOLDER/PART, for
@@ -19,10 +19,11 @@
 #   FAULT=NAME      has the check NAME run with another learning rate, so that it must be found wrong
 #   PYTHON          the interpreter with PyTorch (python3)
 #   ONLY=PATTERN    runs checks or rows whose names the extended regular expression matches
+#   LONGEST         the most seconds of one run (180, of figures 300)
 set -euo pipefail
 export LC_ALL=C
 root=$(cd "$(dirname "$0")/.." && pwd)
-usage() { sed -n '2,/^set -/s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '/^set -/q; 2,$s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [ $# -ge 2 ] && [ $# -le 3 ] || usage
 part=$1 folder=$2
 begun=$SECONDS most=${MOST:-570}
@@ -75,6 +76,8 @@ end_below() {
 }
 
 left() { echo $((most - (SECONDS - begun))); }
+# The seconds that a run may take which begins now.
+most_of_one() { echo $(($(left) < longest ? $(left) : longest)); }
 
 build() {
     local profile=${PROFILE:-release} made
@@ -274,8 +277,7 @@ train() {
 one_run() {
     local mine=$1 name=$2 keep=$3 code=0 limit
     shift 3
-    limit=$(left)
-    [ "$limit" -lt "$longest" ] || limit=$longest
+    limit=$(most_of_one)
     # A failure for which the end of the call is to blame is none.
     [ "$mine" = all ] || local -x CUDA_VISIBLE_DEVICES=$mine
     timeout -k 10 "$limit" "$program" "$@" --out "$out/runs/$name" >>"$out/runs/$name.log" 2>&1 || code=$?
@@ -597,6 +599,7 @@ tell_correct() {
         awk -F'\t' -v all="$(wc -l <"$all")" '{ count[$2]++ } END {
             printf "%d of %d checks are right, %d wrong, %d not run.\n", count["ok"], all, count["wrong"], count["not_run"] }' "$all"
         awk -F'\t' '$2 != "ok" { printf "- %s: %s: %s\n", $1, $2 == "wrong" ? "wrong" : "not run", $3 }' "$all"
+        [ -z "${ONLY:-}" ] || echo "- what ONLY=$ONLY does not match was not asked for"
         if [ "$ranks" -lt 8 ]; then echo "- more than $ranks ranks were not run: there are no more, or no more were asked for"; fi
         if [ "$device" = cpu ]; then echo "- no GPU was used: NCCL, copies between GPUs and graphs were not run"; fi
         echo "- zero1: the command has none, zero2 keeps the same parts without gradients of the whole (docs/src/ranks.md)"
@@ -650,8 +653,7 @@ measure_row() {
     shift 3
     [ "$mine" = all ] || local -x CUDA_VISIBLE_DEVICES=$mine
     local started=$SECONDS limit code=0 said
-    limit=$(left)
-    [ "$limit" -lt "$longest" ] || limit=$longest
+    limit=$(most_of_one)
     if [ "$who" = fulgurite ]; then measure_ours "$@" || code=$?; else measure_peer "$@" || code=$?; fi
     if [ "$code" != 0 ]; then
         if [ "$code" -ge 124 ] && [ "$limit" -lt "$longest" ]; then
@@ -689,6 +691,8 @@ measure_ours() {
     # On one GPU a run that fills the caches measures choices; on several nothing is measured.
     if [ "$count" = 1 ] && [ "$device" != cpu ]; then
         timeout -k 10 "$limit" "${words[@]}" --bench 1 >"$out/runs/$name.log" 2>&1 || return
+        limit=$(most_of_one)
+        [ "$limit" -gt 5 ] || return 124
     fi
     timeout -k 10 "$limit" "${words[@]}" --bench "$8" >"$out/runs/$name.log" 2>&1 || return
     tr -d ' \n' <"$file" | sed -nE 's/.*"median_ms":([^,]*),.*"quartiles_ms":\[([^],]*),([^],]*)\].*"peak_bytes":([0-9]+).*/\1 \2 \3 \4/p' |
@@ -731,8 +735,7 @@ measure_collectives() {
     local mine=$1 name=$2 count=$3 who=$4 started=$SECONDS limit code=0 most_bytes=$((1 << 30)) lines
     [ "$mine" = all ] || local -x CUDA_VISIBLE_DEVICES=$mine
     [ "$device" != cpu ] || most_bytes=$((1 << 16))
-    limit=$(left)
-    [ "$limit" -lt "$longest" ] || limit=$longest
+    limit=$(most_of_one)
     if [ "$who" = pytorch ]; then
         local row="{\"name\": \"$name\", \"model\": \"collectives\", \"most\": $most_bytes, \"devices\": $count, \"strategy\": \"ddp\"}"
         in_pytorch "$row" 'by themselves' || code=$?
@@ -787,7 +790,7 @@ figures() {
 
 # Rows with scaling, and what the model of time said of them before any run.
 tell_figures() {
-    local all=$out/all wrong missing predicted=$root/benches/predictions/eight_h200.json
+    local all=$out/all wrong missing who predicted=$root/benches/predictions/eight_h200.json
     [ "$device" = cuda ] && [ -e "$predicted" ] || predicted=/dev/null
     gather >"$all"
     {
@@ -821,9 +824,11 @@ tell_figures() {
                         printf "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", row, count, time(k, "f"), scaling(k, "f"),
                             gib[k, "f"], predicted[k], off, time(k, "p"), scaling(k, "p"), gib[k, "p"], ratio } }'
         echo
-        cat "$out"/runs/collectives-*-fulgurite.lines /dev/null 2>/dev/null | sed 's/^/fulgurite /' >"$out/collectives"
-        cat "$out"/runs/collectives-*-fulgurite_by_nccl.lines /dev/null 2>/dev/null | sed 's/^/by_nccl /' >>"$out/collectives"
-        cat "$out"/runs/collectives-*-pytorch.lines /dev/null 2>/dev/null | sed 's/^/pytorch /' >>"$out/collectives"
+        : >"$out/collectives"
+        for who in fulgurite fulgurite_by_nccl pytorch; do
+            # Of a program that was ended there are the sizes that it had measured.
+            sed "s/^/$who /" "$out/runs/collectives-x$ranks-$who.lines" 2>/dev/null >>"$out/collectives" || true
+        done
         sed -E 's/^([a-z_]+) .*"collective": ?"([^"]*)".*/\1\t\2\t&/' "$out/collectives" | awk -F'\t' '
             function field(name, text) { return match(text, "\"" name "\": ?[0-9.eE+-]+") ? substr(text, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0 : "" }
             { b = field("bytes", $3); k = $2 SUBSEP b; if (!(k in seen)) { seen[k] = 1; order[++n] = k; name[k] = $2; bytes[k] = b }
@@ -833,11 +838,12 @@ tell_figures() {
                 print "| collective, KiB of f32 | Fulgurite, us (GB/s sent) | by NCCL alone | PyTorch: NCCL | PyTorch over ours |"; print "|---|---|---|---|---|"
                 for (i = 1; i <= n; i++) { k = order[i]
                     ratio = (k, "fulgurite") in us && (k, "pytorch") in us ? sprintf("%.2f", us[k, "pytorch"] / us[k, "fulgurite"]) : ""
-                    printf "| %s, %d | %s | %s | %s | %s |\n", name[k], bytes[k] / 1024, cell(k, "fulgurite"), cell(k, "by_nccl"), cell(k, "pytorch"), ratio } }'
+                    printf "| %s, %d | %s | %s | %s | %s |\n", name[k], bytes[k] / 1024, cell(k, "fulgurite"), cell(k, "fulgurite_by_nccl"), cell(k, "pytorch"), ratio } }'
         echo
         awk -F'\t' -v all="$(wc -l <"$all")" '{ count[$2]++ } END {
             printf "%d of %d rows have figures, %d failed, %d were not run.\n", count["ok"], all, count["wrong"], count["not_run"] }' "$all"
         awk -F'\t' '$2 != "ok" { printf "- %s: %s: %s\n", $1, $2 == "wrong" ? "failed" : "not run", $3 }' "$all"
+        [ -z "${ONLY:-}" ] || echo "- what ONLY=$ONLY does not match was not asked for"
         if [ "$ranks" -lt 8 ]; then echo "- more than $ranks ranks were not run: there are no more, or no more were asked for"; fi
         echo "- zero1: the command has none (docs/src/ranks.md)"
     } | tee "$folder/$part.md"
