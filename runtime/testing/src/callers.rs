@@ -1,14 +1,14 @@
 //! Which items of sources mention which others, by name. Where several items have one name, all are meant.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// The items of sources by the words that they mention.
 #[derive(Debug, Clone, Default)]
 pub struct Callers {
     items: Vec<Item>,
     mentions: BTreeMap<String, Vec<usize>>,
-    /// Items that their own files alone can mention: file and name.
-    private: BTreeSet<(String, String)>,
+    /// Items that their own files alone can mention, by their files.
+    private: HashMap<String, HashSet<String>>,
     /// The packages whose sources mention a package, by folders.
     users: BTreeMap<String, BTreeSet<String>>,
 }
@@ -17,6 +17,8 @@ pub struct Callers {
 #[derive(Debug, Clone)]
 struct Item {
     file: String,
+    /// The folder of its package.
+    folder: String,
     /// What others call it; `None` of a module or a macro's call, which declare what no name reaches.
     name: Option<String>,
 }
@@ -40,13 +42,13 @@ impl Callers {
             let closed = !has_modules(&file);
             for (name, body) in items {
                 if closed && let Some(Name::Private(name)) = &name {
-                    callers.private.insert((file.clone(), name.clone()));
+                    callers.private.entry(file.clone()).or_default().insert(name.clone());
                 }
                 let name = name.map(|name| name.of(&defined));
                 for word in words(&body) {
                     callers.mentions.entry(word).or_default().push(callers.items.len());
                 }
-                callers.items.push(Item { file: file.clone(), name });
+                callers.items.push(Item { folder: folder(&file).to_owned(), file: file.clone(), name });
             }
         }
         callers
@@ -58,26 +60,26 @@ impl Callers {
     }
 
     /// The files whose modules mention the item `name` of `file`, or an item that mentions it, and so on.
-    pub fn files(&self, file: &str, name: &str) -> BTreeSet<&str> {
+    pub fn files<'a>(&'a self, file: &'a str, name: &'a str) -> BTreeSet<&'a str> {
         // Where an item can be mentioned: its package, or its file.
-        let scope = |file: &str, name: &str| {
-            let private = self.private.contains(&(file.to_owned(), name.to_owned()));
-            if private { file.to_owned() } else { folder(file).to_owned() }
+        let is_private = |file: &str, name: &str| self.private.get(file).is_some_and(|private| private.contains(name));
+        let scope = |item: &'a Item, name: &str| -> &'a str {
+            if is_private(&item.file, name) { &item.file } else { &item.folder }
         };
-        let mut next = vec![(scope(file, name), name.to_owned())];
-        let mut known: BTreeSet<_> = next.iter().cloned().collect();
+        let mut next = vec![(if is_private(file, name) { file } else { folder(file) }, name)];
+        let mut known: HashSet<_> = next.iter().copied().collect();
         let mut found = BTreeSet::new();
         while let Some((of, name)) = next.pop() {
-            for item in self.mentions.get(&name).into_iter().flatten().map(|at| &self.items[*at]) {
+            for item in self.mentions.get(name).into_iter().flatten().map(|at| &self.items[*at]) {
                 // A file means its own private item.
-                let meant = scope(&item.file, &name);
-                if meant != of && (meant == item.file || !self.users.get(&of).is_some_and(|own| own.contains(&meant))) {
+                let meant = scope(item, name);
+                if meant != of && (meant == item.file || !self.users.get(of).is_some_and(|own| own.contains(meant))) {
                     continue;
                 }
                 match &item.name {
                     Some(caller) => {
-                        let caller = (scope(&item.file, caller), caller.clone());
-                        if known.insert(caller.clone()) {
+                        let caller = (scope(item, caller), caller.as_str());
+                        if known.insert(caller) {
                             next.push(caller);
                         }
                     }
