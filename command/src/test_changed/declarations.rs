@@ -6,7 +6,7 @@ use fulgurite::Target;
 use fulgurite::compile::{Options, gradients_stage};
 use fulgurite::executor::executors;
 use fulgurite::operator::OperatorDef;
-use fulgurite::registry::{find_operator, operators};
+use fulgurite::registry::operators;
 use fulgurite::testing::concerned::Declared;
 use fulgurite::testing::sampled_dtypes;
 use fulgurite::trace::Block;
@@ -31,8 +31,11 @@ impl Declarations {
     /// What is linked into this command.
     pub fn linked() -> Declarations {
         let mut users: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for def in operators() {
-            for inner in contained(def).into_iter().filter(|inner| inner != def.name) {
+        let all = operators();
+        let names: BTreeSet<&str> = all.iter().map(|def| def.name).collect();
+        for def in all {
+            let inner = contained(def).into_iter().filter(|inner| inner != def.name && names.contains(&**inner));
+            for inner in inner {
                 users.entry(inner).or_default().insert(def.name.to_owned());
             }
         }
@@ -60,7 +63,7 @@ impl Declarations {
     }
 }
 
-/// The operators in the traces of an operator's samples, and in those of their gradients.
+/// What the traces of an operator's samples call, and those of their gradients.
 fn contained(def: &'static OperatorDef) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let Some(dtype) = sampled_dtypes(def).into_iter().next() else { return found };
@@ -75,7 +78,6 @@ fn contained(def: &'static OperatorDef) -> BTreeSet<String> {
             collect(&stage.trace.block, &mut found);
         }
     }
-    found.retain(|name| find_operator(name).is_ok());
     found
 }
 

@@ -128,8 +128,9 @@ impl Map<'_> {
     /// The files of a target of tests.
     fn below(&self, file: &str) -> Vec<&str> {
         let folder = file.strip_suffix("main.rs").map_or_else(|| file.replace(".rs", "/"), str::to_owned);
-        let own = |path: &&String| **path == file || (path.starts_with(&folder) && path.ends_with(".rs"));
-        self.workspace.files.iter().filter(own).map(String::as_str).collect()
+        let own = self.workspace.files.get(file).filter(|file| !file.starts_with(&folder));
+        let inside = self.workspace.beginning(&folder).filter(|path| path.ends_with(".rs"));
+        own.into_iter().chain(inside).map(String::as_str).collect()
     }
 
     /// A file of operators, of an executor's rules or kernels, or one that such files name.
@@ -189,9 +190,8 @@ impl Map<'_> {
         let last = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
         let sources: Vec<(&String, Rc<str>)> = self
             .workspace
-            .files
-            .iter()
-            .filter(|file| file.starts_with(&package.folder) && !file.ends_with(".snap"))
+            .beginning(&package.folder)
+            .filter(|file| !file.ends_with(".snap"))
             .map(|file| (file, self.workspace.text(file)))
             .collect();
         let mut found = BTreeSet::from([path.to_owned()]);
@@ -262,7 +262,7 @@ impl Map<'_> {
                 let calls = self.workspace.calls(file, false);
                 short.iter().any(|name| calls.function(name))
             };
-            let own = self.workspace.files.iter().filter(|file| file.starts_with(&sources) && file.ends_with(".rs"));
+            let own = self.workspace.beginning(&sources).filter(|file| file.ends_with(".rs"));
             for file in own.filter(calling) {
                 match places::tests_of(file, self.workspace) {
                     Some((selections, _)) => found.extend(selections),
@@ -294,7 +294,7 @@ impl Map<'_> {
                 package.tests.iter().filter(|(_, file)| !words.is_empty() && self.below(file).into_iter().any(names));
             found.extend(own.map(|(target, _)| Selection::test(&package.name, target, &[])));
             let sources = format!("{}src/", package.folder);
-            let mut own = self.workspace.files.iter().filter(|file| file.starts_with(&sources));
+            let mut own = self.workspace.beginning(&sources);
             if package.library && !words.is_empty() && own.any(|file| names(file)) {
                 found.push(Selection { package: package.name.clone(), target: Target::Lib, filters: Vec::new() });
             }

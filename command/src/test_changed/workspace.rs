@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
@@ -25,8 +26,8 @@ pub struct Workspace {
     pub files: BTreeSet<String>,
     /// The texts that were looked at.
     pub texts: RefCell<BTreeMap<String, Rc<str>>>,
-    /// What they call, with their tests and without.
-    pub(super) called: RefCell<BTreeMap<(String, bool), Rc<Calls>>>,
+    /// What they call, without their tests and with them.
+    pub(super) called: RefCell<[BTreeMap<String, Rc<Calls>>; 2]>,
 }
 
 /// A package.
@@ -96,16 +97,30 @@ impl Workspace {
         }
     }
 
+    /// The files whose paths begin so, in their order.
+    pub fn beginning(&self, begin: &str) -> impl Iterator<Item = &String> {
+        let from = (Bound::Included(begin), Bound::Unbounded);
+        self.files.range::<str, _>(from).take_while(move |path| path.starts_with(begin))
+    }
+
     /// The text of a file; empty if it cannot be read.
     pub fn text(&self, path: &str) -> Rc<str> {
-        let read = || std::fs::read_to_string(self.root.join(path)).unwrap_or_default().into();
-        self.texts.borrow_mut().entry(path.to_owned()).or_insert_with(read).clone()
+        if let Some(text) = self.texts.borrow().get(path) {
+            return text.clone();
+        }
+        let text: Rc<str> = std::fs::read_to_string(self.root.join(path)).unwrap_or_default().into();
+        self.texts.borrow_mut().insert(path.to_owned(), text.clone());
+        text
     }
 
     /// What a file calls; `tests` says whether tests at its end count.
     pub fn calls(&self, path: &str, tests: bool) -> Rc<Calls> {
-        let read = || Rc::new(Calls::of(&self.text(path), tests));
-        self.called.borrow_mut().entry((path.to_owned(), tests)).or_insert_with(read).clone()
+        if let Some(calls) = self.called.borrow()[usize::from(tests)].get(path) {
+            return calls.clone();
+        }
+        let calls = Rc::new(Calls::of(&self.text(path), tests));
+        self.called.borrow_mut()[usize::from(tests)].insert(path.to_owned(), calls.clone());
+        calls
     }
 
     /// The manifest of a package around a file that is a workspace of its own, if there is one.
