@@ -61,7 +61,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let workspace = Workspace::read(&repository)?;
     let declarations = Declarations::linked();
-    let map = Map { workspace: &workspace, declarations: &declarations, callers: Default::default() };
+    let map = Map {
+        workspace: &workspace,
+        declarations: &declarations,
+        callers: Default::default(),
+        concerned: Default::default(),
+    };
     let mut plan = Plan::default();
     say!("{} since {}:", files(changed.len()), base.in_words())?;
     for path in &changed {

@@ -1,8 +1,8 @@
 //! The map from files to the tests that a change of them can affect. Which operators a file concerns is the map of the
 //! mutants, `fulgurite::testing::concerned`.
 
-use std::cell::OnceCell;
-use std::collections::BTreeSet;
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use fulgurite::testing::concerned::{Callers, Files};
@@ -30,6 +30,8 @@ pub struct Map<'a> {
     pub declarations: &'a Declarations,
     /// Which items of the packages with declarations mention which others; read when it is first asked.
     pub callers: OnceCell<Callers>,
+    /// What the files concern that were asked for: many kernels are named by the same sources.
+    pub concerned: RefCell<HashMap<String, BTreeSet<String>>>,
 }
 
 impl Map<'_> {
@@ -149,7 +151,14 @@ impl Map<'_> {
             Callers::new(sources.map(|file| (file.clone(), text(file))))
         });
         let files = Files { text: &text, package: &of, callers };
-        let concerned = |file: &str| self.declarations.declared.concerned(&files, file, "");
+        let concerned = |file: &str| {
+            if let Some(known) = self.concerned.borrow().get(file) {
+                return known.clone();
+            }
+            let found = self.declarations.declared.concerned(&files, file, "");
+            self.concerned.borrow_mut().insert(file.to_owned(), found.clone());
+            found
+        };
         let mut names: BTreeSet<String> = match path.ends_with(".rs") {
             true => concerned(path),
             false => self.naming(package, path).iter().flat_map(|file| concerned(file)).collect(),

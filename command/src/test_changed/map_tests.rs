@@ -100,7 +100,7 @@ fn commands(paths: &[&str]) -> Vec<String> {
 }
 
 fn commands_in(workspace: &Workspace, declarations: &Declarations, paths: &[&str]) -> Vec<String> {
-    let map = Map { workspace, declarations, callers: Default::default() };
+    let map = Map { workspace, declarations, callers: Default::default(), concerned: Default::default() };
     let mut plan = Plan::default();
     paths.iter().for_each(|path| plan.add(map.of(path).0));
     let commands = plan.commands(workspace).into_iter();
@@ -233,7 +233,12 @@ fn each_file_of_this_repository_has_tests() {
     let repository = Repository::open("a test").unwrap();
     let workspace = Workspace::read(&repository).unwrap();
     let declarations = Declarations::linked();
-    let map = Map { workspace: &workspace, declarations: &declarations, callers: Default::default() };
+    let map = Map {
+        workspace: &workspace,
+        declarations: &declarations,
+        callers: Default::default(),
+        concerned: Default::default(),
+    };
     assert!(workspace.files.len() > 1000, "{} files", workspace.files.len());
     let mut everything = BTreeSet::new();
     for path in &workspace.files {
