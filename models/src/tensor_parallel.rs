@@ -222,7 +222,7 @@ pub fn wholes(
 ) -> Result<Parameters<Array>> {
     rebuilt(parts, model, &mut |parameter| {
         let own = parts.get(&parameter.name).unwrap_or_else(|| unreachable!("one of their names"));
-        let Some(by) = divided(model, parameter, axis.extent())? else { return Ok(own.clone()) };
+        let Some(by) = divided(model, parameter, axis.extent())? else { return own.to_device(Device::CPU) };
         let gather = jit(|(part,): (Tensor,)| all_gather_one(part, &String::from(axis), by.dim));
         let gather = gather.named("whole").arguments(["part"]).results(["whole"]).options(options.clone());
         joined(&gather.call((own.clone(),))?.to_device(Device::CPU)?, &by, axis.extent())

@@ -95,3 +95,16 @@ fn programs_are_profiled_and_measured_on_this_kind_of_device() {
     assert!(text.contains("GB/s (measured)") && text.contains("TFLOP/s (measured)"), "{text}");
     assert!(folder.path().join("roof.svg").exists());
 }
+
+/// With the text at the end, which one rank makes of the weights of all.
+#[test]
+fn ranks_on_devices_train_by_each_strategy() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = ["train", "llama", "--size", "nano", "--set", "n_head=8", "--set", "n_query_groups=8"];
+    let short = ["--context", "16", "--batch", "2", "--steps", "2", "--evaluate-every", "0", "--sample-tokens", "4"];
+    for strategy in ["ddp", "zero2", "zero3", "tensor_parallel", "sequence_parallel"] {
+        let ranks = ["--device", "sim", "--devices", "2", "--strategy", strategy, "--out", strategy];
+        let said = run(folder.path(), &[&model[..], &short[..], &ranks[..]].concat());
+        assert!(said.contains("step 2: loss ") && said.contains("sample:"), "{strategy}: {said}");
+    }
+}
