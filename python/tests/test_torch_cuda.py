@@ -202,6 +202,23 @@ def test_wrong_data_of_a_call_that_accumulates_begins_the_step_again():
     assert not torch.equal(model[1].weight, before["1.weight"])
 
 
+def test_an_update_of_gradients_of_wrong_data_is_lost():
+    model = nn.Sequential(nn.Embedding(4, 8), nn.Linear(8, 4)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    step = fulgurite.train_step(model, lambda model, x: model(x).square().mean(), optimizer, accumulate=2)
+    good = torch.tensor([1, 2], device="cuda")
+    for _ in range(2):
+        step(good)
+    # The device is busy: nobody knows of the wrong index when the update is enqueued.
+    torch.cuda._sleep(1_000_000_000)
+    step(torch.tensor([1, 9], device="cuda"))
+    step(good)
+    torch.cuda.synchronize()
+    with pytest.raises(fulgurite.Error, match="index holds 9") as raised:
+        step(good)
+    assert raised.value.code == "Lost"
+
+
 def test_steps_are_enqueued_while_the_device_works():
     model = models.Gpt(width=512, layers=6, vocabulary=4096).cuda()
     step = fulgurite.train_step(model, lambda model, x: model(x, x)[1], torch.optim.AdamW(model.parameters()))

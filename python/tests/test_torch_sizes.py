@@ -72,6 +72,16 @@ def test_one_graph_is_for_all_sizes(name):
         assert len(graphs) == 1
 
 
+def test_a_product_of_three_sizes_is_right_for_all_of_them():
+    def function(x):
+        return torch.ones(2) * OURS.reshape(x, [-1]).shape[0]
+
+    compiled = torch.compile(function, backend="eager", fullgraph=True, dynamic=True)
+    for shape in ((4, 8, 6), (5, 9, 7), (4, 9, 7), (3, 2, 11)):
+        x = normal(*shape)
+        torch.testing.assert_close(compiled(x), function(x))
+
+
 def test_gradients_have_the_same_symbols():
     def function(x):
         return OURS.rms_norm(x, [8]).sum()

@@ -22,7 +22,7 @@ from .._errors import Error
 _UNBACKED = 8
 #: Numbers that are tried beside one at hand: near ones, multiples, small ones, and a large one, where limits show.
 _OTHERS = (lambda n: n + 1, lambda n: 2 * n, lambda n: 3 * n, lambda n: n + 2, lambda n: 4 * n, lambda n: 2 * n + 1,
-           lambda n: 2, lambda n: 3, lambda n: 1024 * n)
+           lambda n: 2, lambda n: 3, lambda n: 1024 * n, lambda n: (1 << 20) * n + 1)
 #: The widest step of a quotient, and the numbers that show it.
 _WIDEST = 16
 
@@ -161,6 +161,9 @@ class _Formulas:
         points = [{}, *({symbol: number} for symbol in deciding for number in alone[symbol])]
         for a, b in itertools.combinations(deciding, 2):
             points += [{a: x, b: y} for x, y in zip(alone[a], alone[b])]
+        # Of what shows only where three of them change, or all.
+        for several in (*itertools.combinations(deciding, 3), tuple(deciding)):
+            points += [dict(zip(several, numbers)) for numbers in zip(*(alone[each] for each in several))]
         points = [each for each in points if self.metas(each) is not None]
         found = self.polynomial(of, deciding, points)
         if found is None and len(deciding) == 1:

@@ -177,7 +177,7 @@ class Program:
             form = self.forms[key] = _native.Form(leaf_paths, str(len(self.forms)), key)
         owner.midway = True
         self.last = function = self._function(part)
-        ran = False
+        ran, crossing = False, None
         try:
             # With one of the state's tensors: work here comes behind what PyTorch's current stream does by now.
             crossing = cross([binding.slots[0].param])
@@ -191,10 +191,14 @@ class Program:
             ran = part not in GRADIENTS
             results = crossing.results(arrays)
         except BaseException as error:
+            # Ends the call: what PyTorch does next comes behind what was enqueued.
+            crossing = None
             self._failed(error, ran)
             raise
         of, outputs, targets = told
-        owner.unchecked.append((min(arrays, key=lambda each: each.numel()), part))
+        # One that the run made: what it passes through has the faults of other runs.
+        own = [each for each in arrays if not each.is_external] or arrays
+        owner.unchecked.append((min(own, key=lambda each: each.numel()), part))
         with torch.no_grad():
             for number, array in moved:
                 binding.tensors[number].copy_(torch.from_dlpack(array))
@@ -224,6 +228,8 @@ class Program:
         owner.midway = False
         if owner.lost:
             raise Error(f"{error}\ntrain_step: {LOST}", code="Lost", operator="train_step") from error
+        # It may be the fault of a call before, whose run ended meanwhile.
+        owner.check()
 
     def _function(self, part: str):
         """The program that makes gradients, or the one that updates."""

@@ -128,12 +128,13 @@ class TrainStep:
             self.lost = True
             raise Error(f"train_step: {LOST}", code="Lost", operator="train_step")
         while self.unchecked:
-            array, part = self.unchecked[0]
+            array, _ = self.unchecked[0]
             try:
                 if not _native.check_ended(array):
                     return
             except Error as error:
-                if part in GRADIENTS:
+                # An update behind it was made of these gradients, which PyTorch had: it has no fault of its own.
+                if all(each in GRADIENTS for _, each in self.unchecked):
                     self.restart()
                     hint = "gradients that were accumulated before are gone, and the step begins again"
                     raise Error(f"{error}\ntrain_step: {hint}", code=error.code, operator=error.operator,
@@ -145,6 +146,7 @@ class TrainStep:
     def reset(self) -> None:
         """Begins again with the tensors that the module and the optimizer have now."""
         self.lost = self.midway = False
+        self.unchecked = []
         for program in self.programs:
             program.binding = None
         self.restart()
@@ -152,7 +154,8 @@ class TrainStep:
     def restart(self) -> None:
         """Forgets gradients that were accumulated for a step that is not complete."""
         self.micro = 0
-        self.unchecked = []
+        while self.unchecked and self.unchecked[-1][1] in GRADIENTS:
+            del self.unchecked[-1]
         for group in self.optimizer.param_groups:
             for param in group["params"]:
                 param.grad = None

@@ -88,7 +88,7 @@ impl Exchange {
     /// # Errors
     /// As there.
     pub fn import(self: &Arc<Self>, tensor: Managed) -> Result<Array> {
-        self.state.await_later(self.clone());
+        self.state.await_later(self);
         self.taken(tensor)
     }
 
@@ -238,6 +238,8 @@ impl Array {
 
 impl Drop for Call {
     fn drop(&mut self) {
+        // What is exported may have been imported from another stream. Before the lock, which ordering takes.
+        self.0.state.behind_awaited();
         let mut shared = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let ordered = self.0.other_behind(&mut shared);
         drop(shared);

@@ -218,18 +218,21 @@ impl FaultLog {
     /// As there.
     pub fn check_ended_once(&self, origins: &mut Origins) -> Result<()> {
         let ended = self.take_ended(origins)?;
-        let faults = ended.0.iter().filter_map(|run| self.fault_of(run));
-        let first = faults.filter(|fault| !fault.told.load(Ordering::Relaxed)).min_by_key(|fault| fault.number);
-        first.map_or(Ok(()), |fault| told(&fault))
+        let untold = |run: &Arc<CheckedRun>| self.fault_of(run).filter(|fault| !fault.told.load(Ordering::Relaxed));
+        let first = ended.0.iter().filter_map(untold).min_by_key(|fault| fault.number);
+        let done = first.map_or(Ok(()), |fault| told(&fault));
+        // The next one is told by the next call.
+        origins.0.extend(ended.0.iter().filter(|run| untold(run).is_some()).cloned());
+        done
     }
 
     /// Takes the runs that have ended by now.
     fn take_ended(&self, origins: &mut Origins) -> Result<Origins> {
         let mut ended = Origins::default();
         let mut left = Origins::default();
-        for run in std::mem::take(origins).0 {
-            let of = if self.has_ended(&run)? { &mut ended } else { &mut left };
-            of.0.push(run);
+        for run in &origins.0 {
+            let of = if self.has_ended(run)? { &mut ended } else { &mut left };
+            of.0.push(run.clone());
         }
         *origins = left;
         Ok(ended)
@@ -321,6 +324,13 @@ mod tests {
         log.check_ended_once(&mut bad.clone()).unwrap();
         log.check_ended_once(&mut run(2, 0, &[&after]).clone()).unwrap();
         assert!(log.check_ended_once(&mut run(3, 9, &[]).clone()).is_err());
+        // Two at once are told one after the other.
+        let mut both = run(4, 5, &[]);
+        both.add(&run(5, 6, &[]));
+        assert!(log.check_ended_once(&mut both).unwrap_err().to_string().contains("fault 5"));
+        assert!(log.check_ended_once(&mut both).unwrap_err().to_string().contains("fault 6"));
+        log.check_ended_once(&mut both).unwrap();
+        assert!(both.is_empty());
         // Readers are told each time.
         assert!(log.check_ended(&mut after.clone()).is_err());
         assert!(log.check(&bad).is_err());

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use super::block::Block;
@@ -45,8 +45,10 @@ pub struct DeviceState {
     compute: Box<dyn DeviceStream>,
     /// See [`DeviceState::uses`].
     uses: AtomicU64,
-    /// What the next work here is to come behind.
-    awaited: Mutex<Vec<Arc<dyn Awaited>>>,
+    /// What the next work here is to come behind; arrays that were imported keep it.
+    awaited: Mutex<Vec<Weak<dyn Awaited>>>,
+    /// Why work here does not come behind it. The next run is an error.
+    unordered: Mutex<Option<crate::Error>>,
     /// Whether there is any.
     is_awaited: AtomicBool,
     context: Arc<dyn DeviceContext>,
@@ -163,6 +165,7 @@ impl DeviceState {
             compute,
             uses: AtomicU64::new(0),
             awaited: Mutex::default(),
+            unordered: Mutex::default(),
             is_awaited: AtomicBool::new(false),
             context,
         });
@@ -193,26 +196,32 @@ impl DeviceState {
 
     /// Has whatever is enqueued from now on come behind a stream of another library, by one wait for all that is
     /// imported until then.
-    pub(crate) fn await_later(&self, other: Arc<dyn Awaited>) {
+    pub(crate) fn await_later(&self, other: &Arc<impl Awaited + 'static>) {
+        let other: Weak<dyn Awaited> = Arc::downgrade(&(other.clone() as Arc<dyn Awaited>));
         let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
-        if !awaited.iter().any(|known| Arc::ptr_eq(known, &other)) {
+        if !awaited.iter().any(|known| known.ptr_eq(&other)) {
             awaited.push(other);
         }
         self.is_awaited.store(true, Ordering::Release);
     }
 
-    fn behind_awaited(&self) {
+    /// Orders what was imported by now.
+    pub(crate) fn behind_awaited(&self) {
         if !self.is_awaited.load(Ordering::Acquire) {
             return;
         }
         // Another thread that is about to enqueue waits for the lock until all of it is ordered.
         let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
-        for other in awaited.drain(..) {
+        let others: Vec<Arc<dyn Awaited>> = awaited.drain(..).filter_map(|other| other.upgrade()).collect();
+        for other in &others {
             if let Err(error) = other.order() {
-                tracing::error!(%error, "waiting for the stream of another library");
+                *self.unordered.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
         }
         self.is_awaited.store(false, Ordering::Release);
+        drop(awaited);
+        // The last owner of one may give memory back, which asks for streams.
+        drop(others);
     }
 
     /// The compute stream, for marks and waits: no use of it that [`DeviceState::uses`] counts.
@@ -313,6 +322,11 @@ impl DeviceState {
 
     /// A mark behind what is enqueued on the compute stream by now, the end of run `number`.
     pub fn written(&self, number: u64) -> Result<Arc<Written>> {
+        // Behind the work: who looked at the number while that was being enqueued has not waited for all of it.
+        self.uses.fetch_add(1, Ordering::Relaxed);
+        if let Some(error) = self.unordered.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(error);
+        }
         let spare = self.spare_events.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let event = spare.map_or_else(|| self.context.event(false), Ok)?;
         self.compute.record(&*event)?;
