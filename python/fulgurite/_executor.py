@@ -240,8 +240,9 @@ class Executor:
         if cuda is not None:
             parts["cuda"] = _cuda.bound(full, cuda, parameters_in(text), results_in(text))
             owners["cuda"] = self._on_cuda(full)
+        documented = (inspect.getdoc(fn) if fn else "") or inspect.getdoc(meta)
         registration = _native.register_operator(
-            full, text, (inspect.getdoc(fn) if fn else "") or inspect.getdoc(meta) or "", place(), parts,
+            full, text, documented or f"A kernel of {self.name}.", place(), parts,
             owners=list(owners.values()), codes=codes_of(meta), borrows=borrows, plain=arrays == "fulgurite",
             waive=list(dict(waive or {}).items()), tolerances=_tolerances(tolerances),
             no_grad=no_grad or (None if grad else "it is a kernel symbol without a grad"),

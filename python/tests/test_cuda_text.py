@@ -52,7 +52,10 @@ def scaling(source=SCALE, entry=None, **options):
 
 def planned(symbol):
     """What is wrong with the launches of a symbol's samples."""
-    return next(each for each in fulgurite.testing.tests(symbol) if each.template == "sources").run()
+    said = next(each for each in fulgurite.testing.tests(symbol) if each.template == "sources").run()
+    if "NVRTC is not available" in (said or ""):
+        pytest.skip("there is no NVRTC")
+    return said
 
 
 def wrong(source=SCALE, entry=None, **options):

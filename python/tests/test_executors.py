@@ -355,7 +355,8 @@ def test_declaring_in_one_thread_while_another_compiles():
 
 @pytest.mark.parametrize("register, expected", [
     (lambda ex: ex.register_implementation("sofmax", softmax), "no operator is called 'sofmax'"),
-    (lambda ex: ex.register_implementation(ops.softmax), "has neither fn, cuda, execution_transform nor grad_transform"),
+    (lambda ex: ex.register_implementation(ops.softmax),
+     "has neither fn, cuda, execution_transform nor grad_transform"),
     (lambda ex: ex.register_implementation(ops.softmax, softmax, execution_transform=softmax), "expected one of them"),
     (lambda ex: ex.register_implementation(ops.softmax, lambda input: input),
      "cannot be called with (input, dim, dtype)"),

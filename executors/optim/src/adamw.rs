@@ -92,8 +92,8 @@ impl Update {
 }
 
 /// What the kernel is compiled for: element types of parameter, gradient and moments, of the copy of the new parameter
-/// if there is one, that of gradients that it scales, those of learning rate and step, how many elements are read at once, whether a tensor says if the
-/// update is made, and whether the decay is a part of the gradient.
+/// if there is one, that of gradients that it scales, those of learning rate and step, how many elements are read at
+/// once, whether a tensor says if the update is made, and whether the decay is a part of the gradient.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Kind {
     param: DType,

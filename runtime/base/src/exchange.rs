@@ -129,9 +129,9 @@ impl Exchange {
         self.state.faults().check_ended_once(&mut shared.unchecked)
     }
 
-    /// Has the compute stream wait for the other one: programs begin and end there, whatever streams their steps are on,
-    /// and what is read by a stream beside them is waited for by the host. The memory that the other stream no longer
-    /// uses is to be dropped when the lock is given up: what is over memory of others takes it.
+    /// Has the compute stream wait for the other one: programs begin and end there, whatever streams their steps are
+    /// on, and what is read by a stream beside them is waited for by the host. The memory that the other stream no
+    /// longer uses is to be dropped when the lock is given up: what is over memory of others takes it.
     fn behind_other(&self, shared: &mut Shared) -> Result<Vec<Array>> {
         self.wait_for_other(shared)?;
         shared.returned_bytes = 0;
