@@ -322,7 +322,7 @@ impl DeviceState {
 
     /// A mark behind what is enqueued on the compute stream by now, the end of run `number`.
     pub fn written(&self, number: u64) -> Result<Arc<Written>> {
-        // Behind the work: who looked at the number while that was being enqueued has not waited for all of it.
+        // Behind the work: a caller that looked at the number while it was being enqueued has not waited for all of it.
         self.uses.fetch_add(1, Ordering::Relaxed);
         if let Some(error) = self.unordered.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(error);
