@@ -75,6 +75,17 @@ end_below() {
     done
 }
 
+# How many lines of a part's table ($1) are what they should be ($2), are not ($3) and were not run, and those by name.
+counted() {
+    awk -F'\t' -v right="$2" -v wrong="$3" '
+        { count[$2]++ }
+        $2 != "ok" { named = named sprintf("- %s: %s: %s\n", $1, $2 == "wrong" ? wrong : "not run", $3) }
+        END { printf "%d of %d %s, %d %s, %d not run.\n%s", count["ok"], NR, right, count["wrong"], wrong,
+                count["not_run"], named }' "$1"
+    [ -z "${ONLY:-}" ] || echo "- what ONLY=$ONLY does not match was not asked for"
+    [ "$ranks" -ge 8 ] || echo "- more than $ranks ranks were not run: there are no more, or no more were asked for"
+}
+
 left() { echo $((most - (SECONDS - begun))); }
 # The seconds that a run may take which begins now.
 most_of_one() { echo $(($(left) < longest ? $(left) : longest)); }
@@ -596,11 +607,7 @@ tell_correct() {
         awk -F'\t' '$1 ~ /^(kills|resumed)-/ { if (!n++) { print "| kills, and checkpoints on other ranks | | |"; print "|---|---|---|" }
             printf "| %s | %s | %s |\n", $1, $2 == "wrong" ? "**wrong**" : ($2 == "not_run" ? "not run" : $2), $3 }' "$all"
         echo
-        awk -F'\t' -v all="$(wc -l <"$all")" '{ count[$2]++ } END {
-            printf "%d of %d checks are right, %d wrong, %d not run.\n", count["ok"], all, count["wrong"], count["not_run"] }' "$all"
-        awk -F'\t' '$2 != "ok" { printf "- %s: %s: %s\n", $1, $2 == "wrong" ? "wrong" : "not run", $3 }' "$all"
-        [ -z "${ONLY:-}" ] || echo "- what ONLY=$ONLY does not match was not asked for"
-        if [ "$ranks" -lt 8 ]; then echo "- more than $ranks ranks were not run: there are no more, or no more were asked for"; fi
+        counted "$all" "checks are right" wrong
         if [ "$device" = cpu ]; then echo "- no GPU was used: NCCL, copies between GPUs and graphs were not run"; fi
         echo "- zero1: the command has none, zero2 keeps the same parts without gradients of the whole (docs/src/ranks.md)"
     } | tee "$folder/$part.md"
@@ -840,11 +847,7 @@ tell_figures() {
                     ratio = (k, "fulgurite") in us && (k, "pytorch") in us ? sprintf("%.2f", us[k, "pytorch"] / us[k, "fulgurite"]) : ""
                     printf "| %s, %d | %s | %s | %s | %s |\n", name[k], bytes[k] / 1024, cell(k, "fulgurite"), cell(k, "fulgurite_by_nccl"), cell(k, "pytorch"), ratio } }'
         echo
-        awk -F'\t' -v all="$(wc -l <"$all")" '{ count[$2]++ } END {
-            printf "%d of %d rows have figures, %d failed, %d were not run.\n", count["ok"], all, count["wrong"], count["not_run"] }' "$all"
-        awk -F'\t' '$2 != "ok" { printf "- %s: %s: %s\n", $1, $2 == "wrong" ? "failed" : "not run", $3 }' "$all"
-        [ -z "${ONLY:-}" ] || echo "- what ONLY=$ONLY does not match was not asked for"
-        if [ "$ranks" -lt 8 ]; then echo "- more than $ranks ranks were not run: there are no more, or no more were asked for"; fi
+        counted "$all" "rows have figures" failed
         echo "- zero1: the command has none (docs/src/ranks.md)"
     } | tee "$folder/$part.md"
     {
