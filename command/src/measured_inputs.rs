@@ -39,10 +39,10 @@ pub fn filled(shape: &[usize], dtype: DType, [least, most]: [f64; 2], below: usi
     let block = count.min(BLOCK);
     let mut draw = || match dtype {
         DType::Bool => (random.next() & 1) as f64,
-        dtype if dtype.is_floating() => least + (most - least) * random.unit(),
+        dtype if dtype.is_differentiable() => least + (most - least) * random.unit(),
         _ => (random.next() % below.max(1) as u64) as f64,
     };
-    let numbers: Vec<f64> = (0..block).map(|_| draw()).collect();
+    let numbers: Vec<f64> = (0..block * dtype.parts()).map(|_| draw()).collect();
     let drawn = Array::from_f64([block], dtype, &numbers)?.to_bytes()?;
     Array::written_bytes(shape, dtype, |bytes| {
         for part in bytes.chunks_mut(drawn.len().max(1)) {

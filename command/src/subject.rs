@@ -42,7 +42,7 @@ pub fn trace_sample(def: &'static OperatorDef, arguments: &[Arg<SampleTensor>], 
 /// Whether some tensor of a call can be differentiated: the positions of these among all tensors.
 pub fn differentiable(def: &OperatorDef, trace: &Trace) -> Vec<usize> {
     let block = &trace.block;
-    let floating = |id: &_| block.meta(*id).dtype().is_floating();
+    let floating = |id: &_| block.meta(*id).dtype().is_differentiable();
     if GradientRules::of(def).no_grad.is_some() || !block.results.iter().any(floating) {
         return Vec::new();
     }

@@ -36,14 +36,15 @@ pub fn random(trace: &Trace, seed: u64) -> Result<Vec<Array>, Failed> {
     let mut random = Random::new(seed);
     collect(trace, |name, meta| {
         let dtype = meta.dtype();
-        let mut draw = || match dtype.is_floating() {
+        let mut draw = || match dtype.is_differentiable() {
             true => round_to(random.unit(), dtype),
             false => (random.next() & 1) as f64,
         };
         let drawn = Array::written_bytes(meta.shape(), dtype, |bytes| {
             for block in bytes.chunks_mut(BLOCK * dtype.size()) {
-                let values: Vec<f64> = (0..block.len() / dtype.size()).map(|_| draw()).collect();
-                block.copy_from_slice(&Array::from_f64([values.len()], dtype, &values)?.to_bytes()?);
+                let count = block.len() / dtype.size();
+                let values: Vec<f64> = (0..count * dtype.parts()).map(|_| draw()).collect();
+                block.copy_from_slice(&Array::from_f64([count], dtype, &values)?.to_bytes()?);
             }
             Ok(())
         });

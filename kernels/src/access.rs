@@ -1,6 +1,6 @@
 //! Reading and writing whole tensors as plain numbers, one element at a time: for references and tests, not for speed.
 
-use crate::dtype::{DType, Element};
+use crate::dtype::{DType, Element, refuse_complex};
 use crate::scratch;
 use crate::view::{TensorMut, TensorRef};
 
@@ -54,6 +54,7 @@ pub fn read_f64(tensor: &TensorRef<'_>) -> Vec<f64> {
         DType::BF16 => read(tensor, |v: half::bf16| v.to_f64()),
         DType::F32 => read(tensor, <f32 as Element>::to_f64),
         DType::F64 => read(tensor, |v: f64| v),
+        DType::C64 | DType::C128 => refuse_complex(),
     }
 }
 
@@ -92,6 +93,7 @@ pub fn write_f64(tensor: &mut TensorMut<'_>, values: &[f64]) {
         DType::BF16 => write(tensor, |i| half::bf16::from_f32(values[i] as f32)),
         DType::F32 => write(tensor, |i| f32::from_f64(values[i])),
         DType::F64 => write(tensor, |i| values[i]),
+        DType::C64 | DType::C128 => refuse_complex(),
     }
 }
 

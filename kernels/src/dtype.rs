@@ -30,11 +30,33 @@ pub enum DType {
     F32,
     /// IEEE binary64.
     F64,
+    /// A complex number of two `F32`: its real and its imaginary part, one after the other.
+    C64,
+    /// A complex number of two `F64`.
+    C128,
 }
 
 impl DType {
-    /// Every element type, from `Bool` to `F64`.
-    pub const ALL: [DType; 12] = [
+    /// Every element type, from `Bool` to `C128`.
+    pub const ALL: [DType; 14] = [
+        DType::Bool,
+        DType::U8,
+        DType::I8,
+        DType::U16,
+        DType::I16,
+        DType::U32,
+        DType::I32,
+        DType::I64,
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::F64,
+        DType::C64,
+        DType::C128,
+    ];
+
+    /// Every element type that kernels compute in: all but complex numbers, which programs are rid of before.
+    pub const REAL: [DType; 12] = [
         DType::Bool,
         DType::U8,
         DType::I8,
@@ -59,8 +81,38 @@ impl DType {
             DType::Bool | DType::U8 | DType::I8 => 1,
             DType::U16 | DType::I16 | DType::F16 | DType::BF16 => 2,
             DType::U32 | DType::I32 | DType::F32 => 4,
-            DType::I64 | DType::F64 => 8,
+            DType::I64 | DType::F64 | DType::C64 => 8,
+            DType::C128 => 16,
         }
+    }
+
+    /// Bytes of which the address of an element is a multiple: those of one part of a complex number.
+    pub const fn alignment(self) -> usize {
+        self.part().size()
+    }
+
+    /// The type of the two parts of a complex number; any other type itself.
+    pub const fn part(self) -> DType {
+        match self {
+            DType::C64 => DType::F32,
+            DType::C128 => DType::F64,
+            other => other,
+        }
+    }
+
+    /// The type of complex numbers whose parts are of this type; a complex type is its own. None for integers,
+    /// booleans, `f16` and `bf16`.
+    pub const fn complex(self) -> Option<DType> {
+        match self {
+            DType::F32 | DType::C64 => Some(DType::C64),
+            DType::F64 | DType::C128 => Some(DType::C128),
+            _ => None,
+        }
+    }
+
+    /// How many numbers an element consists of: two of a complex one.
+    pub const fn parts(self) -> usize {
+        if self.is_complex() { 2 } else { 1 }
     }
 
     /// The short name used in traces: `f32`, `i64`, `bool`, ...
@@ -78,6 +130,8 @@ impl DType {
             DType::BF16 => "bf16",
             DType::F32 => "f32",
             DType::F64 => "f64",
+            DType::C64 => "c64",
+            DType::C128 => "c128",
         }
     }
 
@@ -96,12 +150,24 @@ impl DType {
             DType::BF16 => "bfloat16",
             DType::F32 => "float32",
             DType::F64 => "float64",
+            DType::C64 => "complex64",
+            DType::C128 => "complex128",
         }
     }
 
     /// `f16`, `bf16`, `f32` or `f64`.
     pub const fn is_floating(self) -> bool {
         matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+    }
+
+    /// `c64` or `c128`, neither of which [is floating](Self::is_floating).
+    pub const fn is_complex(self) -> bool {
+        matches!(self, DType::C64 | DType::C128)
+    }
+
+    /// Floating-point or complex: what gradients exist for.
+    pub const fn is_differentiable(self) -> bool {
+        self.is_floating() || self.is_complex()
     }
 
     /// `u8`, `u16`, `u32`, `i8`, `i16`, `i32` or `i64`; `bool` is not an integer.
@@ -149,39 +215,47 @@ impl DType {
         }
     }
 
-    /// The largest finite number of a floating type; infinity for the others.
+    /// The largest finite number of a floating type, and of a part of a complex one; infinity for the others.
     pub const fn largest(self) -> f64 {
         match self {
             DType::F16 => 65_504.0,
             // (2 - 2⁻⁷) · 2¹²⁷
             DType::BF16 => 3.389_531_389_251_535_5e38,
-            DType::F32 => f32::MAX as f64,
-            DType::F64 => f64::MAX,
+            DType::F32 | DType::C64 => f32::MAX as f64,
+            DType::F64 | DType::C128 => f64::MAX,
             _ => f64::INFINITY,
         }
     }
 
-    /// Machine epsilon of a floating type (distance from 1 to the next value); 0 for the others.
+    /// Machine epsilon of a floating type (distance from 1 to the next value), and of the parts of a complex one; 0 for
+    /// the others.
     pub const fn epsilon(self) -> f64 {
         match self {
             DType::F16 => 9.765_625e-4,
             DType::BF16 => 7.812_5e-3,
-            DType::F32 => f32::EPSILON as f64,
-            DType::F64 => f64::EPSILON,
+            DType::F32 | DType::C64 => f32::EPSILON as f64,
+            DType::F64 | DType::C128 => f64::EPSILON,
             _ => 0.0,
         }
     }
 
     /// The number of a floating type that is nearest to `number`; of types of 16 bits by way of f32, in which they are
-    /// computed. A number of another type is left as it is.
+    /// computed. Of a complex type, of one part. A number of another type is left as it is.
     pub fn nearest(self, number: f64) -> f64 {
         match self {
             DType::F16 => half::f16::from_f32(number as f32).to_f64(),
             DType::BF16 => half::bf16::from_f32(number as f32).to_f64(),
-            DType::F32 => f64::from(number as f32),
+            DType::F32 | DType::C64 => f64::from(number as f32),
             _ => number,
         }
     }
+}
+
+/// Ends a kernel that was given complex numbers. Programs are rid of them before a kernel is chosen; kernels see their
+/// parts.
+#[cold]
+pub(crate) const fn refuse_complex() -> ! {
+    panic!("kernels compute with the parts of complex numbers, and take no complex numbers")
 }
 
 impl fmt::Display for DType {
@@ -193,7 +267,8 @@ impl fmt::Display for DType {
 /// A name that is no element type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown dtype '{0}', expected one of bool, u8, i8, u16, i16, u32, i32, i64, f16, bf16, f32, f64 or PyTorch's names"
+    "unknown dtype '{0}', expected one of bool, u8, i8, u16, i16, u32, i32, i64, f16, bf16, f32, f64, c64, c128 or \
+     PyTorch's names"
 )]
 pub struct UnknownDType(pub String);
 
@@ -276,6 +351,16 @@ mod tests {
             assert_eq!(dtype.wrapped(largest.wrapping_add(1)), least, "{dtype}");
             assert_eq!(dtype.wrapped(least.wrapping_sub(1)), largest, "{dtype}");
             assert_eq!(dtype.is_unsigned(), least == 0, "{dtype}");
+        }
+    }
+
+    #[test]
+    fn complex_numbers_are_two_parts() {
+        for dtype in DType::ALL {
+            assert_eq!(dtype.size(), dtype.parts() * dtype.part().size(), "{dtype}");
+            assert_eq!(dtype.is_complex(), !DType::REAL.contains(&dtype), "{dtype}");
+            assert_eq!(dtype.complex().is_some(), matches!(dtype.part(), DType::F32 | DType::F64), "{dtype}");
+            assert!(dtype.complex().is_none_or(|complex| complex.part() == dtype.part()), "{dtype}");
         }
     }
 

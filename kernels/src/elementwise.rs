@@ -95,8 +95,8 @@ mod tests {
 
     #[test]
     fn every_pair_of_types_converts_through_any_strides() {
-        for from in DType::ALL {
-            for to in DType::ALL {
+        for from in DType::REAL {
+            for to in DType::REAL {
                 let shape = [3, 5];
                 let values: Vec<f64> = (0..15).map(|i| f64::from(i % 2)).collect();
                 let mut source = Buffer::zeroed(15 * from.size()).unwrap();

@@ -163,6 +163,11 @@ impl HostTensor {
                 .map(|at| (at, f64::from(f32::from_le_bytes(bytes.as_chunks().0[at])))),
             DType::F64 => find(bytes, |b| f64::from_le_bytes(b).is_finite())
                 .map(|at| (at, f64::from_le_bytes(bytes.as_chunks().0[at]))),
+            // Of complex numbers the part that is not finite.
+            DType::C64 => find(bytes, |b| f32::from_le_bytes(b).is_finite())
+                .map(|at| (at / 2, f64::from(f32::from_le_bytes(bytes.as_chunks().0[at])))),
+            DType::C128 => find(bytes, |b| f64::from_le_bytes(b).is_finite())
+                .map(|at| (at / 2, f64::from_le_bytes(bytes.as_chunks().0[at]))),
             _ => None,
         }
     }

@@ -71,7 +71,10 @@ pub enum TensorFileError {
     #[error("the header at offset 8 is not what it should be: {0}")]
     Header(#[source] serde_json::Error),
     /// A dtype that is not supported.
-    #[error("tensor {name:?} has dtype {dtype:?}, expected one of BOOL, U8, I32, I64, F16, BF16, F32, F64")]
+    #[error(
+        "tensor {name:?} has dtype {dtype:?}, expected one of BOOL, U8, I8, U16, I16, U32, I32, I64, F16, BF16, F32, \
+         F64, C64"
+    )]
     UnknownDType {
         /// The tensor.
         name: String,
@@ -213,12 +216,15 @@ impl TensorFile {
         }
         let mut begin = 0;
         for (name, tensor) in &order {
+            let dtype = named(tensor.dtype()).ok_or_else(|| {
+                let message = format!("tensor {name:?} is {}, which safetensors files do not hold", tensor.dtype());
+                io::Error::new(io::ErrorKind::InvalidInput, message)
+            })?;
             let end = begin + tensor.bytes().len();
             let shape: Vec<String> = tensor.shape().iter().map(usize::to_string).collect();
             parts.push(format!(
-                "{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{begin},{end}]}}",
+                "{}:{{\"dtype\":\"{dtype}\",\"shape\":[{}],\"data_offsets\":[{begin},{end}]}}",
                 text(name),
-                tensor.dtype().name().to_uppercase(),
                 shape.join(",")
             ));
             begin = end;
@@ -283,6 +289,11 @@ struct Header {
     tensors: BTreeMap<String, Description>,
 }
 
+/// The name of an element type in safetensors files; none if these do not hold it.
+fn named(dtype: DType) -> Option<String> {
+    (dtype != DType::C128).then(|| dtype.name().to_uppercase())
+}
+
 impl Header {
     /// The tensors in the order of their data, which together fill `present` bytes without gap or overlap.
     fn entries(&self, present: u64) -> Result<Vec<Entry>, TensorFileError> {
@@ -292,7 +303,7 @@ impl Header {
         let (mut expected, mut lacking) = (0, None);
         for (name, Description { dtype: dtype_name, shape, data_offsets: (begin, end) }) in order {
             let name = name.clone();
-            let known = DType::ALL.into_iter().find(|dtype| dtype.name().to_uppercase() == *dtype_name);
+            let known = DType::ALL.into_iter().find(|dtype| named(*dtype).as_ref() == Some(dtype_name));
             let Some(dtype) = known else {
                 return Err(TensorFileError::UnknownDType { name, dtype: dtype_name.clone() });
             };

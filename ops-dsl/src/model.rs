@@ -20,16 +20,19 @@ pub enum Class {
     Boolean,
     /// Everything but bool.
     Number,
+    /// c64, c128.
+    Complex,
 }
 
 impl Class {
     /// Every class by its name.
-    pub const ALL: [(&'static str, Class); 5] = [
+    pub const ALL: [(&'static str, Class); 6] = [
         ("Any", Class::Any),
         ("Floating", Class::Floating),
         ("Integer", Class::Integer),
         ("Boolean", Class::Boolean),
         ("Number", Class::Number),
+        ("Complex", Class::Complex),
     ];
 
     /// The variant's name.
@@ -46,12 +49,14 @@ impl Class {
             Class::Integer => !floating && dtype != "Bool",
             Class::Boolean => dtype == "Bool",
             Class::Number => dtype != "Bool",
+            // The element types that settings name are real.
+            Class::Complex => false,
         }
     }
 
     /// Whether a tensor of this class may have a gradient.
     pub fn may_be_floating(self) -> bool {
-        matches!(self, Class::Any | Class::Floating | Class::Number)
+        matches!(self, Class::Any | Class::Floating | Class::Number | Class::Complex)
     }
 }
 
@@ -249,6 +254,8 @@ pub struct Options {
     pub strided_results: Option<LitInt>,
     /// Whether it may be computed again rather than kept.
     pub cheap: bool,
+    /// Whether it takes complex numbers too.
+    pub complex: bool,
     /// Whether a result may be written over an operand: over these, or over any if none is named.
     pub in_place: Option<Vec<Ident>>,
     /// Why it has no gradient.

@@ -156,12 +156,13 @@ fn inner<'a>(setting: &'a Setting, example: &str, errors: &mut Errors) -> &'a [S
 
 /// Reads the settings of `#[operator(...)]`.
 pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
-    const KNOWN: [&str; 22] = [
+    const KNOWN: [&str; 23] = [
         "prim",
         "executor",
         "torch",
         "name",
         "dtypes",
+        "complex",
         "overload",
         "autocast",
         "autocast_keeps",
@@ -197,6 +198,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
         strided_results: None,
         in_place: None,
         cheap: false,
+        complex: false,
         no_grad: None,
         waived: Vec::new(),
         directives: Vec::new(),
@@ -237,6 +239,7 @@ pub fn operator(settings: Vec<Setting>, errors: &mut Errors) -> Options {
             "strided" => options.strided = flag(setting, errors),
             "strided_results" => options.strided_results = strided_results(setting, errors),
             "in_place" => options.in_place = in_place(setting, errors),
+            "complex" => options.complex = flag(setting, errors),
             "cheap" => options.cheap = flag(setting, errors),
             "no_grad" => {
                 options.no_grad =

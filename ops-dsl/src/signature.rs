@@ -180,7 +180,7 @@ fn tensor_class(ty: &Type, word: &str, errors: &mut Errors) -> Option<Class> {
                     &arguments.to_token_stream(),
                     format!(
                         "expected the class of its element types: `{word}<Floating>`, `<Integer>`, `<Boolean>`, \
-                             `<Number>` or `<Any>`"
+                             `<Number>`, `<Complex>` or `<Any>`"
                     ),
                 );
             }

@@ -10,7 +10,7 @@ from ._native import Array, Tensor, dtype, from_dlpack
 
 _FORMATS = {
     "bool": "?", "uint8": "B", "int8": "b", "uint16": "H", "int16": "h", "uint32": "I", "int32": "i", "int64": "q",
-    "float16": "e", "float32": "f", "float64": "d",
+    "float16": "e", "float32": "f", "float64": "d", "complex64": "f", "complex128": "d",
 }
 
 
@@ -22,11 +22,12 @@ def array(values, dtype=None, device=None) -> Array:
     values : number, nested lists, or an array of any library
         Arrays of other libraries are used where they are, without a copy.
     dtype : dtype or str, optional
-        The element type. Without one, floats are float32, integers int64 and booleans bool, as in PyTorch.
+        The element type. Without one, complex numbers are complex64, floats float32, integers int64 and booleans bool,
+        as in PyTorch.
     device : str, optional
         Where the array is: ``"cpu"``, ``"cuda:0"``. Without one, where it is, or on the host.
     """
-    if type(values) in (bool, int, float, list, tuple):
+    if type(values) in (bool, int, float, complex, list, tuple):
         made = _of_lists(values, dtype)
     else:
         if hasattr(values, "__array__") and not hasattr(values, "__dlpack__"):
@@ -55,7 +56,7 @@ def _of_lists(values, wanted) -> Array:
 
     def collect(part, depth):
         if depth == len(shape):
-            if not isinstance(part, (bool, int, float)):
+            if not isinstance(part, (bool, int, float, complex)):
                 raise ArgumentError(f"array: an element is {part!r}, expected a number", operator="array")
             numbers.append(part)
             return
@@ -70,6 +71,8 @@ def _of_lists(values, wanted) -> Array:
     collect(values, 0)
     if wanted is not None:
         kind = dtype(wanted)
+    elif any(isinstance(number, complex) for number in numbers):
+        kind = dtype("complex64")
     elif any(isinstance(number, float) for number in numbers) or not numbers:
         kind = dtype("float32")
     elif all(isinstance(number, bool) for number in numbers) and numbers:
@@ -77,7 +80,11 @@ def _of_lists(values, wanted) -> Array:
     else:
         kind = dtype("int64")
     stored = dtype("float32") if kind.name == "bfloat16" else kind
-    if stored.is_floating_point:
+    if not stored.is_complex and any(isinstance(number, complex) for number in numbers):
+        raise ArgumentError(f"array: an element is a complex number, which {stored} is not", operator="array")
+    if stored.is_complex:
+        numbers = [part for number in map(complex, numbers) for part in (number.real, number.imag)]
+    elif stored.is_floating_point:
         numbers = [float(number) for number in numbers]
     elif stored.name != "bool":
         numbers = [int(number) for number in numbers]
@@ -203,7 +210,10 @@ def _getitem(self, index):
         dim += 1
     result = self
     whole = all(s == 0 and e == n and t == 1 for s, e, t, n in zip(starts, ends, steps, self.shape))
-    if not whole:
+    if not whole and result.dtype.is_complex:
+        parts = ops.view_as_real(result)
+        result = ops.view_as_complex(ops.prims.slice(parts, [*starts, 0], [*ends, 2], [*steps, 1]))
+    elif not whole:
         result = ops.prims.slice(result, starts, ends, steps)
     if tuple(shape) != tuple(result.shape):
         result = ops.reshape(result, shape)
@@ -222,6 +232,8 @@ def _binary(name: str, swapped: bool = False):
     def method(self, other):
         nonlocal function
         function = function or getattr(ops, name)
+        if isinstance(other, complex):
+            other = _complex_number(other, self)
         try:
             return function(other, self) if swapped else function(self, other)
         except ArgumentError as error:
@@ -231,6 +243,13 @@ def _binary(name: str, swapped: bool = False):
 
     method.__name__ = name
     return method
+
+
+def _complex_number(number: complex, beside):
+    """A complex number as a tensor without dimensions, which ``beside`` meets as it meets a number."""
+    kind = "float64" if beside.dtype.name in ("float64", "complex128") else "float32"
+    parts = (ops.full([], part, dtype=kind, device=beside.device) for part in (number.real, number.imag))
+    return ops.complex(*parts)
 
 
 def _is_operand(value) -> bool:

@@ -5,7 +5,7 @@ use fulgurite::notebook::Show;
 use fulgurite::{Array, DType, Device, TensorMeta};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyComplex, PyList, PyTuple};
 
 use crate::dlpack;
 use crate::error::{argument_error, raised, without_lock};
@@ -194,6 +194,9 @@ impl PyArray {
                 match dtype {
                     DType::Bool => PyList::new(py, values.iter().map(|value| *value != 0.0)),
                     _ if dtype.is_floating() => PyList::new(py, values),
+                    _ if dtype.is_complex() => {
+                        PyList::new(py, values.chunks_exact(2).map(|z| PyComplex::from_doubles(py, z[0], z[1])))
+                    }
                     _ => PyList::new(py, values.iter().map(|value| *value as i64)),
                 }
             }

@@ -172,6 +172,10 @@ fn number(value: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
     if value.hasattr("__index__")? {
         return value.call_method0("__index__")?.extract().map(|value| Some(Scalar::Int(value)));
     }
+    // NumPy's complex scalars become real ones, and lose their imaginary parts.
+    if value.get_type().name()?.to_cow()?.starts_with("complex") {
+        return Ok(None);
+    }
     if value.hasattr("__float__")? {
         return value.call_method0("__float__")?.extract().map(|value| Some(Scalar::Float(value)));
     }

@@ -227,6 +227,16 @@ impl Taking {
     /// The array over the memory of an object whose type has the C functions; `None` if `__dlpack__` is to be asked for
     /// it, or for what is wrong with it.
     pub(crate) fn array(&mut self, value: &Bound<'_, PyAny>) -> PyResult<Option<Array>> {
+        let found = self.as_it_is(value)?;
+        // PyTorch's functions do not say that a tensor is the conjugate of what they give.
+        if found.as_ref().is_some_and(|array| array.dtype().is_complex()) && is_conjugate(value)? {
+            return self.as_it_is(&value.call_method0(intern!(value.py(), "resolve_conj"))?);
+        }
+        Ok(found)
+    }
+
+    /// As [`Taking::array`], of the numbers in memory.
+    fn as_it_is(&mut self, value: &Bound<'_, PyAny>) -> PyResult<Option<Array>> {
         let py = value.py();
         let source = match self.dispatched {
             true => Source { functions: functions(py)?, of_torch: true },
@@ -311,6 +321,12 @@ impl Taking {
         }
         Ok(tensors)
     }
+}
+
+/// Whether a tensor of PyTorch's is a conjugate that is yet to be computed.
+fn is_conjugate(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let name = intern!(value.py(), "is_conj");
+    if value.hasattr(name)? { value.call_method0(name)?.is_truthy() } else { Ok(false) }
 }
 
 /// The array over the memory of an object whose type has the C functions; `None` if `__dlpack__` is to be asked. It is

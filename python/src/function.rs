@@ -393,7 +393,7 @@ impl VjpFunction {
             let wrt: Vec<usize> = (0..block.parameters.len())
                 .filter(|i| {
                     let value = block.value(block.parameters[*i]);
-                    value.meta.dtype().is_floating() && chosen(&value.name)
+                    value.meta.dtype().is_differentiable() && chosen(&value.name)
                 })
                 .collect();
             let of = floating_outputs(&trace);

@@ -44,6 +44,12 @@ impl PyDType {
         self.0.is_floating()
     }
 
+    /// Whether it is a complex type, which is not a floating-point one.
+    #[getter]
+    fn is_complex(&self) -> bool {
+        self.0.is_complex()
+    }
+
     fn __repr__(&self) -> String {
         format!("fulgurite.{}", self.0.torch_name())
     }

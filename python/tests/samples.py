@@ -35,7 +35,8 @@ class Samples:
         self._header = json.loads(data[8 : 8 + size])
         self._data = bytearray(data[8 + size :])
         self._dtypes = {"BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "I32": torch.int32, "I64": torch.int64,
-                        "F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
+                        "F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64,
+                        "C64": torch.complex64}
 
     def tensor(self, key):
         import torch

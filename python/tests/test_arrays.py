@@ -10,6 +10,7 @@ import fulgurite
 
 TYPES = [
     "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "int64", "float16", "float32", "float64",
+    "complex64", "complex128",
 ]
 
 
@@ -28,9 +29,8 @@ def test_every_element_type_and_layout_comes_and_goes_without_a_copy(name):
 
 
 def test_what_numpy_has_and_we_have_not_is_refused():
-    for dtype in ["complex64", "uint64"]:
-        with pytest.raises(fulgurite.Error, match="type"):
-            fulgurite.from_dlpack(numpy.zeros(3, dtype=dtype))
+    with pytest.raises(fulgurite.Error, match="type"):
+        fulgurite.from_dlpack(numpy.zeros(3, dtype="uint64"))
 
 
 def test_memory_is_given_back_when_the_last_user_is_gone():

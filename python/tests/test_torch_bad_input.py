@@ -25,9 +25,9 @@ def fresh():
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.uint64, torch.float8_e4m3fn])
+@pytest.mark.parametrize("dtype", [torch.uint64, torch.float8_e4m3fn])
 def test_a_type_that_is_none_here_is_left_to_pytorch_with_the_reason(dtype):
-    compiled = fulgurite.jit(Calls(lambda x: x.to(torch.float32).abs() if x.dtype != torch.complex64 else x.abs() + 1))
+    compiled = fulgurite.jit(Calls(lambda x: x.to(torch.float32).abs()))
     x = torch.tensor([1, -2, 3]).to(dtype)
     assert torch.equal(compiled(x), compiled.module(x))
     assert any(str(dtype) in each.reason for each in compiled.breaks), compiled.breaks

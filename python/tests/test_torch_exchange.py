@@ -66,7 +66,7 @@ def test_what_a_tensor_refuses_to_export_is_refused():
         fulgurite.from_dlpack("text")
     assert isinstance(caught.value, TypeError) and caught.value.argument == "producer"
     assert f"at {__file__}" in str(caught.value)
-    for wrong in (torch.zeros(3, dtype=torch.uint64), torch.zeros(3, dtype=torch.complex64)):
+    for wrong in (torch.zeros(3, dtype=torch.uint64), torch.zeros(3, dtype=torch.complex32)):
         with pytest.raises(fulgurite.Error, match="type code"):
             fulgurite.from_dlpack(wrong)
     with pytest.raises(Exception, match="(?i)meta"):
@@ -87,6 +87,9 @@ def test_negative_and_conjugate_views():
     assert fulgurite.from_dlpack(negative).tolist() == [-2.0, 4.0]
     assert ops.neg(negative).tolist() == [2.0, -4.0]
     assert REGISTERED.neg(negative).tolist() == [2.0, -4.0]
+    conjugate = torch.tensor([1 + 2j, 3 - 4j]).conj()
+    assert conjugate.is_conj() and ops.neg(conjugate).tolist() == [-1 + 2j, -3 - 4j]
+    assert REGISTERED.neg(conjugate).tolist() == [-1 + 2j, -3 - 4j]
 
 
 def test_calls_of_many_forms():

@@ -722,7 +722,7 @@ def run(case, tensors):
             inputs[name] = places[name].requires_grad_()
     outputs = flatten(resolve(case)(**arguments))
     results = {f"{case_id}/out{i}": output for i, output in enumerate(outputs)}
-    floating = [output for output in outputs if output.is_floating_point()]
+    floating = [output for output in outputs if output.is_floating_point() or output.is_complex()]
     if inputs and any(output.requires_grad for output in floating):
         cotangents = [tensors.get(name) for name in grad.get("cotangents", [])]
         if [(c.shape, c.dtype) if c is not None else None for c in cotangents] != [(o.shape, o.dtype) for o in floating]:
@@ -733,10 +733,11 @@ def run(case, tensors):
         for name, leaf, gradient in zip(inputs, leaves, gradients):
             results[f"{case_id}/grad/{name}"] = torch.zeros_like(leaf) if gradient is None else gradient
     for name, result in results.items():
-        if result.is_complex() or result.is_sparse:
+        if result.dtype == torch.complex128 or result.is_sparse:
             raise RuntimeError(f"{name} is {result.dtype}, {result.layout}")
     # Of their own storage: safetensors writes no views.
-    return {name: result.detach().clone(memory_format=torch.contiguous_format) for name, result in results.items()}
+    return {name: result.detach().resolve_conj().clone(memory_format=torch.contiguous_format)
+            for name, result in results.items()}
 
 
 def read_cases(folder):

@@ -189,7 +189,7 @@ fn differentiated(grad: &Grad, names: &[String], inputs: &[Array]) -> Result<Vec
                 format!("no tensor argument is called '{input}', there are: {known}"),
             ));
         };
-        if !inputs[at].dtype().is_floating() {
+        if !inputs[at].dtype().is_differentiable() {
             return Err(CaseError::new(
                 "GradInput",
                 format!("'{input}' is {}, which has no gradient", inputs[at].meta()),
@@ -210,7 +210,7 @@ fn cotangents(grad: &Grad, trace: &Trace, tensors: &TensorFile) -> Result<Vec<Ar
         .iter()
         .map(|id| block.meta(*id))
         .enumerate()
-        .filter(|(_, meta)| meta.dtype().is_floating())
+        .filter(|(_, meta)| meta.dtype().is_differentiable())
         .collect();
     if floating.len() != grad.cotangents.len() {
         return Err(CaseError::new(

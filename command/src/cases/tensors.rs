@@ -92,6 +92,7 @@ fn dtype_of(dtype: Dtype) -> Option<DType> {
         Dtype::BF16 => DType::BF16,
         Dtype::F32 => DType::F32,
         Dtype::F64 => DType::F64,
+        Dtype::C64 => DType::C64,
         _ => return None,
     })
 }
@@ -119,6 +120,8 @@ pub fn tensor_bytes(arrays: &[(String, Array)]) -> Result<Vec<u8>, String> {
                 DType::BF16 => Dtype::BF16,
                 DType::F32 => Dtype::F32,
                 DType::F64 => Dtype::F64,
+                DType::C64 => Dtype::C64,
+                DType::C128 => return Err(format!("tensor '{key}' is c128, which safetensors files do not hold")),
             };
             let view = TensorView::new(dtype, array.shape().to_vec(), bytes);
             view.map(|view| (key.as_str(), view)).map_err(|error| format!("tensor '{key}': {error}"))

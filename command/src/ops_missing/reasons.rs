@@ -135,7 +135,6 @@ pub const REASONS: &[Reason] = &[
             "Tensor.storage",
             "Tensor.storage_offset",
             "Tensor.untyped_storage",
-            "resolve_conj",
             "resolve_neg",
             "slice_inverse",
         ],
@@ -258,20 +257,15 @@ pub const REASONS: &[Reason] = &[
             "istft",
             "linalg.eig",
             "linalg.eigvals",
-            "complex",
-            "polar",
-            "view_as_complex",
-            "view_as_real",
-            "imag",
         ],
-        reason: "takes or gives complex numbers, which no element type has",
+        reason: "a transform or a decomposition in complex numbers, of which there are arithmetic and functions alone",
         instead: "real and imaginary parts as two tensors; products with cosines and sines of `fftfreq`'s angles for a \
                   transform; `eigh` for symmetric matrices",
     },
     Reason {
-        names: &["real", "conj", "conj_physical", "isreal", "angle"],
-        reason: "a part of a complex number, which no element type has; of a real one it is known without it",
-        instead: "`x` itself; for `angle`, `where(lt(x, 0), 3.14159265, 0)`",
+        names: &["isreal"],
+        reason: "says what a comparison says",
+        instead: "`eq(imag(x), 0)` of complex numbers; real ones are real",
     },
     Reason {
         names: &[

@@ -11,6 +11,7 @@ pub fn wide_of(dtype: DType) -> &'static str {
         DType::F32 | DType::BF16 | DType::F16 => "float",
         DType::Bool => "i64",
         DType::U8 | DType::I8 | DType::U16 | DType::I16 | DType::U32 | DType::I32 | DType::I64 => "i64",
+        DType::C64 | DType::C128 => unreachable!("programs of devices compute with the parts of complex numbers"),
     }
 }
 

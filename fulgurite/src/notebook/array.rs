@@ -94,6 +94,11 @@ fn table(array: &Array) -> crate::Result<Table> {
         // Beyond 2⁵³ these are no f64.
         DType::I64 => seen.to_vec::<i64>()?.iter().map(ToString::to_string).collect(),
         DType::Bool => seen.to_f64()?.iter().map(|x| (*x != 0.0).to_string()).collect(),
+        dtype if dtype.is_complex() => {
+            let sign = |part: f64| if part.is_sign_negative() { "-" } else { "+" };
+            let of = |z: &[f64]| format!("{} {} {}i", number(z[0]), sign(z[1]), number(z[1].abs()));
+            seen.to_f64()?.chunks_exact(2).map(of).collect()
+        }
         _ => seen.to_f64()?.into_iter().map(number).collect(),
     };
     let part = match leading {

@@ -1,6 +1,6 @@
 //! The classes of arithmetic that element types are computed in.
 
-use crate::dtype::DType;
+use crate::dtype::{DType, refuse_complex};
 
 /// What a tile holds: one byte (0 or 1), i64, f32 or f64 for each element. The order is that of promotion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,6 +23,7 @@ impl Class {
             DType::U8 | DType::I8 | DType::U16 | DType::I16 | DType::U32 | DType::I32 | DType::I64 => Class::I64,
             DType::F16 | DType::BF16 | DType::F32 => Class::F32,
             DType::F64 => Class::F64,
+            DType::C64 | DType::C128 => refuse_complex(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Class;
 use super::operand::{Argument, Operand, for_segments};
-use crate::dtype::DType;
+use crate::dtype::{DType, refuse_complex};
 use crate::vector::multiversion;
 
 macro_rules! casts {
@@ -175,6 +175,7 @@ pub(crate) unsafe fn round(dtype: DType, input: *const u8, out: *mut u8, length:
             DType::U32 => wrap_u32(from_raw_parts_mut(out.cast(), length)),
             DType::I32 => wrap_i32(from_raw_parts_mut(out.cast(), length)),
             DType::Bool | DType::I64 | DType::F32 | DType::F64 => {}
+            DType::C64 | DType::C128 => refuse_complex(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use half::slice::HalfFloatSliceExt;
 
-use crate::dtype::DType;
+use crate::dtype::{DType, refuse_complex};
 use crate::vector::multiversion;
 
 multiversion! {
@@ -68,6 +68,7 @@ pub(crate) unsafe fn load(dtype: DType, source: *const u8, stride: isize, out: *
                     return widen_i32(from_raw_parts(source.cast(), length), from_raw_parts_mut(out.cast(), length));
                 }
                 DType::Bool | DType::U8 | DType::I8 | DType::U16 | DType::I16 | DType::U32 => {}
+                DType::C64 | DType::C128 => refuse_complex(),
             }
         }
     }
@@ -84,5 +85,6 @@ pub(crate) unsafe fn load(dtype: DType, source: *const u8, stride: isize, out: *
         DType::BF16 => strided!(u16, f32, |x| f32::from_bits(u32::from(x) << 16)),
         DType::F32 => strided!(f32, f32, |x| x),
         DType::F64 => strided!(f64, f64, |x| x),
+        DType::C64 | DType::C128 => refuse_complex(),
     }
 }

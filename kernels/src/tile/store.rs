@@ -5,7 +5,7 @@ use half::slice::HalfFloatSliceExt;
 use super::Class;
 use super::convert::{bf16_bits, cast};
 use super::operand::Operand;
-use crate::dtype::DType;
+use crate::dtype::{DType, refuse_complex};
 use crate::vector::multiversion;
 
 multiversion! {
@@ -51,6 +51,7 @@ pub(crate) unsafe fn store(dtype: DType, tile: *const u8, out: *mut u8, stride: 
                     return out.convert_from_f32_slice(from_raw_parts(tile.cast(), length));
                 }
                 DType::U8 | DType::I8 | DType::U16 | DType::I16 | DType::U32 | DType::I32 => {}
+                DType::C64 | DType::C128 => refuse_complex(),
             }
         }
     }
@@ -67,6 +68,7 @@ pub(crate) unsafe fn store(dtype: DType, tile: *const u8, out: *mut u8, stride: 
         DType::BF16 => strided!(f32, u16, |x| bf16_bits(x)),
         DType::F32 => strided!(f32, f32, |x| x),
         DType::F64 => strided!(f64, f64, |x| x),
+        DType::C64 | DType::C128 => refuse_complex(),
     }
 }
 

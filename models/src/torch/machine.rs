@@ -33,7 +33,7 @@ pub(super) enum Global {
 }
 
 /// The names, and what they are.
-const GLOBALS: [(&str, Global); 13] = [
+const GLOBALS: [(&str, Global); 15] = [
     ("collections OrderedDict", Global::OrderedDict),
     ("torch._utils _rebuild_tensor_v2", Global::RebuildTensor),
     ("torch._utils _rebuild_parameter", Global::RebuildParameter),
@@ -41,6 +41,8 @@ const GLOBALS: [(&str, Global); 13] = [
     ("torch BFloat16Storage", Global::Storage(DType::BF16)),
     ("torch HalfStorage", Global::Storage(DType::F16)),
     ("torch DoubleStorage", Global::Storage(DType::F64)),
+    ("torch ComplexFloatStorage", Global::Storage(DType::C64)),
+    ("torch ComplexDoubleStorage", Global::Storage(DType::C128)),
     ("torch LongStorage", Global::Storage(DType::I64)),
     ("torch IntStorage", Global::Storage(DType::I32)),
     ("torch ShortStorage", Global::Storage(DType::I16)),

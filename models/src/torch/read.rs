@@ -201,12 +201,13 @@ fn gathered(bytes: &[u8], dtype: DType, shape: &[usize], strides: &[u64], offset
     }
 }
 
-/// Gives each number the other sign: of floating-point numbers the bit is changed, integers wrap.
+/// Gives each number the other sign: of floating-point numbers, and of both parts of complex ones, the bit is changed,
+/// integers wrap.
 pub(super) fn negate(bytes: &mut [u8], dtype: DType) -> Result<(), String> {
-    let size = dtype.size();
+    let size = dtype.part().size();
     match dtype {
         DType::Bool => return Err("booleans have no negative bit".into()),
-        _ if dtype.is_floating() => bytes.chunks_exact_mut(size).for_each(|number| number[size - 1] ^= 0x80),
+        _ if dtype.is_differentiable() => bytes.chunks_exact_mut(size).for_each(|number| number[size - 1] ^= 0x80),
         _ => {
             for number in bytes.chunks_exact_mut(size) {
                 let mut carry = true;

@@ -64,6 +64,8 @@ fn class(name: &str, dtype: DType) -> io::Result<&'static str> {
         DType::BF16 => "BFloat16Storage",
         DType::F32 => "FloatStorage",
         DType::F64 => "DoubleStorage",
+        DType::C64 => "ComplexFloatStorage",
+        DType::C128 => "ComplexDoubleStorage",
         DType::U16 | DType::U32 => {
             let message = format!("tensor '{name}' is {dtype}, for which PyTorch has no class of storages; convert it");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));

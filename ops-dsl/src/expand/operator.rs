@@ -291,7 +291,8 @@ fn record(operator: &Operator) -> TokenStream {
         fields.extend(quote!(torch: Some(#torch),));
     }
     fields.extend(effects(operator, &position));
-    for (fact, holds) in [("cheap", options.cheap), ("exact", options.exact), ("commutes", options.commutes)] {
+    let facts = [("complex", options.complex), ("cheap", options.cheap), ("exact", options.exact)];
+    for (fact, holds) in facts.into_iter().chain([("commutes", options.commutes)]) {
         let fact = made(fact);
         fields.extend(holds.then(|| quote!(#fact: true,)));
     }

@@ -91,12 +91,29 @@ pub fn rearranged(
     source: impl Fn(&[usize]) -> Option<Vec<usize>>,
 ) -> ReferenceTensor {
     let from = |index: IxDyn| source(ndarray::Dimension::slice(&index));
-    if input.dtype().is_floating() {
+    if input.imaginary().is_some() {
+        let numbers = input.complex();
+        let pick = |index: IxDyn| from(index).map_or(fill.into(), |at| numbers[at.as_slice()]);
+        ArrayD::from_shape_fn(IxDyn(shape), pick).into()
+    } else if input.dtype().is_floating() {
         let pick = |index: IxDyn| from(index).map_or(fill, |at| input.floats()[at.as_slice()]);
         ReferenceTensor::from_floats(input.dtype(), ArrayD::from_shape_fn(IxDyn(shape), pick))
     } else {
         let pick = |index: IxDyn| from(index).map_or(fill as i64, |at| input.integers()[at.as_slice()]);
         ReferenceTensor::from_integers(input.dtype(), ArrayD::from_shape_fn(IxDyn(shape), pick))
+    }
+}
+
+/// A complex tensor of real and imaginary parts, which have one shape.
+pub fn joined(real: &ArrayD<f64>, imaginary: &ArrayD<f64>) -> ReferenceTensor {
+    zip(real, imaginary, num_complex::Complex64::new).into()
+}
+
+/// A linear function of real numbers, of both parts of complex ones.
+pub fn linear(input: &ReferenceTensor, function: impl Fn(&ArrayD<f64>) -> ArrayD<f64>) -> ReferenceTensor {
+    match input.imaginary() {
+        Some(imaginary) => joined(&function(input.floats()), &function(imaginary)),
+        None => function(input.floats()).into(),
     }
 }
 
@@ -106,7 +123,9 @@ pub fn remade(
     floats: impl Fn(&ArrayD<f64>) -> ArrayD<f64>,
     integers: impl Fn(&ArrayD<i64>) -> ArrayD<i64>,
 ) -> ReferenceTensor {
-    if input.dtype().is_floating() {
+    if input.imaginary().is_some() {
+        linear(input, floats)
+    } else if input.dtype().is_floating() {
         ReferenceTensor::from_floats(input.dtype(), floats(input.floats()))
     } else {
         ReferenceTensor::from_integers(input.dtype(), integers(input.integers()))

@@ -2,7 +2,11 @@
 
 use fulgurite_ops_macros::{operator, operators};
 
+use num_complex::Complex64;
+
 use super::arrays::zip;
+use super::complex_references::as_array;
+use super::parts;
 use super::promotion::{
     broadcast, cast, common_shape, constant, describe_shapes, elementwise_meta, operand_number, promoted, result_type,
 };
@@ -66,7 +70,7 @@ operators! {
 
 // Declares functions whose result is boolean.
 operators! {
-    #[operator(torch = $torch, $commutes, no_grad = "a boolean has no gradient")]
+    #[operator(torch = $torch, $commutes, $complex, no_grad = "a boolean has no gradient")]
     pub mod $name {
         fn $name(input: Tensor, other: Operand) -> Tensor;
 
@@ -83,11 +87,19 @@ operators! {
 
         fn decomposition(input: Tensor, other: Operand<Tensor>) -> Tensor {
             let [input, other] = promoted([Operand::Tensor(input), other]);
-            prims::$name(input, other)
+            $compare(input, other)
         }
 
-        fn reference(input: &ArrayD<f64>, other: ArrayD<f64>) -> ArrayD<bool> {
-            zip(input, &other, $reference)
+        fn reference(input: &ReferenceTensor, other: &Operand<ReferenceTensor>) -> ArrayD<bool> {
+            let compare: fn(f64, f64) -> bool = $reference;
+            let whole: fn(bool, bool) -> bool = $parts;
+            let both = |a: Complex64, b: Complex64| whole(compare(a.re, b.re), compare(a.im, b.im));
+            match as_array(other) {
+                other if input.imaginary().or(other.imaginary()).is_none() => {
+                    zip(input.floats(), other.floats(), compare)
+                }
+                other => zip(&input.complex(), &other.complex(), both),
+            }
         }
 
         fn samples(s: &mut Samples) {
@@ -104,19 +116,19 @@ operators! {
         }
     }
 
-    table($name, $torch, $commutes, $reference) {
+    table($name, $torch, $commutes, $complex, $compare, $parts, $reference) {
         /// Whether elements are equal. NaN equals nothing.
-        eq, "eq", commutes, |a, b| a == b;
+        eq, "eq", commutes, complex, parts::eq, |re, im| re && im, |a, b| a == b;
         /// Whether elements differ. NaN differs from everything.
-        ne, "ne", commutes, |a, b| a != b;
+        ne, "ne", commutes, complex, parts::ne, |re, im| re || im, |a, b| a != b;
         /// Whether each element of `input` is below that of `other`; false for NaN.
-        lt, "lt", _, |a, b| a < b;
+        lt, "lt", _, _, prims::lt, |re, _| re, |a, b| a < b;
         /// Whether each element of `input` is not above that of `other`; false for NaN.
-        le, "le", _, |a, b| a <= b;
+        le, "le", _, _, prims::le, |re, _| re, |a, b| a <= b;
         /// Whether each element of `input` is above that of `other`; false for NaN.
-        gt, "gt", _, |a, b| a > b;
+        gt, "gt", _, _, prims::gt, |re, _| re, |a, b| a > b;
         /// Whether each element of `input` is not below that of `other`; false for NaN.
-        ge, "ge", _, |a, b| a >= b;
+        ge, "ge", _, _, prims::ge, |re, _| re, |a, b| a >= b;
     }
 }
 
@@ -168,7 +180,7 @@ operators! {
 
 /// `input` where `condition` holds, `other` elsewhere, elementwise, with broadcasting and type promotion. What is not
 /// selected has no gradient, not even where it is infinite or NaN. (`where` is a keyword of Rust.)
-#[operator(name = "where", torch = "where")]
+#[operator(name = "where", torch = "where", complex)]
 pub mod where_ {
     fn where_(condition: Tensor<Boolean>, input: Operand, other: Operand) -> Tensor;
 
@@ -189,14 +201,23 @@ pub mod where_ {
             (Operand::Scalar(input), other @ Operand::Scalar(_)) => (constant(input, &meta).into(), other),
             operands => operands,
         };
-        prims::select(broadcast(condition, meta.shape()), chosen.0, chosen.1)
+        parts::select(broadcast(condition, meta.shape()), chosen.0, chosen.1)
     }
 
-    fn reference(condition: &ArrayD<bool>, input: ArrayD<f64>, other: ArrayD<f64>) -> ArrayD<f64> {
-        let both = zip(&input, &other, |a, b| (a, b));
-        let condition = condition.mapv(|holds| (f64::from(u8::from(holds)), 0.0));
-        let chosen = zip(&condition, &both, |c, (a, b)| (if c.0 != 0.0 { a } else { b }, 0.0));
-        chosen.mapv(|(value, _)| value)
+    fn reference(
+        condition: &ArrayD<bool>,
+        input: &Operand<ReferenceTensor>,
+        other: &Operand<ReferenceTensor>,
+    ) -> ReferenceTensor {
+        let [input, other] = [input, other].map(as_array);
+        let complex = input.imaginary().or(other.imaginary()).is_some();
+        let both = zip(&input.complex(), &other.complex(), |a, b| (a, b));
+        let condition = condition.mapv(|holds| (Complex64::from(f64::from(u8::from(holds))), Complex64::default()));
+        let chosen = zip(&condition, &both, |c, (a, b)| (if c.0.re != 0.0 { a } else { b }, Complex64::default()));
+        match complex {
+            true => chosen.mapv(|(value, _)| value).into(),
+            false => chosen.mapv(|(value, _)| value.re).into(),
+        }
     }
 
     fn samples(s: &mut Samples) {

@@ -1,11 +1,11 @@
 use fulgurite_ops_macros::operator;
 
+use super::parts;
 use super::promotion::{cast, position, result_type};
-use crate::prims;
 
 /// Tensors one after another along `dim`, in the type they meet in. As in PyTorch, tensors of shape `[0]` may be among
 /// others.
-#[operator(torch = "cat")]
+#[operator(torch = "cat", complex)]
 pub mod cat {
     fn cat(tensors: Vec<Tensor>, #[default(0)] dim: i64) -> Tensor;
 
@@ -42,7 +42,7 @@ pub mod cat {
         let parts: Vec<Tensor> = parts.into_iter().map(|part| cast(part, dtype)).collect();
         match parts.as_slice() {
             [only] => *only,
-            _ => prims::cat(&parts, position(dim, parts[0].rank())),
+            _ => parts::cat(&parts, position(dim, parts[0].rank())),
         }
     }
 
@@ -51,7 +51,11 @@ pub mod cat {
         let Some(first) = parts.first() else { return tensors[0].clone() };
         let axis = ndarray::Axis(dim.rem_euclid(first.shape().len() as i64) as usize);
         let fails = "the shapes were checked";
-        if parts.iter().any(|part| part.dtype().is_floating()) {
+        if parts.iter().any(|part| part.imaginary().is_some()) {
+            let numbers: Vec<_> = parts.iter().map(|part| part.complex()).collect();
+            let views: Vec<_> = numbers.iter().map(|part| part.view()).collect();
+            ndarray::concatenate(axis, &views).unwrap_or_else(|_| unreachable!("{fails}")).into()
+        } else if parts.iter().any(|part| part.dtype().is_floating()) {
             let views: Vec<_> = parts.iter().map(|part| part.floats().view()).collect();
             ndarray::concatenate(axis, &views).unwrap_or_else(|_| unreachable!("{fails}")).into()
         } else {
@@ -83,7 +87,7 @@ pub mod cat {
 }
 
 /// Tensors of one shape side by side, along a new dimension at `dim`.
-#[operator(torch = "stack")]
+#[operator(torch = "stack", complex)]
 pub mod stack {
     fn stack(tensors: Vec<Tensor>, #[default(0)] dim: i64) -> Tensor;
 
@@ -109,19 +113,23 @@ pub mod stack {
         let mut shape = tensors[0].shape().to_vec();
         let dim = position(dim, shape.len() + 1);
         shape.insert(dim, 1);
-        let parts: Vec<Tensor> = tensors.iter().map(|part| prims::reshape(*part, &shape)).collect();
+        let parts: Vec<Tensor> = tensors.iter().map(|part| parts::reshape(*part, &shape)).collect();
         let operands: Vec<Operand<Tensor>> = parts.iter().copied().map(Operand::Tensor).collect();
         let dtype = result_type(&operands);
         let parts: Vec<Tensor> = parts.into_iter().map(|part| cast(part, dtype)).collect();
         match parts.as_slice() {
             [only] => *only,
-            _ => prims::cat(&parts, dim),
+            _ => parts::cat(&parts, dim),
         }
     }
 
     fn reference(tensors: &[ReferenceTensor], dim: i64) -> ReferenceTensor {
         let axis = ndarray::Axis(dim.rem_euclid(tensors[0].shape().len() as i64 + 1) as usize);
-        if tensors.iter().any(|part| part.dtype().is_floating()) {
+        if tensors.iter().any(|part| part.imaginary().is_some()) {
+            let numbers: Vec<_> = tensors.iter().map(ReferenceTensor::complex).collect();
+            let views: Vec<_> = numbers.iter().map(|part| part.view()).collect();
+            ndarray::stack(axis, &views).unwrap_or_else(|_| unreachable!("the shapes were checked")).into()
+        } else if tensors.iter().any(|part| part.dtype().is_floating()) {
             let views: Vec<_> = tensors.iter().map(|part| part.floats().view()).collect();
             ndarray::stack(axis, &views).unwrap_or_else(|_| unreachable!("the shapes were checked")).into()
         } else {

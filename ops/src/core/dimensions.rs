@@ -4,13 +4,13 @@ use fulgurite_ops_macros::{operator, operators};
 use fulgurite_runtime::Tensor;
 
 use super::arrays::{permuted, rearranged, remade, reshaped};
+use super::parts;
 use super::promotion::{broadcast, broadcast_shapes, position};
 use super::{piece, resolved, transpose};
-use crate::prims;
 
 // Declares functions of the shape alone: the elements in their order in the shape that `$shape` computes.
 operators! {
-    #[operator(torch = $torch)]
+    #[operator(torch = $torch, complex)]
     pub mod $name {
         fn $name(input: Tensor) -> Tensor;
 
@@ -49,7 +49,7 @@ operators! {
 }
 
 /// The dimensions `start_dim` to `end_dim`, both included, as one. A tensor without dimensions gets one.
-#[operator(torch = "flatten")]
+#[operator(torch = "flatten", complex)]
 pub mod flatten {
     fn flatten(input: Tensor, #[default(0)] start_dim: i64, #[default(-1)] end_dim: i64) -> Tensor;
 
@@ -62,7 +62,7 @@ pub mod flatten {
     fn decomposition(input: Tensor, start_dim: i64, end_dim: i64) -> Tensor {
         let shape = input.shape().to_vec();
         if shape.is_empty() {
-            return prims::reshape(input, [1]);
+            return parts::reshape(input, [1]);
         }
         let (first, last) = (position(start_dim, shape.len()), position(end_dim, shape.len()));
         let joined = shape[first..=last].iter().product();
@@ -94,7 +94,7 @@ pub mod flatten {
 }
 
 /// Dimension `dim` as several of the extents `sizes`; one of them may be -1 and is then computed from the others.
-#[operator(torch = "unflatten")]
+#[operator(torch = "unflatten", complex)]
 pub mod unflatten {
     fn unflatten(input: Tensor, dim: i64, sizes: Vec<i64>) -> Tensor;
 
@@ -142,7 +142,7 @@ pub mod unflatten {
 
 // Declares exchanges of two dimensions under PyTorch's other names.
 operators! {
-    #[operator(torch = $torch)]
+    #[operator(torch = $torch, complex)]
     pub mod $name {
         fn $name(input: Tensor, $first: i64, $second: i64) -> Tensor;
 
@@ -188,7 +188,7 @@ operators! {
 }
 
 /// A matrix transposed; a vector or a number as it is.
-#[operator(torch = "t")]
+#[operator(torch = "t", complex)]
 pub mod t {
     fn t(input: Tensor) -> Tensor;
 
@@ -198,7 +198,7 @@ pub mod t {
     }
 
     fn decomposition(input: Tensor) -> Tensor {
-        if input.rank() == 2 { prims::permute(input, [1, 0]) } else { input }
+        if input.rank() == 2 { parts::permute(input, [1, 0]) } else { input }
     }
 
     fn reference(input: &ReferenceTensor) -> ReferenceTensor {
@@ -250,7 +250,7 @@ pub mod matrix_transpose {
 }
 
 /// The dimensions `source` at the positions `destination`; the others keep their order.
-#[operator(torch = "movedim")]
+#[operator(torch = "movedim", complex)]
 pub mod movedim {
     fn movedim(input: Tensor, source: Vec<i64>, destination: Vec<i64>) -> Tensor;
 
@@ -278,7 +278,7 @@ pub mod movedim {
         let mut rest = (0..rank).filter(|dim| !from.contains(dim));
         let place = |dim: usize| to.iter().position(|to| *to == dim).map(|i| from[i]);
         let order: Vec<usize> = (0..rank).filter_map(|dim| place(dim).or_else(|| rest.next())).collect();
-        if order.is_sorted() { input } else { prims::permute(input, order) }
+        if order.is_sorted() { input } else { parts::permute(input, order) }
     }
 
     fn reference(input: &ReferenceTensor, source: &[i64], destination: &[i64]) -> ReferenceTensor {
@@ -311,7 +311,7 @@ pub mod movedim {
 }
 
 /// The slices along dimension `dim`, each without it.
-#[operator(torch = "unbind")]
+#[operator(torch = "unbind", complex)]
 pub mod unbind {
     fn unbind(input: Tensor, #[default(0)] dim: i64) -> Vec<Tensor>;
 
@@ -344,7 +344,7 @@ pub mod unbind {
 }
 
 /// The slice at position `index` of dimension `dim`, without it; a negative position counts from the end.
-#[operator(torch = "select")]
+#[operator(torch = "select", complex)]
 pub mod select {
     fn select(input: Tensor, dim: i64, index: i64) -> Tensor;
 
@@ -462,7 +462,7 @@ fn distinct(dims: &[i64], rank: usize) -> bool {
 /// The elements in their order in `shape`; the tensor itself if that is its shape.
 #[track_caller]
 pub(crate) fn read_as(input: Tensor, shape: &[usize]) -> Tensor {
-    if *input.shape() == *shape { input } else { prims::reshape(input, shape) }
+    if *input.shape() == *shape { input } else { parts::reshape(input, shape) }
 }
 
 /// The slice at `index` of dimension `dim`, without it.
@@ -470,7 +470,7 @@ pub(crate) fn read_as(input: Tensor, shape: &[usize]) -> Tensor {
 pub(crate) fn slice_at(input: Tensor, dim: usize, index: usize) -> Tensor {
     let mut shape = input.shape().to_vec();
     shape.remove(dim);
-    prims::reshape(piece(input, dim, index, 1), shape)
+    parts::reshape(piece(input, dim, index, 1), shape)
 }
 
 /// For references: the slice at `index` of dimension `dim`.

@@ -1,6 +1,8 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::zip;
+use super::complex_references::{as_array, both, quotient};
+use super::parts;
 use super::promotion::{
     as_tensor, cast, constant_like, elementwise_meta, floating, operands_in, operands_meet, result_type,
 };
@@ -26,6 +28,7 @@ fulgurite_runtime::attribute_enum! {
 #[operator(
     torch = "div",
     overload = Div,
+    complex,
     accumulates(other),
     skip(
         consistency,
@@ -46,6 +49,11 @@ pub mod div {
             RoundedBool,
             "booleans cannot be divided with a rounding mode"
         );
+        require!(
+            rounding_mode.is_none() || !dtype.is_complex(),
+            RoundedComplex,
+            "complex numbers cannot be divided with a rounding mode"
+        );
         Ok(elementwise_meta(&operands, if rounding_mode.is_some() { dtype } else { floating(dtype) }))
     }
 
@@ -53,7 +61,7 @@ pub mod div {
         let dtype = result_type(&[input, other]);
         let Some(rounding_mode) = rounding_mode else {
             let [input, other] = operands_in([input, other], floating(dtype));
-            return prims::div(input, other);
+            return parts::div(input, other);
         };
         let meta = elementwise_meta(&[input, other], dtype);
         let [input, other] = operands_in([input, other], dtype);
@@ -77,8 +85,13 @@ pub mod div {
         cast(super::rounded_quotient(input, other, rounding_mode), dtype)
     }
 
-    fn reference(input: ArrayD<f64>, other: ArrayD<f64>, rounding_mode: Option<RoundingMode>) -> ArrayD<f64> {
-        zip(&input, &other, |a, b| rounding_mode.map_or(a / b, |mode| super::rounded(a, b, mode)))
+    fn reference(
+        input: &Operand<ReferenceTensor>,
+        other: &Operand<ReferenceTensor>,
+        rounding_mode: Option<RoundingMode>,
+    ) -> ReferenceTensor {
+        let real = |a: f64, b: f64| rounding_mode.map_or(a / b, |mode| super::rounded(a, b, mode));
+        both(&as_array(input), &as_array(other), real, quotient)
     }
 
     fn samples(s: &mut Samples) {
@@ -102,7 +115,7 @@ pub mod div {
                 s.case(with(input, 0.1).rounding_mode(mode)).forward_only("the quotient jumps");
             }
         }
-        if s.dtype() != DType::Bool {
+        if s.dtype() != DType::Bool && !s.dtype().is_complex() {
             for mode in [RoundingMode::Floor, RoundingMode::Trunc] {
                 let why = "the quotient jumps";
                 let (a, b) = (s.values([6], [7.0, -7.0, 6.0, -6.0, 1.0, 0.0]), s.values([6], [2.0, 2.0, 3.0, 4.0]));
@@ -132,6 +145,8 @@ pub mod div {
     fn errors(e: &mut ErrorSamples) {
         e.case(NoTensor, with(1, 2.0), "expected at least one tensor");
         e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
+        let (a, b) = (e.of(DType::C64, [2]), e.of(DType::C64, [2]));
+        e.case(RoundedComplex, with(a, b).rounding_mode(RoundingMode::Floor), "complex numbers cannot be divided");
         e.case(
             RoundedBool,
             with(e.booleans([2]), e.booleans([2])).rounding_mode(RoundingMode::Floor),

@@ -5,7 +5,7 @@ use super::promotion::{broadcast, broadcast_shapes};
 
 /// `input` repeated along dimensions of extent one, and along new leading ones, to `size`; -1 leaves an extent as it
 /// is.
-#[operator(torch = "Tensor.expand")]
+#[operator(torch = "Tensor.expand", complex)]
 pub mod expand {
     fn expand(input: Tensor, size: Vec<i64>) -> Tensor;
 
@@ -47,7 +47,7 @@ pub mod expand {
 }
 
 /// `input` repeated along dimensions of extent one, and along new leading ones, to `size`.
-#[operator(torch = "broadcast_to")]
+#[operator(torch = "broadcast_to", complex)]
 pub mod broadcast_to {
     fn broadcast_to(input: Tensor, size: Vec<usize>) -> Tensor;
 

@@ -1,11 +1,11 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::rearranged;
+use super::parts;
 use super::promotion::{checked_dims, named_dims, position};
-use crate::prims;
 
 /// The elements of the dimensions `dims` in reverse order. A tensor without dimensions answers to dimension 0.
-#[operator(torch = "flip")]
+#[operator(torch = "flip", complex)]
 pub mod flip {
     fn flip(input: Tensor, dims: Vec<i64>) -> Tensor;
 
@@ -15,7 +15,7 @@ pub mod flip {
 
     fn decomposition(input: Tensor, dims: &[i64]) -> Tensor {
         let dims = named_dims(dims, input.rank()).unwrap_or_default();
-        if dims.is_empty() { input } else { prims::flip(input, dims) }
+        if dims.is_empty() { input } else { parts::flip(input, dims) }
     }
 
     fn reference(input: &ReferenceTensor, dims: &[i64]) -> ReferenceTensor {

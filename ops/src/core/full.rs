@@ -1,11 +1,12 @@
 use fulgurite_ops_macros::operator;
 
+use super::parts;
 use super::promotion::{fills, operand_number, scalar_type};
 use crate::prims;
 
 /// A tensor of `size`, every element `fill_value`; without `dtype` of the type that the number brings along (f32, i64,
 /// bool).
-#[operator(torch = "full")]
+#[operator(torch = "full", complex)]
 pub mod full {
     fn full(
         size: Vec<usize>,
@@ -25,7 +26,11 @@ pub mod full {
 
     fn decomposition(size: &[usize], fill_value: Scalar, dtype: Option<DType>, device: &str) -> Tensor {
         let dtype = dtype.unwrap_or_else(|| scalar_type(fill_value));
-        prims::full(size, operand_number(fill_value, dtype), dtype, device)
+        let number = operand_number(fill_value, dtype);
+        match dtype.is_complex() {
+            true => parts::full(number, size, dtype, device),
+            false => prims::full(size, number, dtype, device),
+        }
     }
 
     fn reference(size: &[usize], fill_value: Scalar) -> ArrayD<f64> {
@@ -59,7 +64,7 @@ pub mod full {
 }
 
 /// A tensor of `size`, every element zero; f32 unless `dtype` says otherwise.
-#[operator(torch = "zeros")]
+#[operator(torch = "zeros", complex)]
 pub mod zeros {
     fn zeros(size: Vec<usize>, #[default(None)] dtype: Option<DType>, #[default("cpu")] device: String) -> Tensor;
 
@@ -79,7 +84,7 @@ pub mod zeros {
 }
 
 /// A tensor of `size`, every element one; f32 unless `dtype` says otherwise.
-#[operator(torch = "ones")]
+#[operator(torch = "ones", complex)]
 pub mod ones {
     fn ones(size: Vec<usize>, #[default(None)] dtype: Option<DType>, #[default("cpu")] device: String) -> Tensor;
 

@@ -2,6 +2,7 @@ use fulgurite_ops_macros::operator;
 use fulgurite_runtime::Tensor;
 
 use super::arrays::rearranged;
+use super::parts;
 use super::promotion::position;
 use crate::prims;
 
@@ -69,7 +70,7 @@ pub mod gather {
 /// `tensor`, or its one element along a dimension.
 #[track_caller]
 pub(crate) fn at_least_1d(tensor: Tensor) -> Tensor {
-    if tensor.rank() == 0 { prims::reshape(tensor, [1]) } else { tensor }
+    if tensor.rank() == 0 { parts::reshape(tensor, [1]) } else { tensor }
 }
 
 /// For references: fails unless every index is below `extent`.

@@ -7,10 +7,11 @@ use fulgurite_ops_macros::operators;
 use fulgurite_runtime::Tensor;
 
 use super::promotion::{cotangent_of, floating, in_floating, with_sign};
+use super::{complex_functions, complex_references as references};
 use crate::prims::{self, abs, add, div, exp, gt, log, mul, reciprocal, rsqrt, select, sqrt, sub};
 
 operators! {
-    #[operator(torch = $torch, autocast = $autocast)]
+    #[operator(torch = $torch, autocast = $autocast, complex)]
     pub mod $name {
         fn $name(input: Tensor) -> Tensor;
 
@@ -19,19 +20,22 @@ operators! {
         }
 
         fn decomposition(input: Tensor) -> Tensor {
-            in_floating(input, |x| $value)
+            complex_functions::apply(input, $parts, |input| in_floating(input, |x| $value))
         }
 
         fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
             ($name(input), move |d_out: Tensor| Grads { input: cotangent_of(d_out, input, |d, x| $d_input) })
         }
 
-        fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
-            elementwise(input, $reference)
+        fn reference(input: &ReferenceTensor) -> ReferenceTensor {
+            references::each(input, $reference, $of_complex)
         }
 
         fn samples(s: &mut Samples) {
             s.composed_unary($domain);
+            if s.dtype().is_complex() {
+                s.case(with(s.normal([5, 7])));
+            }
             if s.dtype().is_floating() {
                 let far = [1e-3, -1e-3, 88.9, -88.9, 1e4, 2.5];
                 s.case(with(s.values([6], far))).forward_only("small and large numbers");
@@ -39,19 +43,23 @@ operators! {
         }
     }
 
-    table($name, $torch, $autocast, $domain, $value, $reference, $d_input) {
+    table($name, $torch, $autocast, $domain, $parts, $of_complex, $value, $reference, $d_input) {
         /// Hyperbolic sine, elementwise.
-        sinh, "sinh", full, Domain::ALL, hyperbolic_sine(x), |x| x.sinh(), mul(d, hyperbolic_cosine(x));
+        sinh, "sinh", full, Domain::ALL, complex_functions::hyperbolic_sine, references::sinh,
+            hyperbolic_sine(x), |x| x.sinh(), mul(d, hyperbolic_cosine(x));
         /// Hyperbolic cosine, elementwise.
-        cosh, "cosh", full, Domain::ALL, hyperbolic_cosine(x), |x| x.cosh(), mul(d, hyperbolic_sine(x));
+        cosh, "cosh", full, Domain::ALL, complex_functions::hyperbolic_cosine, references::cosh,
+            hyperbolic_cosine(x), |x| x.cosh(), mul(d, hyperbolic_sine(x));
         /// The number whose hyperbolic sine each element is.
-        asinh, "asinh", _, Domain::ALL, {
+        asinh, "asinh", _, Domain::ALL, complex_functions::area_sine, references::asinh,
+            {
             let a = abs(x);
             let root = add(sqrt(add(mul(a, a), 1.0)), 1.0);
             with_sign(of_large(a, prims::log1p(add(a, div(mul(a, a), root)))), x)
         }, |x| x.abs().asinh().copysign(x), mul(d, rsqrt(add(mul(x, x), 1.0)));
         /// The number, not negative, whose hyperbolic cosine each element is; NaN below 1.
-        acosh, "acosh", _, Domain::range(1.1, 9.0), {
+        acosh, "acosh", _, Domain::range(1.1, 9.0), complex_functions::area_cosine, references::acosh,
+            {
             let above = sub(x, 1.0);
             of_large(x, prims::log1p(add(above, mul(sqrt(above), sqrt(add(x, 1.0))))))
         }, |x| x.acosh(), {
@@ -60,7 +68,8 @@ operators! {
             mul(d, rsqrt(square))
         };
         /// The number whose hyperbolic tangent each element is; NaN outside of [-1, 1].
-        atanh, "atanh", _, Domain::UNIT, {
+        atanh, "atanh", _, Domain::UNIT, complex_functions::area_tangent, references::atanh,
+            {
             let a = abs(x);
             with_sign(mul(prims::log1p(div(mul(a, 2.0), sub(1.0, a))), 0.5), x)
         }, |x| x.atanh(), div(d, mul(sub(1.0, x), add(1.0, x)));

@@ -1,13 +1,13 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::rearranged;
+use super::parts;
 use super::promotion::position;
 use super::{at_least_1d, in_range};
-use crate::prims;
 
 /// The slices of `input` along `dim` at the positions `index`, of one dimension or none. A tensor without dimensions
 /// has position 0 alone. A position out of range is an error when the program runs.
-#[operator(torch = "index_select")]
+#[operator(torch = "index_select", complex)]
 pub mod index_select {
     fn index_select(input: Tensor, dim: i64, index: Tensor<Integer>) -> Tensor;
 
@@ -28,8 +28,8 @@ pub mod index_select {
     }
 
     fn decomposition(input: Tensor, dim: i64, index: Tensor) -> Tensor {
-        let picked = prims::index_select(at_least_1d(input), position(dim, input.rank()), at_least_1d(index));
-        if input.rank() == 0 { prims::reshape(picked, []) } else { picked }
+        let picked = parts::index_select(at_least_1d(input), position(dim, input.rank()), at_least_1d(index));
+        if input.rank() == 0 { parts::reshape(picked, []) } else { picked }
     }
 
     fn reference(input: &ReferenceTensor, dim: i64, index: &ArrayD<i64>) -> Result<ReferenceTensor> {

@@ -5,7 +5,7 @@ use std::ops::{Range, RangeFrom, RangeFull, RangeTo};
 use fulgurite_runtime::{DType, Tensor};
 
 use super::promotion::cast;
-use super::{index_select, read_as, select, unsqueeze};
+use super::{index_select, parts, read_as, select, unsqueeze};
 use crate::prims;
 
 /// One entry of an index. Entries are for the dimensions from the first on; dimensions that no entry is for are whole.
@@ -128,7 +128,7 @@ fn sliced(x: Tensor, dim: usize, (start, end): (Option<i64>, Option<i64>), step:
     ends.resize(ends.len().max(dim + 1), 0);
     let (mut starts, mut steps) = (vec![0; ends.len()], vec![1; ends.len()]);
     (starts[dim], ends[dim], steps[dim]) = (first, last.max(first), step);
-    prims::slice(x, starts, ends, steps)
+    parts::slice(x, starts, ends, steps)
 }
 
 /// The slices at `positions` of dimension `dim`, which become the dimensions of `positions`.

@@ -1,6 +1,9 @@
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::rules::ArrayD;
 
 use super::arrays::{product, reshaped, spread};
+use super::complex_references::bilinear;
+use super::parts;
 use super::promotion::{broadcast, broadcast_shapes};
 use crate::prims;
 use crate::prims::checks::same_dtype;
@@ -8,7 +11,7 @@ use crate::prims::checks::same_dtype;
 /// Matrix product with PyTorch's rules: vectors are rows on the left and columns on the right, leading dimensions
 /// broadcast. The leading dimensions of `input` become rows if `other` is one matrix. bf16 and f16 are accumulated in
 /// f32, and rounded once, to the type of the result: `out_dtype`, f32 or the operands' own (which `None` means).
-#[operator(torch = "matmul", autocast = low)]
+#[operator(torch = "matmul", autocast = low, complex)]
 pub mod matmul {
     fn matmul(input: Tensor<Number>, other: Tensor<Number>, #[default(None)] out_dtype: Option<DType>) -> Tensor;
 
@@ -53,36 +56,26 @@ pub mod matmul {
         let shape = super::result_shape(&a, &b);
         let (left, right) = super::as_matrices(&a, &b);
         let reshape =
-            |tensor: Tensor, to: &[usize]| if *tensor.shape() == *to { tensor } else { prims::reshape(tensor, to) };
+            |tensor: Tensor, to: &[usize]| if *tensor.shape() == *to { tensor } else { parts::reshape(tensor, to) };
+        let multiply = |a: Tensor, b: Tensor| {
+            parts::bilinear(a, b, |a, b| prims::matmul::with(a, b).out_dtype(out_dtype.map(DType::part)).call())
+        };
         let (rows, inner, columns) = (left[left.len() - 2], left[left.len() - 1], right[right.len() - 1]);
         let product = if right.len() == 2 {
             let all: usize = left[..left.len() - 1].iter().product();
-            prims::matmul::with(reshape(input, &[all, inner]), reshape(other, &right)).out_dtype(out_dtype).call()
+            multiply(reshape(input, &[all, inner]), reshape(other, &right))
         } else {
             let batch = broadcast_shapes(&[&left[..left.len() - 2], &right[..right.len() - 2]]).unwrap_or_default();
             let spread = |tensor: Tensor, matrix: [usize; 2]| broadcast(tensor, &[&batch[..], &matrix].concat());
             let (input, other) = (reshape(input, &left), reshape(other, &right));
             let (input, other) = (spread(input, [rows, inner]), spread(other, [inner, columns]));
-            prims::matmul::with(input, other).out_dtype(out_dtype).call()
+            multiply(input, other)
         };
         reshape(product, &shape)
     }
 
-    fn reference(input: &ArrayD<f64>, other: &ArrayD<f64>) -> ArrayD<f64> {
-        let (left, right) = super::as_matrices(input.shape(), other.shape());
-        let (split, cut) = (left.len() - 2, right.len() - 2);
-        let batch = broadcast_shapes(&[&left[..split], &right[..cut]]).unwrap_or_default();
-        let a = spread(&reshaped(input, &left), &[&batch, &left[split..]].concat());
-        let b = spread(&reshaped(other, &right), &[&batch, &right[cut..]].concat());
-        let mut shape = product(&a, &b).shape().to_vec();
-        let out = product(&a, &b);
-        if input.ndim() == 1 {
-            shape.remove(shape.len() - 2);
-        }
-        if other.ndim() == 1 {
-            shape.pop();
-        }
-        reshaped(&out, &shape)
+    fn reference(input: &ReferenceTensor, other: &ReferenceTensor) -> ReferenceTensor {
+        bilinear(input, other, super::product_of)
     }
 
     fn samples(s: &mut Samples) {
@@ -117,6 +110,24 @@ pub mod matmul {
         e.case(InnerExtent, with(e.normal([2, 3]), e.normal([4, 2])), "3 columns do not meet 4 rows");
         e.case(Broadcast, with(e.normal([2, 2, 3]), e.normal([3, 3, 2])), "leading dimensions do not broadcast");
     }
+}
+
+/// For the reference: the product of real matrices.
+fn product_of(input: &ArrayD<f64>, other: &ArrayD<f64>) -> ArrayD<f64> {
+    let (left, right) = as_matrices(input.shape(), other.shape());
+    let (split, cut) = (left.len() - 2, right.len() - 2);
+    let batch = broadcast_shapes(&[&left[..split], &right[..cut]]).unwrap_or_default();
+    let a = spread(&reshaped(input, &left), &[&batch, &left[split..]].concat());
+    let b = spread(&reshaped(other, &right), &[&batch, &right[cut..]].concat());
+    let mut shape = product(&a, &b).shape().to_vec();
+    let out = product(&a, &b);
+    if input.ndim() == 1 {
+        shape.remove(shape.len() - 2);
+    }
+    if other.ndim() == 1 {
+        shape.pop();
+    }
+    reshaped(&out, &shape)
 }
 
 /// The shapes with a one where a vector lacks a dimension.

@@ -1,12 +1,13 @@
 use fulgurite_ops_macros::operator;
 
-use super::arrays::reduce;
+use super::arrays::{linear, reduce};
+use super::parts;
 use super::promotion::{accumulating, cast, checked_dims, keep_dims, reduced_dims, reduced_shape};
 use crate::prims;
 
 /// The arithmetic mean along `dim` (all dimensions if absent or empty) of the elements in `dtype`, that of `input` if
 /// absent; accumulated in f32 for f16 and bf16; NaN of no elements.
-#[operator(torch = "mean")]
+#[operator(torch = "mean", complex)]
 pub mod mean {
     fn mean(
         input: Tensor,
@@ -18,7 +19,12 @@ pub mod mean {
     fn meta(input: &TensorMeta, dim: Option<&[i64]>, keepdim: bool, dtype: Option<DType>) -> Result<TensorMeta> {
         let dims = checked_dims("dim", dim, input, Code::Dims)?;
         let dtype = dtype.unwrap_or(input.dtype());
-        require!(dtype.is_floating(), MeanType, "a mean is a floating-point number, not {dtype}; give another dtype");
+        require!(
+            dtype.is_differentiable() && dtype.is_complex() >= input.dtype().is_complex(),
+            MeanType,
+            "a mean of {} is a floating-point or complex number, not {dtype}; give another dtype",
+            input.dtype()
+        );
         Ok(TensorMeta::new(reduced_shape(input.shape(), &dims, keepdim), dtype, input.device()))
     }
 
@@ -29,17 +35,17 @@ pub mod mean {
             return input;
         }
         let count: usize = dims.iter().map(|dim| shape[*dim]).product();
-        let total = prims::sum(accumulating(input), &dims);
-        let mean = prims::div(total, count as f64);
+        let total = parts::sum(accumulating(input), &dims);
+        let mean = parts::each(total, |total| prims::div(total, count as f64));
         keep_dims(cast(mean, input.dtype()), &shape, &dims, keepdim)
     }
 
-    fn reference(input: &ArrayD<f64>, dim: Option<&[i64]>, keepdim: bool) -> ArrayD<f64> {
-        reduce(input, dim, keepdim, |row| row.iter().sum::<f64>() / row.len() as f64)
+    fn reference(input: &ReferenceTensor, dim: Option<&[i64]>, keepdim: bool) -> ReferenceTensor {
+        linear(input, |a| reduce(a, dim, keepdim, |row| row.iter().sum::<f64>() / row.len() as f64))
     }
 
     fn samples(s: &mut Samples) {
-        if !s.dtype().is_floating() {
+        if !s.dtype().is_differentiable() {
             s.case(with(s.of(s.dtype(), [4, 8])).dim(vec![1]).dtype(DType::F32));
             return;
         }
@@ -51,7 +57,8 @@ pub mod mean {
         s.case(with(s.normal([0, 3])).dim(vec![1]));
         s.case(with(s.normal([0, 3])).dim(vec![0])).forward_only("the mean of nothing is NaN");
         s.case(with(s.normal([5, 513])).dim(vec![1]));
-        s.case(with(s.normal([3, 5])).dim(vec![0]).dtype(DType::F64));
+        let dtype = if s.dtype().is_complex() { DType::C128 } else { DType::F64 };
+        s.case(with(s.normal([3, 5])).dim(vec![0]).dtype(dtype));
     }
 
     fn errors(e: &mut ErrorSamples) {

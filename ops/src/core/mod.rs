@@ -3,7 +3,10 @@
 
 pub mod arrays;
 pub mod attention;
+pub(crate) mod complex_functions;
+pub(crate) mod complex_references;
 pub mod indexing;
+pub(crate) mod parts;
 pub mod promotion;
 
 fulgurite_ops_macros::operator_files! {
@@ -17,6 +20,7 @@ fulgurite_ops_macros::operator_files! {
     choices,
     clamp,
     combinations,
+    complex_numbers,
     contractions,
     counting,
     cumsum,

@@ -1,11 +1,12 @@
 use fulgurite_ops_macros::operator;
 
-use super::arrays::zip;
+use super::complex_references::{as_array, both};
+use super::parts;
 use super::promotion::{elementwise_meta, operands_meet, promoted, result_type};
 use crate::prims;
 
 /// `input · other`, elementwise, with broadcasting and type promotion. Of booleans it is the conjunction.
-#[operator(torch = "mul", overload = Mul, commutes, accumulates(input, other))]
+#[operator(torch = "mul", overload = Mul, commutes, complex, accumulates(input, other))]
 pub mod mul {
     fn mul(input: Operand, other: Operand) -> Tensor;
 
@@ -18,11 +19,11 @@ pub mod mul {
     fn decomposition(input: Operand<Tensor>, other: Operand<Tensor>) -> Tensor {
         let boolean = result_type(&[input, other]) == DType::Bool;
         let [input, other] = promoted([input, other]);
-        if boolean { prims::logical_and(input, other) } else { prims::mul(input, other) }
+        if boolean { prims::logical_and(input, other) } else { parts::mul(input, other) }
     }
 
-    fn reference(input: ArrayD<f64>, other: ArrayD<f64>) -> ArrayD<f64> {
-        zip(&input, &other, |a, b| a * b)
+    fn reference(input: &Operand<ReferenceTensor>, other: &Operand<ReferenceTensor>) -> ReferenceTensor {
+        both(&as_array(input), &as_array(other), |a, b| a * b, |a, b| a * b)
     }
 
     fn samples(s: &mut Samples) {

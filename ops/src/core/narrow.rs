@@ -2,13 +2,14 @@ use fulgurite_ops_macros::operator;
 use fulgurite_runtime::Tensor;
 
 use super::arrays::rearranged;
+use super::parts;
 use super::promotion::position;
 use crate::prims;
 
 /// `length` elements along `dim`, from `start` on (counted from the end if negative). `start` may be an integer tensor
 /// without dimensions: a position that is known when the program runs; if it is out of range, running is an error. With
 /// a length of 0 it is not looked at.
-#[operator(torch = "narrow")]
+#[operator(torch = "narrow", complex)]
 pub mod narrow {
     fn narrow(input: Tensor, dim: i64, start: Operand<Integer>, length: usize) -> Tensor;
 
@@ -54,7 +55,7 @@ pub mod narrow {
             Operand::Scalar(start) => {
                 super::piece(input, dim, super::first(shape[dim], start.to_i64()).unwrap_or(0), length)
             }
-            Operand::Tensor(start) => prims::index_select(input, dim, super::positions(start, shape[dim], length)),
+            Operand::Tensor(start) => parts::index_select(input, dim, super::positions(start, shape[dim], length)),
         }
     }
 
@@ -129,5 +130,5 @@ pub(crate) fn piece(input: Tensor, dim: usize, start: usize, length: usize) -> T
     let mut starts = vec![0; ends.len()];
     (starts[dim], ends[dim]) = (start, start + length);
     let steps = vec![1; ends.len()];
-    prims::slice(input, starts, ends, steps)
+    parts::slice(input, starts, ends, steps)
 }

@@ -5,13 +5,12 @@ use fulgurite_ops_macros::{operator, operators};
 use fulgurite_runtime::{DType, Tensor};
 
 use super::arrays::zip;
+use super::parts::hypotenuse;
 use super::promotion::{
     common_shape, cotangents_of, describe_shapes, elementwise_meta, floating, operands_meet, pair_in_floating,
     result_type, with_sign,
 };
-use crate::prims::{
-    self, add, div, eq, exp, gt, le, log, logical_and, logical_or, maximum, minimum, mul, neg, select, sqrt, sub,
-};
+use crate::prims::{self, add, div, eq, exp, gt, le, log, logical_and, logical_or, maximum, mul, neg, select, sub};
 
 operators! {
     #[operator(torch = $torch)]
@@ -82,17 +81,6 @@ operators! {
 /// For references: the larger of two; NaN if either is.
 fn larger(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
-}
-
-/// `√(a² + b²)` by the ratio of the smaller to the larger; infinite if either is, also beside NaN.
-#[track_caller]
-fn hypotenuse(a: Tensor, b: Tensor) -> Tensor {
-    let (a, b) = (prims::abs(a), prims::abs(b));
-    let (most, least) = (maximum(a, b), minimum(a, b));
-    let ratio = div(least, select(eq(most, 0.0), 1.0, most));
-    let length = mul(most, sqrt(add(mul(ratio, ratio), 1.0)));
-    let infinite = logical_or(eq(a, f64::INFINITY), eq(b, f64::INFINITY));
-    select(infinite, f64::INFINITY, length)
 }
 
 /// The shares of a cotangent by the logistic function of two exponents: `1 / (1 + eˣ)`.

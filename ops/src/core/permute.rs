@@ -1,11 +1,11 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::{permuted, remade};
+use super::parts;
 use super::promotion::position;
-use crate::prims;
 
 /// Dimensions in another order: dimension `i` of the result is dimension `dims[i]` of `input`.
-#[operator(torch = "permute")]
+#[operator(torch = "permute", complex)]
 pub mod permute {
     fn permute(input: Tensor, dims: Vec<i64>) -> Tensor;
 
@@ -21,7 +21,7 @@ pub mod permute {
     }
 
     fn decomposition(input: Tensor, dims: &[i64]) -> Tensor {
-        prims::permute(input, super::positions(dims, input.rank()).unwrap_or_default())
+        parts::permute(input, super::positions(dims, input.rank()).unwrap_or_default())
     }
 
     fn reference(input: &ReferenceTensor, dims: &[i64]) -> ReferenceTensor {
@@ -46,7 +46,7 @@ pub mod permute {
 }
 
 /// Two dimensions exchanged.
-#[operator(torch = "transpose")]
+#[operator(torch = "transpose", complex)]
 pub mod transpose {
     fn transpose(input: Tensor, dim0: i64, dim1: i64) -> Tensor;
 
@@ -67,7 +67,7 @@ pub mod transpose {
             return input;
         }
         dims.swap(first, second);
-        prims::permute(input, dims)
+        parts::permute(input, dims)
     }
 
     fn reference(input: &ReferenceTensor, dim0: i64, dim1: i64) -> ReferenceTensor {

@@ -3,15 +3,16 @@
 use fulgurite_ops_macros::{operator, operators};
 use fulgurite_runtime::Tensor;
 
-use super::arrays::{product, reshaped, zip};
+use super::arrays::{product, remade, reshaped};
+use super::complex_references::{bilinear, both};
+use super::parts::{self, Complex, is_complex};
 use super::promotion::{accumulating, cast};
 use super::{matmul, mul};
-use crate::prims;
 use crate::prims::checks::same_dtype;
 
 // Declares products of `$rows` by `$columns` dimensions.
 operators! {
-    #[operator(torch = $torch, autocast = $autocast)]
+    #[operator(torch = $torch, autocast = $autocast, complex)]
     pub mod $name {
         fn $name(input: Tensor<Number>, $other: Tensor<Number>) -> Tensor;
 
@@ -38,10 +39,19 @@ operators! {
         }
 
         fn decomposition(input: Tensor, $other: Tensor) -> Tensor {
+            let conjugates: bool = $conjugates;
+            let input = if conjugates && is_complex(input) { Complex::of(input).conjugate().tensor() } else { input };
             if input.rank() + $other.rank() == 2 { of_vectors(input, $other) } else { matmul(input, $other) }
         }
 
-        fn reference(input: &ArrayD<f64>, $other: &ArrayD<f64>) -> ArrayD<f64> {
+        fn reference(input: &ReferenceTensor, $other: &ReferenceTensor) -> ReferenceTensor {
+            let of_conjugate = || ReferenceTensor::from_complex(&input.complex().mapv(|z| z.conj()));
+            let conjugates: bool = $conjugates;
+            let input = if conjugates && input.imaginary().is_some() { of_conjugate() } else { input.clone() };
+            bilinear(&input, $other, of_real)
+        }
+
+        fn of_real(input: &ArrayD<f64>, $other: &ArrayD<f64>) -> ArrayD<f64> {
             // Vectors are a row and a column.
             let (rows, columns): (usize, usize) = ($rows, $columns);
             let (mut left, mut right) = (input.shape().to_vec(), $other.shape().to_vec());
@@ -78,17 +88,18 @@ operators! {
         }
     }
 
-    table($name, $torch, $autocast, $other, $rows, $columns, $shapes) {
+    table($name, $torch, $autocast, $other, $conjugates, $rows, $columns, $shapes) {
         /// The product of two matrices.
-        mm, "mm", low, mat2, 2, 2, [([3, 4], [4, 5]), ([1, 33], [33, 2]), ([2, 0], [0, 3]), ([0, 2], [2, 3])];
+        mm, "mm", low, mat2, false, 2, 2, [([3, 4], [4, 5]), ([1, 33], [33, 2]), ([2, 0], [0, 3]), ([0, 2], [2, 3])];
         /// The products of two lists of matrices.
-        bmm, "bmm", low, mat2, 3, 3, [([2, 3, 4], [2, 4, 5]), ([0, 3, 4], [0, 4, 5]), ([2, 3, 0], [2, 0, 1])];
+        bmm, "bmm", low, mat2, false, 3, 3, [([2, 3, 4], [2, 4, 5]), ([0, 3, 4], [0, 4, 5]), ([2, 3, 0], [2, 0, 1])];
         /// The product of a matrix and a vector.
-        mv, "mv", low, vec, 2, 1, [(&[3, 4][..], &[4][..]), (&[1, 65], &[65]), (&[2, 0], &[0])];
+        mv, "mv", low, vec, false, 2, 1, [(&[3, 4][..], &[4][..]), (&[1, 65], &[65]), (&[2, 0], &[0])];
         /// The sum of the products of the elements of two vectors.
-        dot, "dot", _, tensor, 1, 1, [([5], [5]), ([0], [0]), ([1030], [1030])];
-        /// The sum of the products of the elements of two vectors; of real numbers the same as [`mod@dot`].
-        vdot, "vdot", _, other, 1, 1, [([5], [5]), ([1], [1])];
+        dot, "dot", _, tensor, false, 1, 1, [([5], [5]), ([0], [0]), ([1030], [1030])];
+        /// The sum of the products of the elements of two vectors, of complex ones the conjugates of the first; of real
+        /// numbers the same as [`mod@dot`].
+        vdot, "vdot", _, other, true, 1, 1, [([5], [5]), ([1], [1])];
     }
 }
 
@@ -96,8 +107,8 @@ operators! {
 /// row and a column it may be one running sum, which errs by more where it is long.
 #[track_caller]
 fn of_vectors(left: Tensor, right: Tensor) -> Tensor {
-    let terms = prims::mul(accumulating(left), accumulating(right));
-    cast(prims::sum(terms, [0]), left.dtype())
+    let terms = parts::mul(accumulating(left).into(), accumulating(right).into());
+    cast(parts::sum(terms, [0]), left.dtype())
 }
 
 /// Whether the columns of the left shape are as many as the rows of the right one, and lists of matrices as long.
@@ -109,7 +120,7 @@ fn meet(left: &[usize], right: &[usize]) -> bool {
 
 /// The product of each element of a vector with each of another: `out[i][j] = input[i] · vec2[j]`, in the type they
 /// meet in.
-#[operator(torch = "outer")]
+#[operator(torch = "outer", complex)]
 pub mod outer {
     fn outer(input: Tensor, vec2: Tensor) -> Tensor;
 
@@ -125,12 +136,13 @@ pub mod outer {
     }
 
     fn decomposition(input: Tensor, vec2: Tensor) -> Tensor {
-        let column = prims::reshape(input, [input.shape()[0], 1]);
+        let column = parts::reshape(input, [input.shape()[0], 1]);
         mul(column, vec2)
     }
 
-    fn reference(input: &ArrayD<f64>, vec2: &ArrayD<f64>) -> ArrayD<f64> {
-        zip(&reshaped(input, &[input.len(), 1]), vec2, |a, b| a * b)
+    fn reference(input: &ReferenceTensor, vec2: &ReferenceTensor) -> ReferenceTensor {
+        let column = remade(input, |a| reshaped(a, &[a.len(), 1]), |a| reshaped(a, &[a.len(), 1]));
+        both(&column, vec2, |a, b| a * b, |a, b| a * b)
     }
 
     fn samples(s: &mut Samples) {

@@ -4,6 +4,7 @@ use fulgurite_runtime::argument::{AttributeType, Operand, Scalar};
 use fulgurite_runtime::rules::Precondition;
 use fulgurite_runtime::{DType, Failure, Tensor, TensorMeta};
 
+use super::parts;
 use crate::prims;
 
 /// A stand-in for a tensor that knows its meta.
@@ -32,6 +33,7 @@ fn category(dtype: DType) -> u8 {
         DType::Bool => 0,
         DType::U8 | DType::I8 | DType::U16 | DType::I16 | DType::U32 | DType::I32 | DType::I64 => 1,
         DType::F16 | DType::BF16 | DType::F32 | DType::F64 => 2,
+        DType::C64 | DType::C128 => 3,
     }
 }
 
@@ -40,6 +42,11 @@ fn category(dtype: DType) -> u8 {
 pub fn promote_types(a: DType, b: DType) -> DType {
     match (a, b) {
         (DType::F16, DType::BF16) | (DType::BF16, DType::F16) => DType::F32,
+        // There are no complex numbers of 16 bits.
+        _ if a.is_complex() || b.is_complex() => match [a, b].iter().any(|dtype| dtype.part() == DType::F64) {
+            true => DType::C128,
+            false => DType::C64,
+        },
         _ if a.is_integer() && b.is_integer() && a.is_unsigned() != b.is_unsigned() => {
             let (unsigned, signed) = if a.is_unsigned() { (a, b) } else { (b, a) };
             match (unsigned.size() < signed.size(), unsigned) {
@@ -64,7 +71,8 @@ pub fn scalar_type(scalar: Scalar) -> DType {
 }
 
 /// The element type in which operands meet. Tensors with dimensions decide; zero-dimensional ones, and after them
-/// numbers, only count if they are of a higher category (bool, integer, floating).
+/// numbers, only count if they are of a higher category (bool, integer, floating, complex). Complex numbers have parts
+/// of a floating-point type that decides.
 pub fn result_type<V: HasMeta>(operands: &[Operand<V>]) -> DType {
     let mut ranked: [Option<DType>; 3] = [None; 3];
     for operand in operands {
@@ -80,13 +88,17 @@ pub fn result_type<V: HasMeta>(operands: &[Operand<V>]) -> DType {
     ranked
         .into_iter()
         .flatten()
-        .reduce(|higher, lower| if category(lower) > category(higher) { lower } else { higher })
+        .reduce(|higher, lower| match category(lower) > category(higher) {
+            true if lower.is_complex() && higher.is_floating() => higher.complex().unwrap_or(DType::C64),
+            true => lower,
+            false => higher,
+        })
         .unwrap_or(DType::F32)
 }
 
-/// `dtype` if it is a floating-point type, otherwise f32: what functions like `exp` compute in.
+/// `dtype` if it is a floating-point or a complex type, otherwise f32: what functions like `exp` compute in.
 pub fn floating(dtype: DType) -> DType {
-    if dtype.is_floating() { dtype } else { DType::F32 }
+    if dtype.is_differentiable() { dtype } else { DType::F32 }
 }
 
 /// The shape to which all of `shapes` broadcast, if there is one.
@@ -144,7 +156,7 @@ pub fn operands_meet<V: HasMeta>(
 
 /// For metas: fails with the caller's code if `alpha` has a fraction that a result of `dtype` has no room for.
 pub fn alpha_fits(alpha: Scalar, dtype: DType, code: &'static str) -> Result<(), Failure> {
-    if !dtype.is_floating() && matches!(alpha, Scalar::Float(_)) {
+    if !dtype.is_differentiable() && matches!(alpha, Scalar::Float(_)) {
         let message = format!("alpha is a floating-point number, the result is {dtype}");
         return Err(Failure::new(code, message));
     }
@@ -157,10 +169,14 @@ pub fn elementwise_meta<V: HasMeta>(operands: &[Operand<V>], dtype: DType) -> Te
     TensorMeta::new(common_shape(operands).unwrap_or_default(), dtype, device)
 }
 
-/// `tensor` in `dtype`; itself if that is its element type.
+/// `tensor` in `dtype`; itself if that is its element type. Complex numbers become complex ones alone.
 #[track_caller]
 pub fn cast(tensor: Tensor, dtype: DType) -> Tensor {
-    if tensor.dtype() == dtype { tensor } else { prims::convert_element_type(tensor, dtype) }
+    match tensor.dtype() == dtype {
+        true => tensor,
+        false if dtype.is_complex() => parts::cast_to_complex(tensor, dtype),
+        false => prims::convert_element_type(tensor, dtype),
+    }
 }
 
 /// `tensor` in the type that statistics of it are accumulated in: f32 for f16 and bf16.
@@ -226,13 +242,17 @@ pub fn broadcast(tensor: Tensor, shape: &[usize]) -> Tensor {
         return tensor;
     }
     let first = shape.len().saturating_sub(meta.rank());
-    prims::broadcast_in_dim(tensor, shape, (first..first + meta.rank()).collect::<Vec<_>>())
+    parts::broadcast_in_dim(tensor, shape, (first..first + meta.rank()).collect::<Vec<_>>())
 }
 
 /// A tensor of one value, of the shape, element type and device given; only one number is stored.
 #[track_caller]
 pub fn constant(value: impl Into<Scalar>, meta: &TensorMeta) -> Tensor {
     let value = number(value.into(), meta.dtype());
+    if meta.dtype().is_complex() {
+        let real = prims::full([], value, meta.dtype().part(), meta.device());
+        return broadcast(parts::Complex::real(real).tensor(), meta.shape());
+    }
     broadcast(prims::full([], value, meta.dtype(), meta.device()), meta.shape())
 }
 
@@ -284,7 +304,7 @@ pub fn largest_number(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 65_504.0,
         DType::BF16 => BF16_MAX,
-        DType::F32 => f64::from(f32::MAX),
+        DType::F32 | DType::C64 => f64::from(f32::MAX),
         _ => f64::MAX,
     }
 }
@@ -305,13 +325,13 @@ pub fn fills(name: &str, value: Scalar, dtype: DType, code: &'static str) -> Res
         DType::I64 => Some((i64::MIN as f64, 9_223_372_036_854_774_784.0)),
         DType::F16 => Some((-65_504.0, 65_504.0)),
         DType::BF16 => Some((-BF16_MAX, BF16_MAX)),
-        DType::F32 => Some((-f64::from(f32::MAX), f64::from(f32::MAX))),
-        DType::F64 => None,
+        DType::F32 | DType::C64 => Some((-f64::from(f32::MAX), f64::from(f32::MAX))),
+        DType::F64 | DType::C128 => None,
     };
     let fits = match (limits, value) {
         (None, _) => true,
         (Some(_), Scalar::Int(_)) if dtype == DType::I64 => true,
-        (Some((low, high)), _) if dtype.is_floating() => !number.is_finite() || (low..=high).contains(&number),
+        (Some((low, high)), _) if dtype.is_differentiable() => !number.is_finite() || (low..=high).contains(&number),
         // As in PyTorch: 255.5 is the 255 of u8, and -128.5 is below the -128 of i8.
         (Some((low, high)), _) => number >= low && number.trunc() <= high,
     };
@@ -359,14 +379,17 @@ pub fn with_scaled(
 fn scaled(other: Operand<Tensor>, alpha: Scalar, dtype: DType) -> Operand<Tensor> {
     match other {
         _ if alpha.to_f64() == 1.0 => other,
-        Operand::Scalar(value) if dtype.is_floating() => (value.to_f64() * alpha.to_f64()).into(),
+        Operand::Scalar(value) if dtype.is_differentiable() => (value.to_f64() * alpha.to_f64()).into(),
         Operand::Scalar(value) if dtype == DType::Bool => (value.to_f64() != 0.0 && alpha.to_f64() != 0.0).into(),
         // Integers wrap, here and where the product meets its type.
         Operand::Scalar(value) => value.to_i64().wrapping_mul(alpha.to_i64()).into(),
         Operand::Tensor(tensor) => {
             let (tensor, alpha) = (cast(tensor, dtype), operand_number(alpha, dtype));
-            let product =
-                if dtype == DType::Bool { prims::logical_and(tensor, alpha) } else { prims::mul(tensor, alpha) };
+            let product = if dtype == DType::Bool {
+                prims::logical_and(tensor, alpha)
+            } else {
+                parts::mul(tensor.into(), alpha.into())
+            };
             Operand::Tensor(product)
         }
     }
@@ -449,7 +472,7 @@ pub fn reduced_shape(shape: &[usize], dims: &[usize], keepdim: bool) -> Vec<usiz
 /// The result of a reduction of `dims`, which has lost them, with them again as ones if they are kept.
 #[track_caller]
 pub fn keep_dims(reduced: Tensor, shape: &[usize], dims: &[usize], keepdim: bool) -> Tensor {
-    if keepdim && !dims.is_empty() { prims::reshape(reduced, reduced_shape(shape, dims, true)) } else { reduced }
+    if keepdim && !dims.is_empty() { parts::reshape(reduced, reduced_shape(shape, dims, true)) } else { reduced }
 }
 
 /// Position of `dim`, for rules whose meta has checked it.
@@ -467,6 +490,6 @@ pub fn sum_to(gradient: Tensor, shape: &[usize]) -> Tensor {
     let first = from.rank().saturating_sub(shape.len());
     let dims: Vec<usize> =
         (0..from.rank()).filter(|i| *i < first || (shape[i - first] == 1 && from.shape()[*i] != 1)).collect();
-    let summed = prims::sum(gradient, dims);
-    if summed.shape().as_ref() == shape { summed } else { prims::reshape(summed, shape) }
+    let summed = parts::sum(gradient, dims);
+    if summed.shape().as_ref() == shape { summed } else { parts::reshape(summed, shape) }
 }

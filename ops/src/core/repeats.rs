@@ -4,6 +4,7 @@ use fulgurite_ops_macros::{operator, operators};
 use fulgurite_runtime::Tensor;
 
 use super::arrays::rearranged;
+use super::parts;
 use super::promotion::{named_dims, position};
 use super::{atleast_1d, flatten, piece, read_as, transpose};
 use crate::prims;
@@ -127,7 +128,7 @@ pub mod repeat_interleave {
 
 /// Elements shifted by `shifts` places along `dims`; those that leave the end enter at the beginning. Without `dims`
 /// the flattened tensor is shifted, and its shape kept.
-#[operator(torch = "roll")]
+#[operator(torch = "roll", complex)]
 pub mod roll {
     fn roll(input: Tensor, shifts: Vec<i64>, #[default(vec![])] dims: Vec<i64>) -> Tensor;
 
@@ -275,5 +276,5 @@ fn shifted(input: Tensor, dim: usize, shift: i64) -> Tensor {
     if first == 0 {
         return input;
     }
-    prims::cat([piece(input, dim, first, extent - first), piece(input, dim, 0, first)], dim)
+    parts::cat([piece(input, dim, first, extent - first), piece(input, dim, 0, first)], dim)
 }

@@ -1,10 +1,10 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::{remade, reshaped};
-use crate::prims;
+use super::parts;
 
 /// The same elements in row-major order in another shape; one extent may be -1 and is then computed from the others.
-#[operator(torch = "reshape")]
+#[operator(torch = "reshape", complex)]
 pub mod reshape {
     fn reshape(input: Tensor, shape: Vec<i64>) -> Tensor;
 
@@ -22,7 +22,7 @@ pub mod reshape {
     fn decomposition(input: Tensor, shape: &[i64]) -> Tensor {
         let from = input.shape();
         match super::resolved(&from, shape) {
-            Some(to) if *to != *from => prims::reshape(input, to),
+            Some(to) if *to != *from => parts::reshape(input, to),
             _ => input,
         }
     }
@@ -54,7 +54,7 @@ pub mod reshape {
 }
 
 /// As [`mod@reshape`]; whether memory is copied is decided by the layout pass in either case.
-#[operator(torch = "Tensor.view")]
+#[operator(torch = "Tensor.view", complex)]
 pub mod view {
     fn view(input: Tensor, size: Vec<i64>) -> Tensor;
 

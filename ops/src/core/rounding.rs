@@ -3,6 +3,8 @@
 use fulgurite_ops_macros::{operator, operators};
 use fulgurite_runtime::{DType, Tensor};
 
+use super::complex_references::each;
+use super::parts::{Complex, is_complex};
 use super::promotion::{cast, constant, in_floating};
 use crate::prims::{self, div, eq, lt, mul, ne, neg, select, sub};
 
@@ -42,18 +44,19 @@ operators! {
 }
 
 /// The square of each element. Integers wrap; booleans become i64.
-#[operator(torch = "square")]
+#[operator(torch = "square", complex)]
 pub mod square {
     fn square(input: Tensor) -> Tensor;
 
     fn decomposition(input: Tensor) -> Tensor {
         let input = if input.dtype() == DType::Bool { cast(input, DType::I64) } else { input };
-        mul(input, input)
+        if is_complex(input) { crate::core::mul(input, input) } else { mul(input, input) }
     }
 
     fn reference(input: &ReferenceTensor) -> ReferenceTensor {
         match input.dtype() {
             DType::Bool => ReferenceTensor::from_integers(DType::I64, input.integers().clone()),
+            dtype if dtype.is_complex() => each(input, |x| x * x, |z| z * z),
             _ => crate::core::arrays::remade(input, |a| a.mapv(|x| x * x), |a| a.mapv(|x| x.wrapping_mul(x))),
         }
     }
@@ -115,7 +118,7 @@ pub mod round {
 
 // Declares predicates of floating-point numbers, which no integer or boolean has.
 operators! {
-    #[operator(torch = $torch, no_grad = "a boolean has no gradient")]
+    #[operator(torch = $torch, $complex, no_grad = "a boolean has no gradient")]
     pub mod $name {
         fn $name(input: Tensor) -> Tensor;
 
@@ -124,30 +127,39 @@ operators! {
         }
 
         fn decomposition(input: Tensor) -> Tensor {
+            let holds: fn(Tensor) -> Tensor = $floats;
             match input.dtype() {
-                dtype if dtype.is_floating() => $floats,
+                dtype if dtype.is_floating() => holds(input),
+                dtype if dtype.is_complex() => {
+                    let Complex { re, im } = Complex::of(input);
+                    prims::logical_or(holds(re), holds(im))
+                }
                 _ => constant(false, &input.meta().with_dtype(DType::Bool)),
             }
         }
 
-        fn reference(input: &ArrayD<f64>) -> ArrayD<bool> {
-            input.mapv($reference)
+        fn reference(input: &ReferenceTensor) -> ArrayD<bool> {
+            let holds: fn(f64) -> bool = $reference;
+            input.complex().mapv(|z| holds(z.re) || holds(z.im))
         }
 
         fn samples(s: &mut Samples) {
             s.composed_unary(Domain::ALL);
+            if s.dtype().is_complex() {
+                s.case(with(s.values([5], [0.0, 1.0, f64::NAN, 1.0, 2.0, f64::INFINITY, -f64::INFINITY, f64::NAN])));
+            }
         }
     }
 
-    table($name, $torch, $floats, $reference) {
-        /// Whether each element is not a number.
-        isnan, "isnan", ne(input, input), |x| x.is_nan();
-        /// Whether each element is infinite.
-        isinf, "isinf", eq(prims::abs(input), f64::INFINITY), |x| x.is_infinite();
+    table($name, $torch, $complex, $floats, $reference) {
+        /// Whether each element is not a number; of complex numbers, whether a part is none.
+        isnan, "isnan", complex, |x| ne(x, x), |x| x.is_nan();
+        /// Whether each element is infinite; of complex numbers, whether a part is.
+        isinf, "isinf", complex, |x| eq(prims::abs(x), f64::INFINITY), |x| x.is_infinite();
         /// Whether each element is positive infinity.
-        isposinf, "isposinf", eq(input, f64::INFINITY), |x| x == f64::INFINITY;
+        isposinf, "isposinf", _, |x| eq(x, f64::INFINITY), |x| x == f64::INFINITY;
         /// Whether each element is negative infinity.
-        isneginf, "isneginf", eq(input, f64::NEG_INFINITY), |x| x == f64::NEG_INFINITY;
+        isneginf, "isneginf", _, |x| eq(x, f64::NEG_INFINITY), |x| x == f64::NEG_INFINITY;
     }
 }
 
@@ -176,8 +188,9 @@ pub mod signbit {
     }
 }
 
-/// The sign of each element: see [`sign`](super::sign), which it is for real numbers.
-#[operator(torch = "sgn")]
+/// The sign of each element: see [`sign`](super::sign), which it is for real numbers; of complex ones the number of
+/// magnitude 1 at the same angle, and zero of zero.
+#[operator(torch = "sgn", complex)]
 pub mod sgn {
     fn sgn(input: Tensor) -> Tensor;
 
@@ -185,12 +198,16 @@ pub mod sgn {
         Ok(input.clone())
     }
 
-    fn decomposition(arguments: Arguments) -> Tensor {
-        crate::core::sign::call(arguments)
+    fn decomposition(input: Tensor) -> Tensor {
+        if is_complex(input) { Complex::of(input).sign().tensor() } else { crate::core::sign(input) }
     }
 
-    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
-        input.mapv(|x| f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)))
+    fn reference(input: &ReferenceTensor) -> ReferenceTensor {
+        let of_complex = |z: num_complex::Complex64| {
+            let size = z.re.hypot(z.im);
+            if size == 0.0 { z } else { z / size }
+        };
+        each(input, |x| f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)), of_complex)
     }
 
     fn samples(s: &mut Samples) {

@@ -136,7 +136,7 @@ operators! {
 
 // Declares tensors with the elements of another in their order.
 operators! {
-    #[operator(torch = $torch)]
+    #[operator(torch = $torch, complex)]
     pub mod $name {
         fn $name(input: Tensor) -> Tensor;
 

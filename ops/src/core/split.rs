@@ -7,7 +7,7 @@ use super::promotion::position;
 use crate::prims;
 
 /// Pieces of `split_size` elements along `dim`; the last may be smaller.
-#[operator(torch = "Tensor.split")]
+#[operator(torch = "Tensor.split", complex)]
 pub mod split {
     fn split(input: Tensor, split_size: usize, #[default(0)] dim: i64) -> Vec<Tensor>;
 
@@ -56,7 +56,7 @@ pub mod split {
 }
 
 /// Pieces of `split_sizes` elements along `dim`.
-#[operator(torch = "split_with_sizes")]
+#[operator(torch = "split_with_sizes", complex)]
 pub mod split_with_sizes {
     fn split_with_sizes(input: Tensor, split_sizes: Vec<usize>, #[default(0)] dim: i64) -> Vec<Tensor>;
 

@@ -341,6 +341,7 @@ pub mod type_as {
 operators! {
     #[operator(
         torch = $torch,
+        complex,
         waive(input = "its elements are not read"),
         no_grad = "the result does not depend on the elements of input"
     )]
@@ -377,6 +378,7 @@ operators! {
 /// A tensor of the shape of `input`, every element `fill_value`, in its element type unless `dtype` says otherwise.
 #[operator(
     torch = "full_like",
+    complex,
     waive(input = "its elements are not read"),
     no_grad = "the result does not depend on the elements of input"
 )]

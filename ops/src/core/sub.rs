@@ -1,11 +1,11 @@
 use fulgurite_ops_macros::operator;
 
-use super::arrays::zip;
+use super::complex_references::{as_array, both};
+use super::parts;
 use super::promotion::{alpha_fits, elementwise_meta, operands_meet, result_type, with_scaled};
-use crate::prims;
 
 /// `input - alpha · other`, elementwise, with broadcasting and type promotion.
-#[operator(torch = "sub", overload = Sub)]
+#[operator(torch = "sub", overload = Sub, complex)]
 pub mod sub {
     fn sub(input: Operand<Number>, other: Operand<Number>, #[default(1i64)] alpha: Scalar) -> Tensor;
 
@@ -21,11 +21,12 @@ pub mod sub {
 
     fn decomposition(input: Operand<Tensor>, other: Operand<Tensor>, alpha: Scalar) -> Tensor {
         let dtype = result_type(&[input, other]);
-        with_scaled([input, other], alpha, dtype, |input, other| prims::sub(input, other))
+        with_scaled([input, other], alpha, dtype, parts::sub)
     }
 
-    fn reference(input: ArrayD<f64>, other: ArrayD<f64>, alpha: Scalar) -> ArrayD<f64> {
-        zip(&input, &other, |a, b| a - alpha.to_f64() * b)
+    fn reference(input: &Operand<ReferenceTensor>, other: &Operand<ReferenceTensor>, alpha: Scalar) -> ReferenceTensor {
+        let alpha = alpha.to_f64();
+        both(&as_array(input), &as_array(other), |a, b| a - alpha * b, |a, b| a - b * alpha)
     }
 
     fn samples(s: &mut Samples) {

@@ -1,12 +1,12 @@
 use fulgurite_ops_macros::operator;
 
-use super::arrays::reduce;
+use super::arrays::{linear, reduce};
+use super::parts;
 use super::promotion::{accumulating, cast, checked_dims, keep_dims, reduced_dims, reduced_shape};
-use crate::prims;
 
 /// The sum of the elements along `dim` (all dimensions if absent or empty). Integers and booleans are summed as i64;
 /// f16 and bf16 are accumulated in f32.
-#[operator(torch = "sum", autocast = full)]
+#[operator(torch = "sum", autocast = full, complex)]
 pub mod sum {
     fn sum(
         input: Tensor,
@@ -19,6 +19,12 @@ pub mod sum {
         let dims = checked_dims("dim", dim, input, Code::Dims)?;
         let dtype = result(input.dtype(), dtype);
         require!(dtype != DType::Bool, SumType, "a sum has no dtype bool");
+        require!(
+            dtype.is_complex() || !input.dtype().is_complex(),
+            RealSum,
+            "a sum of {} has no dtype {dtype}; sum `real(input)`",
+            input.dtype()
+        );
         Ok(TensorMeta::new(reduced_shape(input.shape(), &dims, keepdim), dtype, input.device()))
     }
 
@@ -26,16 +32,16 @@ pub mod sum {
         let dtype = result(input.dtype(), dtype);
         let dims = reduced_dims(dim, input.rank()).unwrap_or_default();
         let wide = accumulating(cast(input, dtype));
-        let summed = if dims.is_empty() { wide } else { prims::sum(wide, &dims) };
+        let summed = if dims.is_empty() { wide } else { parts::sum(wide, &dims) };
         keep_dims(cast(summed, dtype), &input.shape(), &dims, keepdim)
     }
 
     fn result(input: DType, dtype: Option<DType>) -> DType {
-        dtype.unwrap_or(if input.is_floating() { input } else { DType::I64 })
+        dtype.unwrap_or(if input.is_differentiable() { input } else { DType::I64 })
     }
 
-    fn reference(input: &ArrayD<f64>, dim: Option<&[i64]>, keepdim: bool) -> ArrayD<f64> {
-        reduce(input, dim, keepdim, |row| row.iter().sum::<f64>())
+    fn reference(input: &ReferenceTensor, dim: Option<&[i64]>, keepdim: bool) -> ReferenceTensor {
+        linear(input, |a| reduce(a, dim, keepdim, |row| row.iter().sum::<f64>()))
     }
 
     fn samples(s: &mut Samples) {
@@ -48,13 +54,15 @@ pub mod sum {
         s.case(with(s.normal([0, 3])).dim(vec![1]).keepdim(true));
         s.case(with(s.normal([2, 3])).dim(vec![]));
         s.case(with(s.normal([5, 513])).dim(vec![1]));
-        s.case(with(s.uniform(-3.0, 3.0, [2, 3])).dtype(DType::F32));
+        let dtype = if s.dtype().is_complex() { DType::C128 } else { DType::F32 };
+        s.case(with(s.uniform(-3.0, 3.0, [2, 3])).dtype(dtype));
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Dims, with(e.normal([2, 3])).dim(vec![2]), "distinct dimensions of a tensor of rank 2");
         e.case(Dims, with(e.normal([2, 3])).dim(vec![1, -1]), "distinct dimensions of a tensor of rank 2");
         e.case(Dims, with(e.normal([1; 65])).dim(vec![0]), "expected at most 64 where some are named");
+        e.case(RealSum, with(e.of(DType::C64, [2])).dtype(DType::F32), "a sum of c64 has no dtype f32");
         e.case(SumType, with(e.normal([2])).dtype(DType::Bool), "no dtype bool");
     }
 }

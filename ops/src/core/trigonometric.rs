@@ -6,10 +6,11 @@ use fulgurite_ops_macros::{operator, operators};
 use fulgurite_runtime::Tensor;
 
 use super::promotion::{cotangent_of, floating, in_floating};
+use super::{complex_functions, complex_references as references};
 use crate::prims::{self, add, cos, div, eq, mul, neg, select, sin, sqrt, sub};
 
 operators! {
-    #[operator(torch = $torch, autocast = $autocast)]
+    #[operator(torch = $torch, autocast = $autocast, complex)]
     pub mod $name {
         fn $name(input: Tensor) -> Tensor;
 
@@ -18,36 +19,43 @@ operators! {
         }
 
         fn decomposition(input: Tensor) -> Tensor {
-            in_floating(input, |x| $value)
+            complex_functions::apply(input, $parts, |input| in_floating(input, |x| $value))
         }
 
         fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
             ($name(input), move |d_out: Tensor| Grads { input: cotangent_of(d_out, input, |d, x| $d_input) })
         }
 
-        fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
-            elementwise(input, $reference)
+        fn reference(input: &ReferenceTensor) -> ReferenceTensor {
+            references::each(input, $reference, $of_complex)
         }
 
         fn samples(s: &mut Samples) {
             s.composed_unary($domain);
+            if s.dtype().is_complex() {
+                s.case(with(s.normal([5, 7])));
+            }
         }
     }
 
-    table($name, $torch, $autocast, $domain, $value, $reference, $d_input) {
+    table($name, $torch, $autocast, $domain, $parts, $of_complex, $value, $reference, $d_input) {
         /// Tangent, elementwise, of radians.
-        tan, "tan", full, Domain::UNIT, div(sin(x), cos(x)), |x| x.tan(), {
+        tan, "tan", full, Domain::UNIT, complex_functions::tangent, |z| references::turned(z, references::tanh),
+            div(sin(x), cos(x)), |x| x.tan(), {
             let tangent = div(sin(x), cos(x));
             mul(d, add(mul(tangent, tangent), 1.0))
         };
         /// The angle from -π/2 to π/2 whose sine each element is; NaN outside of [-1, 1].
-        asin, "asin", full, Domain::UNIT, prims::atan2(x, cosine_of_arcsine(x)), |x| x.asin(),
+        asin, "asin", full, Domain::UNIT, complex_functions::arc_sine, |z| references::turned(z, references::asinh),
+            prims::atan2(x, cosine_of_arcsine(x)), |x| x.asin(),
             div(d, cosine_of_arcsine(x));
         /// The angle from 0 to π whose cosine each element is; NaN outside of [-1, 1].
-        acos, "acos", full, Domain::UNIT, prims::atan2(cosine_of_arcsine(x), x), |x| x.acos(),
+        acos, "acos", full, Domain::UNIT, complex_functions::arc_cosine, references::acos,
+            prims::atan2(cosine_of_arcsine(x), x), |x| x.acos(),
             neg(div(d, cosine_of_arcsine(x)));
         /// The angle from -π/2 to π/2 whose tangent each element is.
-        atan, "atan", _, Domain::UNIT, prims::atan2(x, 1.0), |x| x.atan(), div(d, add(mul(x, x), 1.0));
+        atan, "atan", _, Domain::UNIT, complex_functions::arc_tangent, |z| references::turned(z, references::atanh),
+            prims::atan2(x, 1.0), |x| x.atan(), div(d, add(mul(x, x), 1.0));
     }
 }
 

@@ -2,12 +2,16 @@
 
 use fulgurite_ops_macros::{operator, operators};
 
+use num_complex::Complex64;
+
+use super::parts::{self, Complex, is_complex};
 use super::promotion::{cast, constant, floating};
+use super::{complex_functions, complex_references as references};
 use crate::prims;
 
 // Declares functions whose values are real numbers: the prim of the same name after promotion.
 operators! {
-    #[operator(torch = $torch, autocast = $autocast)]
+    #[operator(torch = $torch, autocast = $autocast, $complex)]
     pub mod $name {
         fn $name(input: Tensor) -> Tensor;
 
@@ -16,37 +20,44 @@ operators! {
         }
 
         fn decomposition(input: Tensor) -> Tensor {
-            prims::$name(cast(input, floating(input.dtype())))
+            complex_functions::apply(input, $parts, |input| prims::$name(cast(input, floating(input.dtype()))))
         }
 
-        fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
-            elementwise(input, $reference)
+        fn reference(input: &ReferenceTensor) -> ReferenceTensor {
+            references::each(input, $reference, $of_complex)
         }
 
         fn samples(s: &mut Samples) {
             s.elementwise_unary($domain);
+            if s.dtype().is_complex() {
+                s.case(with(s.normal([5, 7])));
+            }
         }
     }
 
-    table($name, $torch, $autocast, $domain, $reference) {
+    table($name, $torch, $autocast, $complex, $domain, $parts, $reference, $of_complex) {
         /// Natural exponential, elementwise: `eˣ`.
-        exp, "exp", full, Domain::ALL, |x| x.exp();
+        exp, "exp", full, complex, Domain::ALL, complex_functions::exp, |x| x.exp(), references::exp;
         /// Natural logarithm, elementwise; NaN below zero.
-        log, "log", full, Domain::POSITIVE, |x| x.ln();
+        log, "log", full, complex, Domain::POSITIVE, complex_functions::logarithm, |x| x.ln(), references::log;
         /// Square root, elementwise; NaN below zero.
-        sqrt, "sqrt", _, Domain::POSITIVE, |x| x.sqrt();
+        sqrt, "sqrt", _, complex, Domain::POSITIVE, complex_functions::root, |x| x.sqrt(), references::sqrt;
         /// Reciprocal square root, elementwise: `1 / √x`.
-        rsqrt, "rsqrt", full, Domain::POSITIVE, |x| 1.0 / x.sqrt();
+        rsqrt, "rsqrt", full, complex, Domain::POSITIVE, complex_functions::reciprocal_root, |x| 1.0 / x.sqrt(),
+            |z| references::quotient(1.0.into(), references::sqrt(z));
         /// Reciprocal, elementwise: `1 / x`.
-        reciprocal, "reciprocal", full, Domain::POSITIVE, |x| 1.0 / x;
+        reciprocal, "reciprocal", full, complex, Domain::POSITIVE, complex_functions::reciprocal, |x| 1.0 / x,
+            |z| references::quotient(1.0.into(), z);
         /// Sine, elementwise, of radians.
-        sin, "sin", _, Domain::ALL, |x| x.sin();
+        sin, "sin", _, complex, Domain::ALL, complex_functions::sine, |x| x.sin(),
+            |z| references::turned(z, references::sinh);
         /// Cosine, elementwise, of radians.
-        cos, "cos", _, Domain::ALL, |x| x.cos();
+        cos, "cos", _, complex, Domain::ALL, complex_functions::cosine, |x| x.cos(),
+            |z| references::cosh(Complex64::new(-z.im, z.re));
         /// Hyperbolic tangent, elementwise.
-        tanh, "tanh", _, Domain::ALL, |x| x.tanh();
+        tanh, "tanh", _, complex, Domain::ALL, complex_functions::hyperbolic_tangent, |x| x.tanh(), references::tanh;
         /// Error function, elementwise: `2/√π ∫₀ˣ e^(-t²) dt`.
-        erf, "erf", _, Domain::ALL, crate::core::arrays::erf;
+        erf, "erf", _, _, Domain::ALL, |z| z, crate::core::arrays::erf, |z| z;
     }
 }
 
@@ -75,8 +86,6 @@ operators! {
     }
 
     table($name, $class, $torch, $decomposition, $floats, $integers) {
-        /// Absolute value, elementwise. The subgradient at zero is zero.
-        abs, Number, "abs", prims::abs(input), |x: f64| x.abs(), |x: i64| x.wrapping_abs();
         /// Sign, elementwise: -1, 0 or 1; 0 for NaN. A boolean is its own. The gradient is zero everywhere.
         sign, Any, "sign", if input.dtype() == DType::Bool { input } else { prims::sign(input) },
             |x: f64| if x == 0.0 || x.is_nan() { 0.0 } else { x.signum() },
@@ -88,8 +97,38 @@ operators! {
     }
 }
 
+/// Absolute value, elementwise; of complex numbers the distance from zero. The gradient at zero is zero.
+#[operator(torch = "abs", complex)]
+pub mod abs {
+    fn abs(input: Tensor<Number>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.with_dtype(input.dtype().part()))
+    }
+
+    fn decomposition(input: Tensor) -> Tensor {
+        if is_complex(input) { Complex::of(input).magnitude() } else { prims::abs(input) }
+    }
+
+    fn reference(input: &ReferenceTensor) -> ReferenceTensor {
+        match input.imaginary() {
+            Some(_) => references::each_to_real(input, f64::abs, |z| z.re.hypot(z.im)),
+            None => crate::core::arrays::remade(input, |a| a.mapv(f64::abs), |a| a.mapv(i64::wrapping_abs)),
+        }
+    }
+
+    fn samples(s: &mut Samples) {
+        s.elementwise_unary(Domain::ALL);
+        s.case(with(s.values([5], [0.5, -1.5, 2.0, -7.0, 0.0]))).forward_only("kinks and jumps");
+        if s.dtype().is_complex() {
+            let infinity = f64::INFINITY;
+            s.case(with(s.values([3], [0.0, 0.0, infinity, -1.0, 3.0, -infinity]))).forward_only("special values");
+        }
+    }
+}
+
 /// Negation, elementwise: `-input`. Unsigned integers wrap.
-#[operator(torch = "neg", overload = Neg)]
+#[operator(torch = "neg", overload = Neg, complex)]
 pub mod neg {
     fn neg(input: Tensor<Number>) -> Tensor;
 
@@ -97,8 +136,8 @@ pub mod neg {
         Ok(input.clone())
     }
 
-    fn decomposition(arguments: Arguments) -> Tensor {
-        prims::neg::call(arguments)
+    fn decomposition(input: Tensor) -> Tensor {
+        parts::neg(input)
     }
 
     fn reference(input: &ReferenceTensor) -> ReferenceTensor {
@@ -110,8 +149,9 @@ pub mod neg {
     }
 }
 
-/// Whether each element is neither infinite nor NaN; integers and booleans always are finite.
-#[operator(torch = "isfinite", no_grad = "a boolean has no gradient")]
+/// Whether each element is neither infinite nor NaN; integers and booleans always are finite, complex numbers if both
+/// parts are.
+#[operator(torch = "isfinite", complex, no_grad = "a boolean has no gradient")]
 pub mod isfinite {
     fn isfinite(input: Tensor) -> Tensor;
 
@@ -122,12 +162,16 @@ pub mod isfinite {
     fn decomposition(input: Tensor) -> Tensor {
         match input.dtype() {
             DType::Bool => constant(true, &input.meta()),
+            dtype if dtype.is_complex() => {
+                let Complex { re, im } = Complex::of(input);
+                prims::logical_and(prims::isfinite(re), prims::isfinite(im))
+            }
             _ => prims::isfinite(input),
         }
     }
 
-    fn reference(input: &ArrayD<f64>) -> ArrayD<bool> {
-        input.mapv(f64::is_finite)
+    fn reference(input: &ReferenceTensor) -> ArrayD<bool> {
+        input.complex().mapv(|z| z.re.is_finite() && z.im.is_finite())
     }
 
     fn samples(s: &mut Samples) {

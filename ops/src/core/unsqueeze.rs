@@ -1,11 +1,11 @@
 use fulgurite_ops_macros::operator;
 
 use super::arrays::{remade, reshaped};
+use super::parts;
 use super::promotion::position;
-use crate::prims;
 
 /// A new dimension of extent one at position `dim` of the result.
-#[operator(torch = "unsqueeze")]
+#[operator(torch = "unsqueeze", complex)]
 pub mod unsqueeze {
     fn unsqueeze(input: Tensor, dim: i64) -> Tensor;
 
@@ -18,7 +18,7 @@ pub mod unsqueeze {
     fn decomposition(input: Tensor, dim: i64) -> Tensor {
         let mut shape = input.shape().to_vec();
         shape.insert(position(dim, input.rank() + 1), 1);
-        prims::reshape(input, shape)
+        parts::reshape(input, shape)
     }
 
     fn reference(input: &ReferenceTensor, dim: i64) -> ReferenceTensor {
@@ -37,7 +37,7 @@ pub mod unsqueeze {
 }
 
 /// Without the dimensions `dim` where they have extent one; all such dimensions if `dim` is absent.
-#[operator(torch = "squeeze")]
+#[operator(torch = "squeeze", complex)]
 pub mod squeeze {
     fn squeeze(input: Tensor, #[default(None)] dim: Option<Vec<i64>>) -> Tensor;
 
@@ -50,7 +50,7 @@ pub mod squeeze {
 
     fn decomposition(input: Tensor, dim: Option<&[i64]>) -> Tensor {
         let shape = super::squeezed(&input.shape(), dim);
-        if shape.len() == input.rank() { input } else { prims::reshape(input, shape) }
+        if shape.len() == input.rank() { input } else { parts::reshape(input, shape) }
     }
 
     fn reference(input: &ReferenceTensor, dim: Option<&[i64]>) -> ReferenceTensor {

@@ -1,6 +1,8 @@
 use fulgurite_ops_macros::operator;
 
 use crate::core::arrays::reshaped;
+use crate::core::complex_references::{bilinear, both};
+use crate::core::parts;
 use crate::core::promotion::broadcast;
 use crate::prims;
 
@@ -9,6 +11,7 @@ use crate::prims;
 #[operator(
     torch = "nn.functional.linear",
     autocast = low,
+    complex,
 )]
 pub mod linear {
     fn linear(input: Tensor<Number>, weight: Tensor<Number>, #[default(None)] bias: Option<Tensor<Number>>) -> Tensor;
@@ -54,14 +57,18 @@ pub mod linear {
         let mut shape = input.shape().to_vec();
         shape.pop();
         if weight.rank() == 1 {
-            return prims::reshape(prims::matmul(flat, prims::reshape(weight, [weight.size(0), 1])), shape);
+            return parts::reshape(multiply(flat, parts::reshape(weight, [weight.size(0), 1])), shape);
         }
         shape.push(weight.size(0));
-        let mut out = prims::matmul(flat, prims::permute(weight, [1, 0]));
+        let mut out = multiply(flat, parts::permute(weight, [1, 0]));
         if let Some(bias) = bias {
-            out = prims::add(out, broadcast(bias, &out.shape()));
+            out = parts::add(out.into(), broadcast(bias, &out.shape()).into());
         }
-        if input.rank() == 2 { out } else { prims::reshape(out, shape) }
+        if input.rank() == 2 { out } else { parts::reshape(out, shape) }
+    }
+
+    fn multiply(a: Tensor, b: Tensor) -> Tensor {
+        parts::bilinear(a, b, |a, b| prims::matmul(a, b))
     }
 
     /// The leading dimensions as one.
@@ -69,7 +76,7 @@ pub mod linear {
         let shape = tensor.shape().to_vec();
         match &shape[..] {
             [_, _] | [] => tensor,
-            [leading @ .., width] => prims::reshape(tensor, [leading.iter().product(), *width]),
+            [leading @ .., width] => parts::reshape(tensor, [leading.iter().product(), *width]),
         }
     }
 
@@ -98,10 +105,15 @@ pub mod linear {
         })
     }
 
-    fn reference(input: &ArrayD<f64>, weight: &ArrayD<f64>, bias: Option<&ArrayD<f64>>) -> ArrayD<f64> {
+    fn reference(input: &ReferenceTensor, weight: &ReferenceTensor, bias: Option<&ReferenceTensor>) -> ReferenceTensor {
+        let product = bilinear(input, weight, product_of);
+        bias.map_or(product.clone(), |bias| both(&product, bias, |a, b| a + b, |a, b| a + b))
+    }
+
+    fn product_of(input: &ArrayD<f64>, weight: &ArrayD<f64>) -> ArrayD<f64> {
         if weight.ndim() == 1 {
             let matrix = reshaped(weight, &[1, weight.len()]);
-            return reshaped(&reference(input, &matrix, None), &input.shape()[..input.ndim() - 1]);
+            return reshaped(&product_of(input, &matrix), &input.shape()[..input.ndim() - 1]);
         }
         let (outputs, inputs) = (weight.shape()[0], weight.shape()[1]);
         let mut shape = input.shape().to_vec();
@@ -112,14 +124,13 @@ pub mod linear {
             let mut at: Vec<usize> = ndarray::Dimension::slice(&index).to_vec();
             let output = at.pop().unwrap_or(0);
             at.push(0);
-            let row: f64 = (0..inputs)
+            (0..inputs)
                 .map(|i| {
                     let end = at.len() - 1;
                     at[end] = i;
                     input[at.as_slice()] * weight[[output, i]]
                 })
-                .sum();
-            row + bias.map_or(0.0, |bias| bias[[output]])
+                .sum()
         })
     }
 

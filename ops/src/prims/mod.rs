@@ -11,6 +11,7 @@ fulgurite_ops_macros::operator_files! {
     cat,
     check_weights,
     comparison,
+    complex,
     contiguous,
     convert_element_type,
     cumsum,

@@ -66,6 +66,21 @@ pub fn map(input: &ReferenceTensor, floats: fn(f64) -> f64, integers: fn(i64) ->
     }
 }
 
+/// For references: the real and imaginary parts of complex numbers in a last dimension.
+pub fn in_parts(input: &ReferenceTensor) -> ReferenceTensor {
+    let numbers = input.complex();
+    let (real, imaginary) = (numbers.mapv(|z| z.re), numbers.mapv(|z| z.im));
+    let both = ndarray::stack(ndarray::Axis(numbers.ndim()), &[real.view(), imaginary.view()]);
+    both.unwrap_or_else(|_| unreachable!("parts of one shape")).into()
+}
+
+/// For references: the complex numbers whose parts are the last dimension.
+pub fn of_parts(input: &ReferenceTensor) -> ReferenceTensor {
+    let axis = ndarray::Axis(input.floats().ndim() - 1);
+    let (real, imaginary) = (input.floats().index_axis(axis, 0), input.floats().index_axis(axis, 1));
+    ndarray::Zip::from(real).and(imaginary).map_collect(|re, im| num_complex::Complex64::new(*re, *im)).into()
+}
+
 /// For references: two tensors of one shape, element by element.
 pub fn zip(
     input: &ReferenceTensor,

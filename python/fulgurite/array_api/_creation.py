@@ -79,7 +79,7 @@ def asarray(obj, /, *, dtype=None, device=None, copy=None) -> Array:
     if isinstance(obj, Array):
         native = obj._native
     elif isinstance(obj, (Native, Tensor)):
-        native = obj
+        native = _not_complex("asarray", "obj", obj)
     elif isinstance(obj, (bool, int, float, complex, list, tuple)):
         if copy is False:
             raise refusal("asarray", "copy", "False", "None or True: numbers are copied", Refusal)
@@ -119,9 +119,17 @@ def _has_buffer(obj) -> bool:
 
 def _imported(function: str, argument: str, obj) -> Native:
     try:
-        return _arrays.from_dlpack(obj)
+        native = _arrays.from_dlpack(obj)
     except RuntimeError as error:
         raise refusal(function, argument, described(obj), f"an array that DLPack brings here: {error}") from None
+    return _not_complex(function, argument, native)
+
+
+def _not_complex(function: str, argument: str, native):
+    """``native``, which is refused if its elements are complex: the standard's functions here take no such numbers."""
+    if native.dtype.is_complex:
+        raise refusal(function, argument, native.dtype.name, "a real dtype; there are no complex numbers here")
+    return native
 
 
 def _copied(native):

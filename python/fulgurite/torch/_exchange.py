@@ -14,8 +14,13 @@ from .._native import Array, Crossing, check_calls, dtype, free_kept
 
 DTYPES = {getattr(torch, name): dtype(name) for name in
           ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "int64", "float16", "bfloat16", "float32",
-           "float64")}
+           "float64", "complex64", "complex128")}
 TORCH_DTYPES = {ours.name: theirs for theirs, ours in DTYPES.items()}
+
+
+def has_gradient(tensor: torch.Tensor) -> bool:
+    """Whether its elements are of a type that gradients exist for: floating-point or complex numbers."""
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def refuse_capture(operator: str | None = None) -> None:

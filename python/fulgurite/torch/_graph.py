@@ -319,7 +319,7 @@ def interpret(module, inputs, device: str, generator=None, failed=None, marked=N
                     if each is not node or writes(node):
                         values[each] = new
                 if target in places:
-                    written[target] = ops.detach(new) if new.dtype.is_floating_point else new
+                    written[target] = ops.detach(new) if new.dtype.is_floating_point or new.dtype.is_complex else new
     except (Error, Unsupported, TypeError, ValueError, IndexError) as error:
         if failed is not None:
             failed.append((context.node, error.reason if isinstance(error, Unsupported) else str(error)))
@@ -380,7 +380,7 @@ def _expect_like(node, result, example) -> None:
 
 def _detached(result):
     if isinstance(result, Tensor):
-        return ops.detach(result) if result.dtype.is_floating_point else result
+        return ops.detach(result) if result.dtype.is_floating_point or result.dtype.is_complex else result
     if isinstance(result, (list, tuple)):
         return type(result)(_detached(item) for item in result)
     return result

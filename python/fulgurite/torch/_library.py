@@ -16,7 +16,7 @@ import torch
 from .._errors import Error
 from .._native import Front, Kernel, Meta
 from ..ops import OPERATORS, _WATCHERS
-from ._exchange import DTYPES, TORCH_DTYPES, cross
+from ._exchange import DTYPES, TORCH_DTYPES, cross, has_gradient
 from ._sizes import inferred
 
 #: Operators that are not registered, with the reason.
@@ -253,8 +253,8 @@ class _Differentiated(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
         ctx.call, ctx.form = call, form
-        ctx.wrt = [i for i, each in enumerate(tensors) if each.is_floating_point() and each.requires_grad]
-        ctx.mark_non_differentiable(*(each for each in outputs if not each.is_floating_point()))
+        ctx.wrt = [i for i, each in enumerate(tensors) if has_gradient(each) and each.requires_grad]
+        ctx.mark_non_differentiable(*(each for each in outputs if not has_gradient(each)))
         return output if call.single else tuple(outputs)
 
     @staticmethod

@@ -19,7 +19,7 @@ from .._function import Traces, _positional_names
 from .._trees import word
 from ..transforms import _native as native_transforms
 from ._buckets import Bucketed, Buckets, Compiled, counted
-from ._exchange import DTYPES, cross, extent_of, shares
+from ._exchange import DTYPES, cross, extent_of, has_gradient, shares
 from ._graph import (
     Unsupported, differentiable, draws, enables_gradients, interpret, operator_of, path_of, place_of, place_of_stack,
     switches_autocast, views_of, why_not, writes, written_inputs,
@@ -261,7 +261,7 @@ class Program(torch.nn.Module):
             self._foreign(inputs, failed)
         wrt, self.off = (), not torch.is_grad_enabled()
         if self.enables or not self.off:
-            wrt = tuple(path for path, each in zip(paths, tensors) if each.requires_grad and each.is_floating_point())
+            wrt = tuple(path for path, each in zip(paths, tensors) if each.requires_grad and has_gradient(each))
         function = self._native(wrt, failed)
         if self.report.keep:
             self.report.last = [each for each in self.report.last if each is not self] + [self]
@@ -388,7 +388,7 @@ class _Run(torch.autograd.Function):
                 call.watch(f"result {i}", tensor)
         _, targets, constants = call.structure
         fixed = {*constants, *range(len(results) - len(targets), len(results))}
-        fixed |= {i for i, each in enumerate(results) if not each.is_floating_point()}
+        fixed |= {i for i, each in enumerate(results) if not has_gradient(each)}
         ctx.mark_non_differentiable(*(results[i] for i in sorted(fixed)))
         return tuple(results)
 

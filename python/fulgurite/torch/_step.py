@@ -9,7 +9,7 @@ from .. import _native, ops
 from .._errors import Error
 from .._native import Tensor
 from . import _optim
-from ._exchange import DTYPES, cross, to_array
+from ._exchange import DTYPES, cross, has_gradient, to_array
 from ._graph import Unsupported, draws, interpret, switches_autocast, why_not
 from ._module import _AUTOCAST, Break, _filled, _input, _Leaf, _name_of, _placeholders, _structure, _unique
 from ._state import Binding, refuse
@@ -94,7 +94,7 @@ class Program:
                 if isinstance(value, torch.Tensor):
                     if id(value) not in fakes:
                         made = mode.from_tensor(value.detach())
-                        fakes[id(value)] = made.requires_grad_(value.requires_grad and value.is_floating_point())
+                        fakes[id(value)] = made.requires_grad_(value.requires_grad and has_gradient(value))
                     return fakes[id(value)]
                 return type(value)(fake(item) for item in value) if isinstance(value, (list, tuple)) else value
 

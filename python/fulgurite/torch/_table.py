@@ -364,6 +364,11 @@ def _is_floating(context, value):
     return value.dtype.is_floating_point
 
 
+@named("Tensor.is_complex", "is_complex")
+def _is_complex(context, value):
+    return value.dtype.is_complex
+
+
 def converted(value, dtype):
     """The tensor in an element type of PyTorch's."""
     if dtype not in DTYPES:
@@ -500,7 +505,7 @@ def _exit_autocast(context, *_):
 @named("Tensor.detach", "detach", "Tensor.detach_")
 def _detach(context, value):
     # Of integers there is no gradient to leave out.
-    return ops.detach(value) if value.dtype.is_floating_point else value
+    return ops.detach(value) if value.dtype.is_floating_point or value.dtype.is_complex else value
 
 
 @named("einsum")

@@ -165,7 +165,9 @@ pub(super) fn grad(
                         .map(|(cotangent, result)| match cotangent {
                             Some(cotangent) => object(py, PyTensor(*cotangent)),
                             // Nobody asked: a zero, where the result may have a cotangent at all.
-                            None if result.dtype().is_floating() => object(py, PyTensor(tracer::zeros_like(*result))),
+                            None if result.dtype().is_differentiable() => {
+                                object(py, PyTensor(tracer::zeros_like(*result)))
+                            }
                             None => Ok(py.None()),
                         })
                         .collect();
@@ -251,7 +253,7 @@ pub(super) fn checker(function: Py<PyAny>, who: String) -> impl Fn(Metas<'_>) ->
     }
 }
 
-/// The data of a reference as an array: f64, i64 or bool.
+/// The data of a reference as an array: f64, c128, i64 or bool.
 fn reference_array(py: Python<'_>, tensor: &ReferenceTensor) -> PyResult<Py<PyAny>> {
     let array = match tensor.dtype() {
         DType::Bool => {
@@ -260,6 +262,7 @@ fn reference_array(py: Python<'_>, tensor: &ReferenceTensor) -> PyResult<Py<PyAn
         dtype if dtype.is_floating() => {
             Array::new(tensor.shape(), &tensor.floats().iter().copied().collect::<Vec<f64>>())
         }
+        dtype if dtype.is_complex() => Array::from_f64(tensor.shape(), DType::C128, &tensor.numbers()),
         _ => Array::new(tensor.shape(), &tensor.integers().iter().copied().collect::<Vec<i64>>()),
     };
     object(py, PyArray(crate::array::or_raise(py, array)?))
@@ -274,6 +277,7 @@ fn reference_of(array: &Array) -> fulgurite::Result<ReferenceTensor> {
     Ok(match array.dtype() {
         DType::I64 => ReferenceTensor::from_integers(DType::I64, shaped(array, array.to_vec::<i64>()?)),
         DType::Bool => ReferenceTensor::from_floats(DType::Bool, shaped(array, array.to_f64()?)),
+        dtype if dtype.is_complex() => array.to_reference()?,
         _ => ReferenceTensor::from_floats(DType::F64, shaped(array, array.to_f64()?)),
     })
 }

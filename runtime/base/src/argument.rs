@@ -58,7 +58,7 @@ impl Scalar {
         let number = self.to_f64();
         let whole = match dtype {
             DType::Bool => number == 0.0 || number == 1.0,
-            _ => dtype.is_floating() || number.fract() == 0.0,
+            _ => dtype.is_differentiable() || number.fract() == 0.0,
         };
         whole && self.is_exact() && self.fits(dtype)
     }

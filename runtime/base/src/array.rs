@@ -115,7 +115,8 @@ impl Array {
         Ok(Array::from_buffer(buffer, meta))
     }
 
-    /// An array of `dtype` on the host: each value rounded to the nearest that `dtype` holds.
+    /// An array of `dtype` on the host: each value rounded to the nearest that `dtype` holds. Of complex numbers the
+    /// real and the imaginary part of each, one after the other.
     pub fn from_f64(shape: impl AsRef<[usize]>, dtype: DType, values: &[f64]) -> Result<Array> {
         fn convert<T: Element>(shape: &[usize], values: &[f64]) -> Result<Array> {
             Array::new(shape, &values.iter().map(|v| T::from_f64(*v)).collect::<Vec<T>>())
@@ -139,6 +140,14 @@ impl Array {
             DType::BF16 => convert::<half::bf16>(shape, values),
             DType::F32 => convert::<f32>(shape, values),
             DType::F64 => convert::<f64>(shape, values),
+            DType::C64 | DType::C128 => {
+                let meta = TensorMeta::new(shape, dtype, Device::CPU);
+                if values.len() != 2 * meta.len() {
+                    return Err(wrong("values", format!("{} values are not the parts of {meta}", values.len())));
+                }
+                let parts = Array::from_f64([values.len()], dtype.part(), values)?;
+                Array::from_bytes(shape, dtype, &parts.to_bytes()?)
+            }
         }
     }
 
@@ -452,7 +461,8 @@ impl fmt::Debug for Array {
             return write!(f, "{}", self.0.form.meta);
         }
         let (shown, len) = (self.first_f64(8).unwrap_or_default(), self.0.form.meta.len());
-        write!(f, "{}{shown:?}{}", self.0.form.meta, if shown.len() < len { "..." } else { "" })
+        let all = shown.len() == len * self.dtype().parts();
+        write!(f, "{}{shown:?}{}", self.0.form.meta, if all { "" } else { "..." })
     }
 }
 

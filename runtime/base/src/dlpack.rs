@@ -356,8 +356,8 @@ impl Array {
     ///
     /// # Errors
     /// If the tensor is of another version, on a device that is not linked or not available, of an element type that
-    /// there is not (with lanes, complex, less than a byte), not aligned to an element, or on another device than it
-    /// says.
+    /// there is not (with lanes, less than a byte, complex numbers of 16-bit parts), not aligned to an element, or on
+    /// another device than it says.
     pub fn from_dlpack(tensor: Managed, producer: OtherStream) -> Result<Array> {
         let parts = Parts::of(&tensor)?;
         let writer = writer_of(parts.on, producer)?;
@@ -463,7 +463,7 @@ fn writer_of(device: DLDevice, producer: OtherStream) -> Result<Option<Box<dyn D
 }
 
 /// Codes of DLPack's element types.
-const TYPES: [(DType, u8, u8); 12] = [
+const TYPES: [(DType, u8, u8); 14] = [
     (DType::Bool, abi::BOOL, 8),
     (DType::U8, abi::UINT, 8),
     (DType::I8, abi::INT, 8),
@@ -476,6 +476,8 @@ const TYPES: [(DType, u8, u8); 12] = [
     (DType::BF16, abi::BFLOAT, 16),
     (DType::F32, abi::FLOAT, 32),
     (DType::F64, abi::FLOAT, 64),
+    (DType::C64, abi::COMPLEX, 64),
+    (DType::C128, abi::COMPLEX, 128),
 ];
 
 /// DLPack's code and bits of an element type.

@@ -89,8 +89,10 @@ impl Array {
         if bytes > 0 && pointer.is_null() {
             return Err(wrong("pointer", format!("is null, expected the elements of {meta}")));
         }
-        if bytes > 0 && !pointer.addr().is_multiple_of(size) {
-            let message = format!("is {pointer:p}, expected a multiple of the {size} bytes of an element of {meta}");
+        let aligned = meta.dtype().alignment();
+        if bytes > 0 && !pointer.addr().is_multiple_of(aligned) {
+            let of = if meta.dtype().is_complex() { "a part of an element" } else { "an element" };
+            let message = format!("is {pointer:p}, expected a multiple of the {aligned} bytes of {of} of {meta}");
             return Err(wrong("pointer", message));
         }
         if bytes > 0 && pointer.addr().checked_sub(before).is_none_or(|start| start.checked_add(bytes).is_none()) {

@@ -202,6 +202,19 @@ impl TensorMeta {
         TensorMeta::new(shape, self.dtype, self.device)
     }
 
+    /// The meta of the real and imaginary parts of complex numbers of this meta, in a last dimension of two.
+    pub fn in_parts(&self) -> TensorMeta {
+        self.with_shape([self.shape(), &[2]].concat()).with_dtype(self.dtype.part())
+    }
+
+    /// The meta of the complex numbers whose parts have this meta, if they can be parts: f32 or f64, with a last
+    /// dimension of two.
+    pub fn of_parts(&self) -> Option<TensorMeta> {
+        let complex = self.dtype.complex().filter(|_| self.dtype.is_floating())?;
+        let (last, outer) = self.shape().split_last()?;
+        (*last == 2).then(|| self.with_shape(outer).with_dtype(complex))
+    }
+
     /// The same with another element type.
     pub fn with_dtype(&self, dtype: DType) -> TensorMeta {
         TensorMeta { dtype, ..self.clone() }

@@ -28,10 +28,11 @@ impl OperatorKind {
     }
 }
 
-/// Which element types a tensor argument takes.
+/// Which element types a tensor argument takes. Complex ones belong to `Complex` alone; an operator that declares
+/// `complex` takes them for `Any`, `Floating` and `Number` too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// Every type.
+    /// Every real type.
     Any,
     /// f16, bf16, f32, f64.
     Floating,
@@ -39,30 +40,34 @@ pub enum Class {
     Integer,
     /// bool alone.
     Boolean,
-    /// Everything but bool.
+    /// Every real type but bool.
     Number,
+    /// c64, c128.
+    Complex,
 }
 
 impl Class {
     /// Whether `dtype` belongs to the class.
     pub fn accepts(self, dtype: DType) -> bool {
         match self {
-            Class::Any => true,
+            Class::Any => !dtype.is_complex(),
             Class::Floating => dtype.is_floating(),
             Class::Integer => dtype.is_integer(),
             Class::Boolean => dtype == DType::Bool,
-            Class::Number => dtype != DType::Bool,
+            Class::Number => dtype != DType::Bool && !dtype.is_complex(),
+            Class::Complex => dtype.is_complex(),
         }
     }
 
     /// In words, for messages.
     pub fn describe(self) -> &'static str {
         match self {
-            Class::Any => "any dtype",
+            Class::Any => "any real dtype",
             Class::Floating => "a floating-point dtype",
             Class::Integer => "an integer dtype",
             Class::Boolean => "bool",
             Class::Number => "a number, not bool",
+            Class::Complex => "a complex dtype",
         }
     }
 }
@@ -266,6 +271,11 @@ pub enum Role {
     Gather,
     /// A tensor with other elements along a dimension where integers say.
     Scatter,
+    /// The real and the imaginary parts of complex numbers, in a last dimension of two. What the pass
+    /// `complex_to_real` makes of complex inputs.
+    ViewAsReal,
+    /// The complex numbers of such pairs. What the pass makes of complex results, which have the memory of their pairs.
+    ViewAsComplex,
 }
 
 impl Role {
@@ -273,7 +283,7 @@ impl Role {
     pub const fn takes(self) -> &'static [&'static str] {
         match self {
             Role::Add | Role::Sub | Role::Mul | Role::Div | Role::Less => &["tensor|number", "tensor|number"],
-            Role::Neg | Role::Contiguous => &["tensor"],
+            Role::Neg | Role::Contiguous | Role::ViewAsReal | Role::ViewAsComplex => &["tensor"],
             Role::Full => &["size[]", "number", "dtype", "str"],
             Role::Convert => &["tensor", "dtype"],
             Role::Pad => &["tensor", "size[]", "size[]", "number"],
@@ -410,6 +420,9 @@ pub struct OperatorDef {
     /// The element types that its tensors may have, narrower than their classes; empty if the classes say it all. A
     /// tensor whose class has none of these types is not restricted.
     pub dtypes: &'static [DType],
+    /// Whether it takes and makes complex numbers where its classes have real ones, booleans alone and integers alone
+    /// apart: its decomposition computes with their parts.
+    pub complex: bool,
     /// Whether it costs about as much as reading its operands and writing its results once: it may be computed again
     /// for the backward pass instead of being kept. (Arithmetic on elements always may.)
     pub cheap: bool,
@@ -452,8 +465,21 @@ impl OperatorDef {
 
     /// Whether a tensor argument of this class may have elements of this type.
     pub fn takes(&self, class: Class, dtype: DType) -> bool {
+        if self.complex && dtype.is_complex() {
+            return matches!(class, Class::Any | Class::Floating | Class::Number | Class::Complex);
+        }
         let restricted = self.dtypes.iter().any(|own| class.accepts(*own));
         class.accepts(dtype) && (!restricted || self.dtypes.contains(&dtype))
+    }
+
+    /// Whether any of its tensors may hold complex numbers.
+    pub fn takes_complex(&self) -> bool {
+        let class = |param: &ParamDef| match param.kind {
+            ParamKind::Tensor(class) | ParamKind::Optional(class) | ParamKind::List(class) => Some(class),
+            ParamKind::Operand(class) => Some(class),
+            ParamKind::Attribute => None,
+        };
+        self.complex || self.params.iter().any(|param| class(param) == Some(Class::Complex))
     }
 
     /// The element types of a tensor argument of this class in words, for messages.
@@ -508,6 +534,12 @@ impl OperatorDef {
                 | (ParamKind::Optional(class), Arg::Optional(_))
                 | (ParamKind::List(class), Arg::List(_))
                 | (ParamKind::Operand(class), Arg::Tensor(_) | Arg::Attribute(Attribute::Scalar(_))) => class,
+                (ParamKind::Attribute, Arg::Attribute(Attribute::DType(dtype)))
+                    if dtype.is_complex() && !self.complex =>
+                {
+                    let message = format!("{} is {dtype}, and it makes no complex numbers", param.name);
+                    return Err(Failure::new("ArgumentDType", message));
+                }
                 (ParamKind::Attribute, Arg::Attribute(given)) if (param.accepts)(given) => continue,
                 (ParamKind::Attribute, Arg::Attribute(given)) => {
                     return Err(Failure::new(
@@ -524,10 +556,11 @@ impl OperatorDef {
             };
             for meta in argument.tensors() {
                 if !self.takes(class, meta.dtype()) {
-                    let expected = self.describe_dtypes(class);
+                    let (dtype, expected) = (meta.dtype(), self.describe_dtypes(class));
+                    let no_complex = if dtype.is_complex() { "; it takes no complex numbers there" } else { "" };
                     return Err(Failure::new(
                         "ArgumentDType",
-                        format!("{} has dtype {}, expected {expected}", param.name, meta.dtype()),
+                        format!("{} has dtype {dtype}, expected {expected}{no_complex}", param.name),
                     ));
                 }
                 match device {

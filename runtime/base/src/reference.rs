@@ -3,12 +3,16 @@
 use fulgurite_kernels::buffer::OutOfMemory;
 use fulgurite_kernels::{DType, scratch};
 use ndarray::{ArrayD, IxDyn};
+use num_complex::Complex64;
 
-/// An argument of a reference: its values as f64, as i64 and as booleans, whichever the rule takes.
+/// An argument of a reference: its values as f64, as i64 and as booleans, whichever the rule takes. Of complex numbers
+/// these are the real parts.
 #[derive(Debug, Clone)]
 pub struct ReferenceTensor {
     dtype: DType,
     floats: ArrayD<f64>,
+    /// The imaginary parts of complex numbers.
+    imaginary: Option<ArrayD<f64>>,
     integers: ArrayD<i64>,
     booleans: ArrayD<bool>,
 }
@@ -36,14 +40,27 @@ impl ReferenceTensor {
     pub fn try_from_floats(dtype: DType, floats: ArrayD<f64>) -> Result<ReferenceTensor, OutOfMemory> {
         let integers = each(&floats, |value| value as i64)?;
         let booleans = each(&floats, |value| value != 0.0)?;
-        Ok(ReferenceTensor { dtype, floats, integers, booleans })
+        Ok(ReferenceTensor { dtype, floats, imaginary: None, integers, booleans })
+    }
+
+    /// Complex numbers from their parts. They are true unless both parts are zero.
+    pub fn of_parts(dtype: DType, real: ArrayD<f64>, imaginary: ArrayD<f64>) -> Result<ReferenceTensor, OutOfMemory> {
+        let mut tensor = ReferenceTensor::try_from_floats(dtype, real)?;
+        tensor.booleans.zip_mut_with(&imaginary, |one, part| *one |= *part != 0.0);
+        Ok(ReferenceTensor { imaginary: Some(imaginary), ..tensor })
+    }
+
+    /// From complex numbers, for a reference: it is run as a kernel is, and unwinds where there is no memory.
+    pub fn from_complex(numbers: &ArrayD<Complex64>) -> ReferenceTensor {
+        let (real, imaginary) = (numbers.mapv(|number| number.re), numbers.mapv(|number| number.im));
+        scratch::or_unwind(ReferenceTensor::of_parts(DType::C128, real, imaginary))
     }
 
     /// From integers, which f64 may not hold exactly.
     pub fn try_from_integers(dtype: DType, integers: ArrayD<i64>) -> Result<ReferenceTensor, OutOfMemory> {
         let floats = each(&integers, |value| value as f64)?;
         let booleans = each(&integers, |value| value != 0)?;
-        Ok(ReferenceTensor { dtype, floats, integers, booleans })
+        Ok(ReferenceTensor { dtype, floats, imaginary: None, integers, booleans })
     }
 
     /// The element type that the values came with, or that a rule computed in (f64, i64 or bool).
@@ -56,9 +73,31 @@ impl ReferenceTensor {
         self.floats.shape()
     }
 
-    /// Values as f64.
+    /// Values as f64; of complex numbers the real parts.
     pub fn floats(&self) -> &ArrayD<f64> {
         &self.floats
+    }
+
+    /// The imaginary parts, if the values are complex numbers.
+    pub fn imaginary(&self) -> Option<&ArrayD<f64>> {
+        self.imaginary.as_ref()
+    }
+
+    /// Values as complex numbers; real ones have imaginary parts of zero.
+    pub fn complex(&self) -> ArrayD<Complex64> {
+        let mut numbers = self.floats.mapv(|real| Complex64::new(real, 0.0));
+        if let Some(imaginary) = &self.imaginary {
+            numbers.zip_mut_with(imaginary, |number, part| number.im = *part);
+        }
+        numbers
+    }
+
+    /// Values as f64 in row-major order, as [`Array::to_f64`](crate::Array::to_f64) gives them.
+    pub fn numbers(&self) -> Vec<f64> {
+        match &self.imaginary {
+            Some(imaginary) => self.floats.iter().zip(imaginary).flat_map(|(real, part)| [*real, *part]).collect(),
+            None => self.floats.iter().copied().collect(),
+        }
     }
 
     /// Values as i64; floating-point values truncate.
@@ -80,6 +119,11 @@ impl ReferenceTensor {
 impl From<ArrayD<f64>> for ReferenceTensor {
     fn from(values: ArrayD<f64>) -> Self {
         ReferenceTensor::from_floats(DType::F64, values)
+    }
+}
+impl From<ArrayD<Complex64>> for ReferenceTensor {
+    fn from(values: ArrayD<Complex64>) -> Self {
+        ReferenceTensor::from_complex(&values)
     }
 }
 impl From<ArrayD<i64>> for ReferenceTensor {

@@ -62,6 +62,7 @@ pub fn type_of(dtype: DType) -> &'static str {
         DType::I32 => "i32",
         DType::U8 => "u8",
         DType::Bool => "boolean",
+        DType::C64 | DType::C128 => unreachable!("programs of devices compute with the parts of complex numbers"),
     }
 }
 

@@ -71,6 +71,7 @@ pub const OPERATOR: OperatorDef = OperatorDef {
     autocast: None,
     autocast_keeps: &[],
     dtypes: &[],
+    complex: false,
     cheap: false,
     exact: false,
     commutes: false,

@@ -51,7 +51,8 @@ pub fn digest(def: &OperatorDef, sample: &Sample) -> u64 {
 /// The cotangent of a floating-point result of the sample of this digest, `number` counted among such results.
 pub fn cotangent(meta: &TensorMeta, digest: u64, number: usize) -> Result<Array> {
     let mut random = Random::new(digest.wrapping_add(number as u64));
-    let values: Vec<f64> = (0..meta.len()).map(|_| round_to(random.normal(), meta.dtype())).collect();
+    let values: Vec<f64> =
+        (0..meta.len() * meta.dtype().parts()).map(|_| round_to(random.normal(), meta.dtype())).collect();
     Array::from_f64(meta.shape(), meta.dtype(), &values)
 }
 
@@ -193,6 +194,7 @@ impl Golden {
             safetensors::Dtype::U32 => DType::U32,
             safetensors::Dtype::I32 => DType::I32,
             safetensors::Dtype::I64 => DType::I64,
+            safetensors::Dtype::C64 => DType::C64,
             safetensors::Dtype::F16 => DType::F16,
             safetensors::Dtype::BF16 => DType::BF16,
             safetensors::Dtype::F32 => DType::F32,

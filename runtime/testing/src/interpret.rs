@@ -78,7 +78,7 @@ impl Interpreter {
                 values.insert(*id, held(result, dtype, if moves { roundings } else { 0.0 }, &mut random));
             }
         }
-        Ok(block.results.iter().map(|id| values[id].floats().iter().copied().collect()).collect())
+        Ok(block.results.iter().map(|id| values[id].numbers()).collect())
     }
 
     /// The results moved near and far.

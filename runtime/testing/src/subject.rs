@@ -244,20 +244,21 @@ pub(crate) fn trace_call(def: &'static OperatorDef, metas: &[Arg<TensorMeta>]) -
 /// Random numbers like the elements of `meta`.
 pub(crate) fn random_like(meta: &TensorMeta, seed: u64) -> Result<Array> {
     let mut random = Random::new(seed ^ 0x5EED);
-    let values: Vec<f64> = (0..meta.len()).map(|_| round_to(random.normal(), meta.dtype())).collect();
+    let values: Vec<f64> =
+        (0..meta.len() * meta.dtype().parts()).map(|_| round_to(random.normal(), meta.dtype())).collect();
     Array::from_f64(meta.shape(), meta.dtype(), &values)
 }
 
 /// Indices of the inputs of a trace that gradients exist for.
 pub(crate) fn differentiable_inputs(trace: &Trace) -> Vec<usize> {
     let block = &trace.block;
-    (0..block.parameters.len()).filter(|i| block.meta(block.parameters[*i]).dtype().is_floating()).collect()
+    (0..block.parameters.len()).filter(|i| block.meta(block.parameters[*i]).dtype().is_differentiable()).collect()
 }
 
 /// The joint trace of `trace` and its vjp, if it has floating-point inputs and outputs.
 pub(crate) fn joint_trace(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Option<Trace>> {
     let wrt = differentiable_inputs(trace);
-    let floating = trace.block.results.iter().any(|id| trace.block.meta(*id).dtype().is_floating());
+    let floating = trace.block.results.iter().any(|id| trace.block.meta(*id).dtype().is_differentiable());
     if wrt.is_empty() || !floating {
         return Ok(None);
     }
@@ -342,7 +343,7 @@ impl Subject {
         Ok(GradientRules::of(self.def).no_grad.is_none()
             && self.sample.forward_only.is_none()
             && !differentiable_inputs(self.trace()?).is_empty()
-            && self.results()?.iter().any(|meta| meta.dtype().is_floating()))
+            && self.results()?.iter().any(|meta| meta.dtype().is_differentiable()))
     }
 
     /// The call as run by the executors of `list`.
@@ -395,23 +396,11 @@ impl Subject {
     pub fn twin(&self) -> Option<&Arc<Subject>> {
         self.twin
             .get_or_init(|| {
-                let wide = |dtype: DType| if dtype.is_floating() { DType::F64 } else { dtype };
                 let rounded = self.with_rounded_numbers();
-                let metas = map_arguments(&rounded.metas, |meta| meta.with_dtype(wide(meta.dtype())));
+                let metas = map_arguments(&rounded.metas, |meta| meta.with_dtype(widest(meta.dtype())));
                 self.def.check_arguments(&metas).ok()?;
                 trace_call(self.def, &metas).ok()?;
-                let arrays = self
-                    .arrays
-                    .iter()
-                    .map(|array| {
-                        if array.dtype().is_floating() {
-                            Array::from_f64(array.shape(), DType::F64, &array.to_f64()?)
-                        } else {
-                            Ok(array.clone())
-                        }
-                    })
-                    .collect::<Result<Vec<Array>>>()
-                    .ok()?;
+                let arrays = self.arrays.iter().map(wide).collect::<Result<Vec<Array>>>().ok()?;
                 let sample = Sample { forward_only: self.sample.forward_only, ..self.sample.clone() };
                 Some(Arc::new(Subject::with(self.def, DType::F64, self.index, sample, metas, arrays)))
             })
@@ -454,7 +443,7 @@ impl Subject {
         let values = evaluate(&self.arrays)?;
         ensure!(values.len() == metas.len(), "the reference gives {} results, meta {}", values.len(), metas.len());
         let mut responses: Vec<Vec<Vec<f64>>> = vec![Vec::new(); metas.len()];
-        if metas.iter().any(|meta| meta.dtype().is_floating()) {
+        if metas.iter().any(|meta| meta.dtype().is_differentiable()) {
             for seed in 0..2 {
                 // A reference that refuses moved data has a precondition on values; it gets no response.
                 let Ok(moved) = evaluate(&perturbed(&self.arrays, seed, None)?) else { continue };
@@ -466,7 +455,7 @@ impl Subject {
         let elementwise = is_elementwise(self.trace()?);
         let expected = values.into_iter().zip(&metas).zip(responses).map(|((values, meta), responses)| {
             let same_length = responses.iter().all(|moved| moved.len() == values.len());
-            if !meta.dtype().is_floating() || !same_length {
+            if !meta.dtype().is_differentiable() || !same_length {
                 return Expected::exact(values);
             }
             let expected = Expected::rounded(values, meta.dtype()).with_responses(&responses);
@@ -479,7 +468,8 @@ impl Subject {
     /// element type. `false` if nothing is known to compare with.
     pub fn compare(&self, outputs: &[Array], tolerance: Tolerance) -> Check<bool> {
         let Some(expected) = self.expected()? else { return Ok(false) };
-        let low = self.arrays.iter().any(|array| array.dtype().is_floating() && array.dtype() != DType::F64);
+        let low =
+            self.arrays.iter().any(|array| array.dtype().is_differentiable() && array.dtype().part() != DType::F64);
         let plain = if low && TracingRules::of(self.def).decomposition.is_some() {
             Some(self.forward(&List::plain()?))
         } else {
@@ -487,7 +477,8 @@ impl Subject {
         };
         for (i, (output, expected)) in outputs.iter().zip(expected).enumerate() {
             let mut expected = expected.clone();
-            if let Some(Ok(plain)) = plain.as_deref().map(Result::as_ref).filter(|_| output.dtype().is_floating()) {
+            if let Some(Ok(plain)) = plain.as_deref().map(Result::as_ref).filter(|_| output.dtype().is_differentiable())
+            {
                 let error = relative_error(&plain.outputs[i].to_f64()?, &expected.values);
                 expected = expected.with_relative(tolerance::PLAIN * error);
             }
@@ -510,7 +501,7 @@ impl Subject {
         let coarsest = coarsest(&opened.block);
         let floor = 2.0 * tolerance::CHAIN as f64 * coarsest.epsilon() * self.usual_input()?;
         for (i, (output, expected)) in outputs.iter().zip(expected).enumerate() {
-            let expected = if output.dtype().is_floating() {
+            let expected = if output.dtype().is_differentiable() {
                 expected.clone().of_chain(depth, coarsest).with_floor(floor)
             } else {
                 expected.clone()
@@ -522,7 +513,7 @@ impl Subject {
 
     /// The size of an input's usual element, the largest of them; one if there is none.
     pub fn usual_input(&self) -> Result<f64> {
-        let floating = self.arrays.iter().filter(|array| array.dtype().is_floating() && !array.meta().is_empty());
+        let floating = self.arrays.iter().filter(|array| array.dtype().is_differentiable() && !array.meta().is_empty());
         let mut usual = 0.0f64;
         for array in floating {
             usual = usual.max(tolerance::root_mean_square(array.to_f64()?.into_iter()));
@@ -537,22 +528,34 @@ impl Subject {
 }
 
 /// What a reference computed, as a result of `dtype` holds it before it is rounded: integers wrap.
-fn values_of(result: &ReferenceTensor, dtype: DType) -> Vec<f64> {
+pub(crate) fn values_of(result: &ReferenceTensor, dtype: DType) -> Vec<f64> {
     match dtype {
         _ if dtype.is_integer() => result.integers().iter().map(|value| dtype.wrapped(*value) as f64).collect(),
+        // A reference may give real numbers where imaginary parts are zero.
+        _ if dtype.is_complex() => result.complex().iter().flat_map(|number| [number.re, number.im]).collect(),
         _ => result.floats().iter().copied().collect(),
+    }
+}
+
+/// The floating-point or complex type of the most digits; any other type is its own.
+pub(crate) fn widest(dtype: DType) -> DType {
+    match dtype {
+        _ if dtype.is_floating() => DType::F64,
+        _ if dtype.is_complex() => DType::C128,
+        _ => dtype,
     }
 }
 
 /// The floating-point type of the lowest precision among the values of a block.
 pub(crate) fn coarsest(block: &Block) -> DType {
-    let dtypes = block.values.iter().map(|value| value.meta.dtype()).filter(|dtype| dtype.is_floating());
+    let dtypes = block.values.iter().map(|value| value.meta.dtype()).filter(|dtype| dtype.is_differentiable());
     dtypes.max_by(|a, b| a.epsilon().total_cmp(&b.epsilon())).unwrap_or(DType::F64)
 }
 
-fn wide(array: &Array) -> Result<Array> {
-    if array.dtype().is_floating() {
-        Array::from_f64(array.shape(), DType::F64, &array.to_f64()?)
+/// The same numbers in the [widest] type.
+pub(crate) fn wide(array: &Array) -> Result<Array> {
+    if array.dtype().is_differentiable() {
+        Array::from_f64(array.shape(), widest(array.dtype()), &array.to_f64()?)
     } else {
         Ok(array.clone())
     }
@@ -565,7 +568,7 @@ pub(crate) fn perturbed(arrays: &[Array], seed: u64, rounding: Option<DType>) ->
     arrays
         .iter()
         .map(|array| {
-            if !array.dtype().is_floating() {
+            if !array.dtype().is_differentiable() {
                 return Ok(array.clone());
             }
             let unit = rounding.unwrap_or(array.dtype().accumulator()).epsilon();
@@ -574,7 +577,7 @@ pub(crate) fn perturbed(arrays: &[Array], seed: u64, rounding: Option<DType>) ->
                 .into_iter()
                 .map(|v| if random.next().is_multiple_of(2) { v * (1.0 + unit) } else { v * (1.0 - unit) })
                 .collect();
-            Array::from_f64(array.shape(), DType::F64, &values)
+            Array::from_f64(array.shape(), widest(array.dtype()), &values)
         })
         .collect()
 }

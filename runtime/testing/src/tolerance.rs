@@ -22,7 +22,7 @@ use crate::array::Array;
 pub(crate) const fn roundings(dtype: DType) -> f64 {
     match dtype {
         DType::F16 | DType::BF16 => 1.5,
-        DType::F32 => 8.0,
+        DType::F32 | DType::C64 => 8.0,
         _ => 64.0,
     }
 }
@@ -231,7 +231,9 @@ impl Expected {
         let others =
             if wrong > 1 { format!("; {wrong} of {} elements are wrong", self.values.len()) } else { String::new() };
         let bound = if allowed > 0.0 { format!(" (off by {off:.3e}, allowed {allowed:.3e})") } else { String::new() };
-        Err(Problem(format!("element {:?}: expected {expected:?}, got {got:?}{bound}{others}", position(i, shape))))
+        let mut index = position(i / dtype.parts(), shape);
+        index.extend(dtype.is_complex().then_some(i % 2));
+        Err(Problem(format!("element {index:?}: expected {expected:?}, got {got:?}{bound}{others}")))
     }
 }
 
@@ -245,7 +247,7 @@ fn overflows(got: f64, value: f64, allowed: f64, dtype: DType) -> bool {
 fn round_to_result(value: f64, dtype: DType) -> f64 {
     match dtype {
         DType::Bool => f64::from(u8::from(value != 0.0)),
-        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => round_to(value, dtype),
+        _ if dtype.is_differentiable() => round_to(value, dtype),
         _ => value,
     }
 }
@@ -254,8 +256,8 @@ fn round_to_result(value: f64, dtype: DType) -> f64 {
 fn smallest(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 6.0e-8,
-        DType::BF16 | DType::F32 => 1.2e-38,
-        DType::F64 => 2.3e-308,
+        DType::BF16 | DType::F32 | DType::C64 => 1.2e-38,
+        DType::F64 | DType::C128 => 2.3e-308,
         _ => 0.0,
     }
 }
@@ -273,7 +275,7 @@ pub(crate) fn position(mut i: usize, shape: &[usize]) -> Vec<usize> {
 /// Compares two arrays bit for bit, but for those of NaN: what a device makes of two NaN depends on the order in which
 /// its compiler puts the operands of a sum or product, and no number says which.
 pub(crate) fn same_numbers(got: &Array, expected: &Array) -> Check {
-    if got.shape() == expected.shape() && got.dtype() == expected.dtype() && got.dtype().is_floating() {
+    if got.shape() == expected.shape() && got.dtype() == expected.dtype() && got.dtype().is_differentiable() {
         let (a, b) = (got.to_f64()?, expected.to_f64()?);
         if a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())) {
             return Ok(());

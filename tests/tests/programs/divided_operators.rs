@@ -23,8 +23,16 @@ const CASES: usize = 3;
 const ELEMENTS: usize = 300;
 /// Operators whose lines take their place, and whose gradient where elements are equal is their own ("What is missing"
 /// of the page on ranks): a line that gathers would have it.
-const OF_LINES: [&str; 7] =
-    ["cosine_similarity", "max_unpool1d", "max_unpool2d", "max_unpool3d", "median_of_all", "nanmedian_of_all", "pinv"];
+const OF_LINES: [&str; 8] = [
+    "cosine_similarity",
+    "lstsq",
+    "max_unpool1d",
+    "max_unpool2d",
+    "max_unpool3d",
+    "median_of_all",
+    "nanmedian_of_all",
+    "pinv",
+];
 
 /// What ranks have of the tensors of a call.
 #[derive(Debug, Clone, PartialEq)]

@@ -12,6 +12,7 @@ mod batch_norm;
 mod checkpoint;
 mod chunked_logits;
 mod column_sums;
+mod complex;
 mod concurrent_calls;
 mod copies;
 mod costs;

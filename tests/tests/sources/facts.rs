@@ -25,7 +25,7 @@ const SOURCES: [&str; 8] = [
 ];
 
 /// Words that operators are called as well, and what they mean there.
-const OTHER_MEANINGS: [(&str, &str, &str); 37] = [
+const OTHER_MEANINGS: [(&str, &str, &str); 38] = [
     ("runtime/ir/src/testing/directives.rs", "gradient", "a template of tests"),
     ("runtime/run/src/jit/vjp.rs", "gradient", "what is at a path, in errors"),
     ("runtime/testing/src/templates/samples.rs", "empty", "inputs without elements, in messages"),
@@ -53,6 +53,7 @@ const OTHER_MEANINGS: [(&str, &str, &str); 37] = [
     ("runtime/ir/src/trace/parse/header.rs", "trace", "the first word of a trace's text"),
     ("runtime/ir/src/executor.rs", "any", "the device of an executor that runs on every kind"),
     ("runtime/compile/src/registration/signature.rs", "any", "a class of element types"),
+    ("runtime/compile/src/registration/signature.rs", "complex", "a class of element types"),
     ("runtime/compile/src/registration/executor.rs", "any", "the device of an executor that runs on every kind"),
     ("runtime/compile/src/compile/explain.rs", "any", "the device of an executor that runs on every kind"),
     ("runtime/compile/src/compile/programs.rs", "trace", "an argument of a function, in errors"),

@@ -45,7 +45,7 @@ pub(super) fn smooth(dtype: DType) -> Tolerance {
 pub fn operations() -> Vec<Case> {
     let shape = [3 * 1024 + 5];
     let mut cases = Vec::new();
-    for dtype in DType::ALL {
+    for dtype in DType::REAL {
         let mut add = |name: &str, operations: &[ScalarOp], exact: bool, domain: Domain| {
             let arity = operations[0].arity();
             let mut inputs = vec![dtype; arity];
@@ -94,8 +94,8 @@ pub fn operations() -> Vec<Case> {
 pub fn conversions() -> Vec<Case> {
     let of = |from: DType| {
         let mut writer = Writer::new(&[from]);
-        let mut outputs: Vec<(u32, DType)> = DType::ALL.map(|to| (0, to)).to_vec();
-        for to in DType::ALL {
+        let mut outputs: Vec<(u32, DType)> = DType::REAL.map(|to| (0, to)).to_vec();
+        for to in DType::REAL {
             let converted = writer.convert(to, 0);
             outputs.push((converted, if to.is_floating() { DType::F64 } else { DType::I64 }));
         }
@@ -103,7 +103,7 @@ pub fn conversions() -> Vec<Case> {
         Case::contiguous(format!("conversions_{from}"), program, &[2 * 1024 + 3], Tolerance::Exact)
             .domain(Domain::Extreme)
     };
-    DType::ALL.into_iter().map(of).collect()
+    DType::REAL.into_iter().map(of).collect()
 }
 
 /// Elementwise programs over layouts of all kinds.

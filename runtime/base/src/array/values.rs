@@ -21,7 +21,7 @@ impl Array {
         self.gather_elements()
     }
 
-    fn gather_elements<T: Element>(&self) -> Result<Vec<T>> {
+    fn gather_elements<T: bytemuck::Pod>(&self) -> Result<Vec<T>> {
         if let (Memory::Device(buffer), true) = (&self.0.memory, self.is_contiguous()) {
             // What is read is not copied to an array of the host first.
             let bytes = buffer.to_bytes()?;
@@ -73,12 +73,20 @@ impl Array {
         }
     }
 
-    /// The values in row-major order as f64 (exact but for large i64).
+    /// The values in row-major order as f64 (exact but for large i64); of complex numbers the real and the imaginary
+    /// part of each, one after the other.
     pub fn to_f64(&self) -> Result<Vec<f64>> {
         fn values<T: Element>(array: &Array) -> Result<Vec<f64>> {
             let mut values = array.room()?;
             values.extend(array.gather_elements::<T>()?.into_iter().map(T::to_f64));
             Ok(values)
+        }
+        fn parts<T: Element>(array: &Array) -> Result<Vec<f64>>
+        where
+            [T; 2]: bytemuck::Pod,
+        {
+            let pairs = array.gather_elements::<[T; 2]>()?;
+            Ok(pairs.into_iter().flatten().map(T::to_f64).collect())
         }
         match self.dtype() {
             DType::Bool | DType::U8 => values::<u8>(self),
@@ -92,10 +100,13 @@ impl Array {
             DType::BF16 => values::<half::bf16>(self),
             DType::F32 => values::<f32>(self),
             DType::F64 => values::<f64>(self),
+            DType::C64 => parts::<f32>(self),
+            DType::C128 => parts::<f64>(self),
         }
     }
 
-    /// The first elements in row-major order, `most` at most, as f64: of an array of any size, without a copy of it.
+    /// The first elements in row-major order, `most` at most, as [`to_f64`](Self::to_f64) gives them: of an array of
+    /// any size, without a copy of it.
     pub fn first_f64(&self, most: usize) -> Result<Vec<f64>> {
         let host = self.to_host()?;
         let data = host.buffer()?.as_bytes();
@@ -113,8 +124,12 @@ impl Array {
         Array::from_bytes([count], host.dtype(), &bytes)?.to_f64()
     }
 
-    /// The only element as f64.
+    /// The only element as f64. A complex number is none.
     pub fn item(&self) -> Result<f64> {
+        if self.dtype().is_complex() {
+            let message = format!("{} holds complex numbers: ask `to_f64` for their parts", self.0.form.meta);
+            return Err(Error::Array { method: "item", message });
+        }
         match self.to_f64()?[..] {
             [value] => Ok(value),
             _ => Err(Error::Array {
@@ -177,8 +192,15 @@ impl Array {
                 .unwrap_or_else(|_| unreachable!("as many values as the shape holds"));
             return Ok(ReferenceTensor::try_from_integers(DType::I64, array)?);
         }
-        let array = ArrayD::from_shape_vec(shape, self.to_f64()?)
-            .unwrap_or_else(|_| unreachable!("as many values as the shape holds"));
-        Ok(ReferenceTensor::try_from_floats(self.dtype(), array)?)
+        let values = self.to_f64()?;
+        let array_of = |values: Vec<f64>| {
+            ArrayD::from_shape_vec(shape.clone(), values)
+                .unwrap_or_else(|_| unreachable!("as many values as the shape holds"))
+        };
+        if self.dtype().is_complex() {
+            let part = |which: usize| array_of(values.iter().skip(which).step_by(2).copied().collect());
+            return Ok(ReferenceTensor::of_parts(self.dtype(), part(0), part(1))?);
+        }
+        Ok(ReferenceTensor::try_from_floats(self.dtype(), array_of(values))?)
     }
 }

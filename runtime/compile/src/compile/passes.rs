@@ -11,7 +11,8 @@ use crate::trace::{StageName, Trace};
 use crate::transforms::autodiff::{self, GradientRule};
 use crate::transforms::recompute::Least;
 use crate::transforms::{
-    autocast, batch, bucket, claim, cse, dce, donate, fuse, layout, nest, pad, plan, recompute, rewrite, schedule,
+    autocast, batch, bucket, claim, complex_to_real, cse, dce, donate, fuse, layout, nest, pad, plan, recompute,
+    rewrite, schedule,
 };
 
 /// The parts of a compilation. A program that is split into forward and backward runs the first and the third on the
@@ -81,7 +82,8 @@ const fn own(part: Part, place: Place, applies: fn(&Given<'_>, &Trace) -> bool) 
 
 /// Every compilation, from the acquired trace to the planned one.
 #[rustfmt::skip]
-pub(super) const TABLE: [Row; 21] = [
+pub(super) const TABLE: [Row; 22] = [
+    pass(Part::Written,        StageName::ComplexToReal,  is_complex,    without_complex),
     pass(Part::Written,        StageName::Rewrite,        always,        early_rewrites),
     own (Part::Written,        Place::Start,              always),
     pass(Part::Written,        StageName::Autocast,       is_autocast,   to_low_precision),
@@ -123,7 +125,8 @@ const COUNT: usize = {
     count
 };
 
-/// The names of the stages of a compilation, in order. `autocast` exists only if it is enabled, `batch` only if calls
+/// The names of the stages of a compilation, in order. `complex_to_real` exists only if there are complex numbers,
+/// `autocast` exists only if it is enabled, `batch` only if calls
 /// are batched, `recompute` only if a value is recomputed, `bucket` only if collectives become one, `pad` only if a
 /// kernel gets larger operands, `fuse` only if fusion is enabled, and `schedule` only if a line is not on the compute
 /// stream.
@@ -151,6 +154,10 @@ fn found(trace: Option<Trace>) -> Result<Option<Made>> {
 
 fn always(_: &Given<'_>, _: &Trace) -> bool {
     true
+}
+
+fn is_complex(_: &Given<'_>, trace: &Trace) -> bool {
+    !trace.has_been_through(StageName::ComplexToReal)
 }
 
 fn is_autocast(given: &Given<'_>, trace: &Trace) -> bool {
@@ -199,6 +206,10 @@ fn is_undeleted(_: &Given<'_>, trace: &Trace) -> bool {
 }
 
 // The passes: what they give to the transforms, and what they keep of them.
+
+fn without_complex(_: &Given<'_>, trace: &Trace, _: &mut Fuel) -> Result<Option<Made>> {
+    found(complex_to_real::complex_to_real(trace)?)
+}
 
 fn early_rewrites(given: &Given<'_>, trace: &Trace, fuel: &mut Fuel) -> Result<Option<Made>> {
     made(rewrite::rewrite(trace, given.rewrites, given.executors, fuel)?)

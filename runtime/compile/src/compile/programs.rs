@@ -80,7 +80,7 @@ pub fn split_stages(trace: Trace, wrt: &[usize], of: &[usize], options: &Options
 /// Those of [`split_stages`].
 pub fn loss_programs(loss: Trace, options: &Options) -> Result<Programs> {
     let block = &loss.block;
-    let floating = (0..block.parameters.len()).filter(|i| block.meta(block.parameters[*i]).dtype().is_floating());
+    let floating = (0..block.parameters.len()).filter(|i| block.meta(block.parameters[*i]).dtype().is_differentiable());
     let floating: Vec<usize> = floating.collect();
     split_stages(loss, &floating, &[0], options)
 }

@@ -159,7 +159,8 @@ fn class_of(text: &str) -> Result<Class, String> {
         "integer" => Class::Integer,
         "boolean" => Class::Boolean,
         "number" => Class::Number,
-        _ => return Err(format!("'{text}' is no class, expected any, floating, integer, boolean or number")),
+        "complex" => Class::Complex,
+        _ => return Err(format!("'{text}' is no class, expected any, floating, integer, boolean, number or complex")),
     })
 }
 

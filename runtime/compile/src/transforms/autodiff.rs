@@ -219,7 +219,7 @@ fn check_floating(trace: &Trace, wrt: &[usize], of: &[usize]) -> Result<()> {
         let Some(id) = block.parameters.get(*i) else {
             return wrong("input", i.to_string(), format!("is none of the {} inputs", block.parameters.len()));
         };
-        if !block.meta(*id).dtype().is_floating() {
+        if !block.meta(*id).dtype().is_differentiable() {
             let message = format!("is {}, only floating-point inputs have gradients", block.meta(*id));
             return wrong("input", block.value(*id).name.to_string(), message);
         }
@@ -228,7 +228,7 @@ fn check_floating(trace: &Trace, wrt: &[usize], of: &[usize]) -> Result<()> {
         let Some(id) = block.results.get(*i) else {
             return wrong("output", i.to_string(), format!("is none of the {} outputs", block.results.len()));
         };
-        if !block.meta(*id).dtype().is_floating() {
+        if !block.meta(*id).dtype().is_differentiable() {
             let message = format!("is {}, only floating-point outputs have cotangents", block.meta(*id));
             return wrong("output", trace.outputs.get(*i).map_or_else(String::new, |o| o.path.clone()), message);
         }
@@ -267,7 +267,7 @@ pub fn vjp(trace: &Trace, wrt: &[usize], executors: &[&'static ExecutorDef]) -> 
 /// The outputs that may have cotangents.
 pub fn floating_outputs(trace: &Trace) -> Vec<usize> {
     let block = &trace.block;
-    (0..block.results.len()).filter(|i| block.meta(block.results[*i]).dtype().is_floating()).collect()
+    (0..block.results.len()).filter(|i| block.meta(block.results[*i]).dtype().is_differentiable()).collect()
 }
 
 /// As [`vjp`], with cotangents of the outputs `of` alone: those of all others are zero. `rules` receives the source of

@@ -13,6 +13,7 @@ use crate::meta::TensorMeta;
 use crate::operator::RuleSet;
 use crate::operator::{OperatorDef, OperatorKind};
 use crate::refusal::Refusal;
+use crate::trace::joins::makes_complex;
 use crate::trace::{Block, BoundSymbol, Callee, StageName, Trace};
 use crate::tracer::infer;
 use crate::tracer::rules::TracingRules;
@@ -82,7 +83,8 @@ impl Claimer<'_> {
             flattener.copy(source, symbol, substitution);
             return Ok(());
         };
-        if symbol.executor.is_some() {
+        // The layout pass makes joins of lines that make complex numbers, and no kernel runs them.
+        if symbol.executor.is_some() || makes_complex(symbol) {
             flattener.copy(source, symbol, substitution);
             return Ok(());
         }

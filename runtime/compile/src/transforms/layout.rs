@@ -9,10 +9,11 @@ use super::flatten::Flattener;
 use super::join;
 use crate::argument::{Arg, map_arguments};
 use crate::error::{Error, Result};
-use crate::executor::{ExecutorDef, VIEW, executors_of, find_implementation};
-use crate::operator::Role;
+use crate::executor::{ExecutorDef, HOST, JOIN, VIEW, executors_of, find_implementation};
+use crate::operator::{Role, RuleSet};
 use crate::registry::role;
-use crate::trace::joins::takes_any_strides;
+use crate::strided::LayoutRules;
+use crate::trace::joins::{makes_complex, takes_any_strides};
 pub use crate::trace::layouts::{Layout, layouts};
 use crate::trace::layouts::{laid_over, view_of};
 use crate::trace::paths::{input_place, output_place};
@@ -31,6 +32,17 @@ fn looks_at(block: &Block, symbol: &BoundSymbol, operand: ValueId, known: &[Layo
     metas(&other).is_some_and(|other| Some(other) == metas(symbol))
         && view_of(block, &other, |id| known[id.index()].strides.to_vec())
             .is_some_and(|(_, view)| laid_over(&known[operand.index()], view) == *laid)
+}
+
+/// Whether a value is computed for the one line that reads it, in memory of its own.
+fn is_alone(source: &Block, value: ValueId) -> bool {
+    let writer = source.symbols.iter().find(|symbol| symbol.results.contains(&value));
+    let computed = writer.is_some_and(|symbol| {
+        let is_view = symbol.operator().is_some_and(|def| LayoutRules::of(def).view.is_some());
+        !is_view && symbol.executor != Some(HOST) && !symbol.is_ordered()
+    });
+    let reads = source.symbols.iter().flat_map(BoundSymbol::operands).filter(|id| *id == value).count();
+    computed && reads == 1 && !source.results.contains(&value)
 }
 
 /// Decides views and inserts `contiguous` where a kernel or an output needs it.
@@ -81,6 +93,23 @@ pub fn layout(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Trace
             }
             extend(&mut known, flattener.block());
             known[copied.index()] = laid;
+            continue;
+        }
+        if makes_complex(symbol) {
+            let pairs = symbol.operands().next();
+            let copy = match pairs.filter(|pairs| !is_alone(source, *pairs)) {
+                Some(pairs) => {
+                    let new = Flattener::mapped(&substitution, pairs);
+                    let copy = contiguous_copy(&mut flattener, new, symbol, executors)?;
+                    substitution[pairs.index()].replace(copy).map(|old| (pairs, old))
+                }
+                None => None,
+            };
+            flattener.copy(source, symbol, &mut substitution).executor = Some(JOIN);
+            if let Some((pairs, old)) = copy {
+                substitution[pairs.index()] = Some(old);
+            }
+            extend(&mut known, flattener.block());
             continue;
         }
         if !takes_any_strides(symbol)? {

@@ -6,6 +6,7 @@ pub mod batch;
 pub mod bucket;
 mod cheap;
 pub mod claim;
+pub mod complex_to_real;
 pub mod cse;
 pub mod dce;
 pub mod ddp;

@@ -94,6 +94,7 @@ impl Dialect for CudaCpp {
             DType::BF16 => format!("to_bf16({value})"),
             DType::F16 => format!("to_f16({value})"),
             DType::Bool | DType::I64 | DType::F32 | DType::F64 => value.to_owned(),
+            DType::C64 | DType::C128 => unreachable!("regions hold the parts of complex numbers"),
         }
     }
 
@@ -362,6 +363,7 @@ fn stored_type(dtype: DType) -> &'static str {
         DType::BF16 => "bf16",
         DType::F32 => "float",
         DType::F64 => "double",
+        DType::C64 | DType::C128 => unreachable!("regions hold the parts of complex numbers"),
     }
 }
 

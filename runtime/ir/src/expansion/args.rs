@@ -31,6 +31,8 @@ pub trait Form {
     type Boolean;
     /// Tensors of numbers.
     type Number;
+    /// Tensors of complex numbers.
+    type Complex;
 }
 
 /// A form that is read from arguments which are borrowed for `'a`.
@@ -41,7 +43,8 @@ pub trait Seen<'a>: Form {
         + Pass<'a, Self::Floating>
         + Pass<'a, Self::Integer>
         + Pass<'a, Self::Boolean>
-        + Pass<'a, Self::Number>;
+        + Pass<'a, Self::Number>
+        + Pass<'a, Self::Complex>;
 }
 
 /// A form in which tensors of all classes are alike.
@@ -53,6 +56,7 @@ macro_rules! alike {
             type Integer = Self;
             type Boolean = Self;
             type Number = Self;
+            type Complex = Self;
         }
     };
 }
@@ -84,6 +88,7 @@ impl<'a> Form for &'a ReferenceTensor {
     type Integer = &'a ArrayD<i64>;
     type Boolean = &'a ArrayD<bool>;
     type Number = &'a ReferenceTensor;
+    type Complex = &'a ReferenceTensor;
 }
 impl<'a> Seen<'a> for &'a ReferenceTensor {
     type Value = ReferenceTensor;

@@ -116,14 +116,17 @@ impl SampleTensor {
         format!("{self:?} {:?} {}", self.fill, self.seed)
     }
 
-    /// The values in row-major order, each exactly representable in the element type.
+    /// The values in row-major order, each exactly representable in the element type. Of complex numbers the real and
+    /// the imaginary part of each, one after the other.
     pub fn values(&self) -> Vec<f64> {
-        let len: usize = self.shape.iter().product();
+        let len: usize = self.dtype.parts() * self.shape.iter().product::<usize>();
         let mut random = Random::new(self.seed);
         (0..len)
             .map(|i| {
                 let value = match &self.fill {
-                    Fill::Normal { mean, deviation } if self.dtype.is_floating() => mean + deviation * random.normal(),
+                    Fill::Normal { mean, deviation } if self.dtype.is_differentiable() => {
+                        mean + deviation * random.normal()
+                    }
                     Fill::Normal { mean, deviation } => (mean + 4.0 * deviation * random.normal()).round(),
                     Fill::Uniform { low, high } => low + (high - low) * random.unit(),
                     Fill::Integers { low, high } => (low + (random.next() % (high - low).max(1) as u64) as i64) as f64,
@@ -153,8 +156,8 @@ pub fn round_to(value: f64, dtype: DType) -> f64 {
         }
         DType::F16 => half::f16::from_f32(value as f32).to_f64(),
         DType::BF16 => half::bf16::from_f32(value as f32).to_f64(),
-        DType::F32 => f32::from_f64(value).to_f64(),
-        DType::F64 => value,
+        DType::F32 | DType::C64 => f32::from_f64(value).to_f64(),
+        DType::F64 | DType::C128 => value,
     }
 }
 

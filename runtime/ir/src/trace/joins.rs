@@ -28,7 +28,12 @@ pub fn writers(block: &Block) -> Writers {
 
 /// Whether lines of this operator can be joins.
 pub fn can_join(def: &OperatorDef) -> bool {
-    matches!(def.overload, Some(Role::Cat | Role::Contiguous))
+    matches!(def.overload, Some(Role::Cat | Role::Contiguous | Role::ViewAsComplex))
+}
+
+/// Whether a line makes complex numbers of their parts, whose memory it takes.
+pub fn makes_complex(symbol: &BoundSymbol) -> bool {
+    symbol.operator().is_some_and(|def| def.overload == Some(Role::ViewAsComplex))
 }
 
 /// Whether a line copies one tensor, to lay it out in another way or to have it apart.
@@ -36,9 +41,10 @@ pub fn is_copy(symbol: &BoundSymbol) -> bool {
     symbol.operator().is_some_and(|def| def.overload == Some(Role::Contiguous))
 }
 
-/// The tensors that a line puts one after another, and along which dimension.
+/// The tensors that a line puts one after another, and along which dimension. None of a line that
+/// [makes complex numbers](makes_complex), which is always a join.
 pub fn joined(symbol: &BoundSymbol) -> Option<(&[ValueId], usize)> {
-    let def = symbol.operator().filter(|def| can_join(def))?;
+    let def = symbol.operator().filter(|def| can_join(def) && !makes_complex(symbol))?;
     let argument = |name: &str| symbol.arguments.get(def.param(name)?);
     if is_copy(symbol) {
         let [Arg::Tensor(only)] = &symbol.arguments[..] else { return None };
@@ -52,8 +58,13 @@ pub fn joined(symbol: &BoundSymbol) -> Option<(&[ValueId], usize)> {
 /// The values that are computed for a line that joins, and where each is in the result; `None` if a part is no view
 /// of all of one value, or its elements would not be a constant distance apart.
 pub fn parts(block: &Block, symbol: &BoundSymbol, writers: &Writers) -> Option<Vec<(ValueId, Layout)>> {
-    let (tensors, dim) = joined(symbol)?;
     let whole = *symbol.results.first()?;
+    if makes_complex(symbol) {
+        // The parts are counted in their own elements, from the beginning of the complex numbers on.
+        let pairs = symbol.operands().next()?;
+        return Some(vec![(pairs, Layout { root: whole, ..Layout::own(block, pairs) })]);
+    }
+    let (tensors, dim) = joined(symbol)?;
     let strides: Strides = contiguous_strides(block.meta(whole).shape()).into();
     let along = *strides.get(dim)?;
     let mut start = 0;

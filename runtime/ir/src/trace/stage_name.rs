@@ -8,6 +8,8 @@ use std::fmt;
 pub enum StageName {
     /// A traced function.
     Acquire,
+    /// Complex numbers become pairs of real ones.
+    ComplexToReal,
     /// Rewrites of the program as it was written.
     Rewrite,
     /// Mixed precision.
@@ -50,8 +52,9 @@ pub enum StageName {
 
 impl StageName {
     /// Every stage.
-    pub const ALL: [StageName; 20] = [
+    pub const ALL: [StageName; 21] = [
         StageName::Acquire,
+        StageName::ComplexToReal,
         StageName::Rewrite,
         StageName::Autocast,
         StageName::Autodiff,
@@ -77,6 +80,7 @@ impl StageName {
     pub const fn name(self) -> &'static str {
         match self {
             StageName::Acquire => "acquire",
+            StageName::ComplexToReal => "complex_to_real",
             StageName::Rewrite => "rewrite",
             StageName::Autocast => "autocast",
             StageName::Autodiff => "autodiff",

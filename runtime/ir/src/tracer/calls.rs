@@ -6,6 +6,7 @@ use super::tensor::Tensor;
 use super::{add_call, set_pending, with_defaults, with_top};
 use crate::argument::{Arg, Attribute, AttributeType, Scalar};
 use crate::error::Place;
+use crate::meta::TensorMeta;
 use crate::operator::{OperatorDef, Role};
 use crate::registry::role;
 
@@ -47,10 +48,19 @@ pub fn call_role(which: Role, leading: Vec<Arg<Tensor>>) -> Tensor {
     }
 }
 
-/// A tensor like `tensor`, filled with `value`.
+/// A tensor like `tensor`, filled with `value`; both parts of complex numbers are.
 #[track_caller]
 pub fn full_like(tensor: Tensor, value: f64) -> Tensor {
     let meta = tensor.meta();
+    if meta.dtype().is_complex() {
+        let parts = full_like_meta(&meta.in_parts(), value);
+        return call_role(Role::ViewAsComplex, vec![Arg::Tensor(parts)]);
+    }
+    full_like_meta(&meta, value)
+}
+
+#[track_caller]
+fn full_like_meta(meta: &TensorMeta, value: f64) -> Tensor {
     let number = if meta.dtype().is_floating() { Scalar::Float(value) } else { Scalar::Int(value as i64) };
     call_role(
         Role::Full,

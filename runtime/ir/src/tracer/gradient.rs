@@ -147,7 +147,7 @@ impl Leaves {
             )
         } else {
             let mut leaves = self.named.iter().zip(&self.paths);
-            let Some(((name, meta), path)) = leaves.find(|((_, meta), _)| !meta.dtype().is_floating()) else {
+            let Some(((name, meta), path)) = leaves.find(|((_, meta), _)| !meta.dtype().is_differentiable()) else {
                 return Some(());
             };
             // A tensor by itself has no path inside the tree of parameters.

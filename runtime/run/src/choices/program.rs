@@ -228,6 +228,8 @@ fn block(meta: &TensorMeta, bound: usize, seed: u64) -> Vec<u8> {
         match dtype {
             DType::F64 => block.extend(number.to_le_bytes()),
             DType::F32 => block.extend((number as f32).to_le_bytes()),
+            DType::C64 => block.extend([(number as f32).to_le_bytes(); 2].as_flattened()),
+            DType::C128 => block.extend([number.to_le_bytes(); 2].as_flattened()),
             DType::BF16 => block.extend(half::bf16::from_f32(number as f32).to_le_bytes()),
             DType::F16 => block.extend(half::f16::from_f32(number as f32).to_le_bytes()),
             DType::I64 => block.extend(i64::from(position).to_le_bytes()),

@@ -146,7 +146,7 @@ where
     fn compile_trace(&self, trace: Trace, structure: O) -> Result<CompiledVjp<O>> {
         let block = &trace.block;
         let name = |i: &usize| block.value(block.parameters[*i]).name.to_string();
-        let floating = |i: &usize| block.meta(block.parameters[*i]).dtype().is_floating();
+        let floating = |i: &usize| block.meta(block.parameters[*i]).dtype().is_differentiable();
         let inputs: Vec<String> = (0..block.parameters.len()).map(|i| name(&i)).collect();
         let wrt = chosen("argument", &inputs, &self.with_respect_to, (0..inputs.len()).filter(floating).collect())?;
         let outputs: Vec<String> = trace.outputs.iter().map(|output| output.path.clone()).collect();

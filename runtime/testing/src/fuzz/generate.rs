@@ -79,11 +79,11 @@ impl Parts {
         for def in operators().into_iter().filter(fits) {
             let first = parts.parts.len();
             // One of the integers that are computed as others are, in turn: most programs have floating-point numbers.
-            let further: Vec<DType> = DType::ALL.into_iter().filter(|dtype| is_further_integer(*dtype)).collect();
+            let further: Vec<DType> = DType::REAL.into_iter().filter(|dtype| is_further_integer(*dtype)).collect();
             let one = further[parts.operators.len() % further.len()];
             let drawn =
                 |dtype: &DType| taken(dtype) && (!dtypes.is_empty() || *dtype == one || !further.contains(dtype));
-            for dtype in DType::ALL.into_iter().filter(drawn) {
+            for dtype in DType::REAL.into_iter().filter(drawn) {
                 let samples: Vec<Sample> = accepted_samples(def, dtype).into_iter().map(|(_, sample)| sample).collect();
                 if !samples.is_empty() {
                     parts.parts.push(Part { def, dtype, samples });
@@ -250,7 +250,9 @@ fn results_of(def: &'static OperatorDef, metas: &[Arg<TensorMeta>], most: usize)
     def.check_arguments(metas).ok()?;
     let trace = trace_call(def, metas).ok()?;
     let block = &trace.block;
-    let fits = !block.results.is_empty() && largest(block) <= most && work(block).symbols <= SYMBOLS;
+    // The oracle reads numbers, not pairs of them.
+    let real = !block.values.iter().any(|value| value.meta.dtype().is_complex());
+    let fits = real && !block.results.is_empty() && largest(block) <= most && work(block).symbols <= SYMBOLS;
     fits.then(|| trace.block.results.iter().map(|id| trace.block.meta(*id).clone()).collect())
 }
 

@@ -17,7 +17,7 @@ use fulgurite_ir::registry::find_operator;
 
 /// The order in which element types are tried; where samples do not depend on it, the first that is accepted speaks for
 /// all.
-pub(crate) const DTYPES: [DType; 12] = [
+pub(crate) const DTYPES: [DType; 14] = [
     DType::F32,
     DType::F64,
     DType::BF16,
@@ -30,6 +30,8 @@ pub(crate) const DTYPES: [DType; 12] = [
     DType::U16,
     DType::I16,
     DType::U32,
+    DType::C64,
+    DType::C128,
 ];
 
 /// Integers that are computed as i32 and u8 are: what differs is what they hold, and what type they meet others in.
@@ -200,5 +202,5 @@ pub(super) fn wanted_under_autocast(dtype: DType) -> bool {
 
 /// Whether any of these arguments has a gradient.
 pub(super) fn floating_input(metas: &[Vec<Arg<TensorMeta>>]) -> bool {
-    metas.iter().flatten().flat_map(Arg::tensors).any(|meta| meta.dtype().is_floating())
+    metas.iter().flatten().flat_map(Arg::tensors).any(|meta| meta.dtype().is_differentiable())
 }

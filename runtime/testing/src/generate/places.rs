@@ -66,7 +66,7 @@ impl<'a> Tested<'a> {
             // Of rewrites and of programs, not of operators.
             Template::Rewrite | Template::Programs => Vec::new(),
             // The reference itself is compared with the decomposition.
-            Template::Consistency => self.of_runners(any_type, |executor, _| {
+            Template::Consistency => self.of_runners(any_size, |executor, _| {
                 executor.name != REFERENCE || TracingRules::of(self.def).decomposition.is_some()
             }),
             Template::Checker => self.of_runners(self.types(each_arithmetic), |executor, metas| {
@@ -77,9 +77,10 @@ impl<'a> Tested<'a> {
                 .of_runners(self.types(|dtype| dtype == DType::F16 || is_of_each_kind(dtype)), |executor, _| {
                     executor.name != REFERENCE
                 }),
-            Template::Gradient => {
-                self.of_runners(self.types(DType::is_floating), |_, metas| self.is_differentiated(metas))
-            }
+            Template::Gradient => self
+                .of_runners(self.types(|dtype| dtype.is_floating() || dtype == DType::C128), |_, metas| {
+                    self.is_differentiated(metas)
+                }),
             Template::CotangentLinearity => {
                 self.of_runners(|dtype| dtype == DType::F64, |_, metas| self.is_differentiated(metas))
             }
@@ -176,9 +177,14 @@ fn any_type(_: DType) -> bool {
     true
 }
 
-/// All but the integers that are computed as others are.
+/// All but the larger complex numbers, whose parts are computed as f64 is; their gradients are compared.
+fn any_size(dtype: DType) -> bool {
+    dtype != DType::C128
+}
+
+/// All but the integers that are computed as others are, and complex numbers, whose parts are.
 fn each_arithmetic(dtype: DType) -> bool {
-    !is_further_integer(dtype)
+    !is_further_integer(dtype) && !dtype.is_complex()
 }
 
 /// One of each way to do arithmetic.

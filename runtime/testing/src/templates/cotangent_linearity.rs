@@ -66,7 +66,8 @@ fn alone(context: &Context, subject: &Subject, ran: &Ran, rounding: f64) -> Chec
         let single = execute(joint, &list, inputs, ran.own)?;
         let mut all = ran.inputs.clone();
         for (_, cotangent) in all[tensors..].iter_mut().enumerate().filter(|(other, _)| *other != which) {
-            *cotangent = Array::from_f64(cotangent.shape(), cotangent.dtype(), &vec![0.0; cotangent.meta().len()])?;
+            let zeros = vec![0.0; cotangent.meta().len() * cotangent.dtype().parts()];
+            *cotangent = Array::from_f64(cotangent.shape(), cotangent.dtype(), &zeros)?;
         }
         let zeros = ran.program.run(all)?;
         for (i, gradient) in single.outputs.iter().enumerate().skip(ran.own) {

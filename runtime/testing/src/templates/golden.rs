@@ -40,7 +40,8 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     }
     let Some(joint) = joint_trace(&list.placed(trace)?, &list.executors)? else { return PASSED };
     let mut inputs = subject.arrays.clone();
-    let floating = trace.block.results.iter().map(|id| trace.block.meta(*id)).filter(|meta| meta.dtype().is_floating());
+    let floating =
+        trace.block.results.iter().map(|id| trace.block.meta(*id)).filter(|meta| meta.dtype().is_differentiable());
     for (number, meta) in floating.enumerate() {
         inputs.push(cotangent(meta, digest, number)?);
     }
@@ -57,10 +58,10 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
 /// part, and, where results cancel, those of what was put in.
 fn near(context: &Context, output: &Array, stored: &Array, inputs: &[Array]) -> Check {
     ensure!(output.meta() == stored.meta(), "is {}, PyTorch gives {}", output.meta(), stored.meta());
-    if !output.dtype().is_floating() {
+    if !output.dtype().is_differentiable() {
         return Expected::exact(stored.to_f64()?).compare(output);
     }
-    let floating = || inputs.iter().filter(|array| array.dtype().is_floating());
+    let floating = || inputs.iter().filter(|array| array.dtype().is_differentiable());
     let unit = floating().map(|array| array.dtype().epsilon()).fold(stored.dtype().epsilon(), f64::max);
     let mut size = 0.0f64;
     for array in floating() {

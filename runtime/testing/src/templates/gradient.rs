@@ -12,7 +12,9 @@ use crate::array::Array;
 use crate::directives::Tolerance;
 use crate::problem::{Check, Problem, ensure};
 use crate::samples::Random;
-use crate::subject::{List, REFERENCE, Ran, Subject, differentiable_inputs, execute, joint_trace, perturbed};
+use crate::subject::{
+    List, REFERENCE, Ran, Subject, differentiable_inputs, execute, joint_trace, perturbed, values_of, wide as widened,
+};
 use crate::test::{Context, Outcome, PASSED, nothing};
 use crate::tolerance::{CHAIN, DIFFERENCES, Expected, PLAIN, SAME_IN_F64, relative_error};
 use crate::trace::{Block, ValueId};
@@ -41,7 +43,8 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
         .compare_plain(&ran.outputs[..ran.own], context.tolerance)
         .map_err(|problem| problem.within("as the rule of the gradient has it"))?;
     with_frozen_inputs(context, subject, ran)?;
-    let exact = subject.arrays.iter().all(|array| !array.dtype().is_floating() || array.dtype() == DType::F64);
+    let exact =
+        subject.arrays.iter().all(|array| !array.dtype().is_differentiable() || array.dtype().part() == DType::F64);
     // The differences of a large sample take minutes, and small ones have those: here its gradient is compared with
     // that of the prims' references.
     if exact && !(subject.is_large() && context.executor.is_some_and(|executor| executor.name != REFERENCE)) {
@@ -76,7 +79,8 @@ fn with_frozen_inputs(context: &Context, subject: &Subject, ran: &Ran) -> Check 
         let again = execute(joint, &list, ran.inputs.clone(), ran.own)?;
         let before = (0..wrt.len()).filter(|k| *k != frozen).map(|k| &ran.outputs[ran.own + k]);
         for (k, (before, again)) in before.zip(&again.outputs[ran.own..]).enumerate() {
-            let relative = if before.dtype() == DType::F64 { SAME_IN_F64 } else { 64.0 * before.dtype().epsilon() };
+            let relative =
+                if before.dtype().part() == DType::F64 { SAME_IN_F64 } else { 64.0 * before.dtype().epsilon() };
             Expected::rounded(before.to_f64()?, before.dtype())
                 .with_relative(relative)
                 .loosened(context.tolerance)
@@ -100,7 +104,7 @@ fn as_stated(context: &Context, subject: &Subject, stated: &[Vec<f64>]) -> Check
     let mut inputs = subject.arrays.clone();
     for id in joint.block.parameters.iter().skip(inputs.len()) {
         let meta = joint.block.meta(*id);
-        let counted: Vec<f64> = (1..=meta.len()).map(|i| i as f64).collect();
+        let counted: Vec<f64> = (1..=meta.len() * meta.dtype().parts()).map(|i| i as f64).collect();
         inputs.push(Array::from_f64(meta.shape(), meta.dtype(), &counted)?);
     }
     let ran = execute(joint, &list, inputs, trace.block.results.len())?;
@@ -126,18 +130,19 @@ pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
 fn by_differences(context: &Context, subject: &Subject, ran: &Ran) -> Check<Outcome> {
     // Differences are taken of the independent reference where there is one, so that a wrong execution hides nothing.
     let plain = subject.forward(&List::plain()?);
-    let floating: Vec<usize> = (0..ran.own).filter(|i| ran.outputs[*i].dtype().is_floating()).collect();
+    let floating: Vec<usize> = (0..ran.own).filter(|i| ran.outputs[*i].dtype().is_differentiable()).collect();
     let evaluate = |arrays: &[Array]| -> Check<Vec<Vec<f64>>> {
         if let Some(rule) = TestRules::of(subject.def).reference {
             let results = rule(&subject.reference_arguments(arrays)?)?;
-            return Ok(floating.iter().map(|i| results[*i].floats().iter().copied().collect()).collect());
+            return Ok(floating.iter().map(|i| values_of(&results[*i], ran.outputs[*i].dtype())).collect());
         }
         let plain = plain.as_ref().as_ref().map_err(Problem::clone)?;
         let outputs = plain.program.run(arrays.to_vec())?;
         Ok(floating.iter().map(|i| outputs[*i].to_f64()).collect::<Result<_, _>>()?)
     };
     let cotangents = ran.inputs[subject.arrays.len()..].iter().map(Array::to_f64).collect::<Result<Vec<_>, _>>()?;
-    let wrt: Vec<usize> = (0..subject.arrays.len()).filter(|i| subject.arrays[*i].dtype().is_floating()).collect();
+    let wrt: Vec<usize> =
+        (0..subject.arrays.len()).filter(|i| subject.arrays[*i].dtype().is_differentiable()).collect();
     let names = &ran.program.trace().outputs;
     // Each input by itself, so that the message names the one that is wrong; two directions each.
     for (k, input) in wrt.iter().enumerate() {
@@ -155,7 +160,7 @@ fn by_differences(context: &Context, subject: &Subject, ran: &Ran) -> Check<Outc
         let allowed = DIFFERENCES * context.tolerance.factor + context.tolerance.scaled_of(DType::F64);
         let at = |moved: &[f64]| -> Check<f64> {
             let mut arrays = subject.arrays.clone();
-            arrays[*input] = Array::from_f64(array.shape(), DType::F64, moved)?;
+            arrays[*input] = Array::from_f64(array.shape(), array.dtype(), moved)?;
             Ok(evaluate(&arrays)?.iter().zip(&cotangents).map(|(out, c)| dot(out, c)).sum())
         };
         let along = Along { values: &values, gradient: &gradient, seed: 1000 * (k as u64 + 1), allowed };
@@ -245,13 +250,7 @@ fn near_f64(context: &Context, subject: &Subject, ran: &Ran) -> Check<Outcome> {
     let Some(wide) = wide.as_ref().as_ref().map_err(Problem::clone)? else { return nothing("no gradient in f64") };
     // The twin draws cotangents of its own; these are the ones at hand.
     let at = |inputs: &[Array]| -> Check<Vec<Vec<f64>>> {
-        let inputs = inputs
-            .iter()
-            .map(|array| match array.dtype() {
-                dtype if dtype.is_floating() => Array::from_f64(array.shape(), DType::F64, &array.to_f64()?),
-                _ => Ok(array.clone()),
-            })
-            .collect::<Result<Vec<Array>, _>>()?;
+        let inputs = inputs.iter().map(widened).collect::<Result<Vec<Array>, _>>()?;
         if inputs.iter().zip(&wide.inputs).any(|(a, b)| a.meta() != b.meta()) {
             return Ok(Vec::new());
         }

@@ -26,7 +26,8 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     if !subject.differentiable()? {
         return nothing("gradients are not checked here");
     }
-    let exact = subject.arrays.iter().all(|array| !array.dtype().is_floating() || array.dtype() == DType::F64);
+    let exact =
+        subject.arrays.iter().all(|array| !array.dtype().is_differentiable() || array.dtype().part() == DType::F64);
     let elements: usize = subject.arrays.iter().map(|array| array.meta().len()).sum();
     if !exact || subject.index >= SAMPLES || elements > ELEMENTS {
         return nothing("the first samples in f64 are enough");
@@ -37,7 +38,7 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     // By the operators' own rules: what executors make of gradients has none.
     let Some(joint) = joint_trace(&trace, &[])? else { return nothing("no gradient") };
     let wrt: Vec<usize> = (0..joint.block.parameters.len())
-        .filter(|i| joint.block.meta(joint.block.parameters[*i]).dtype().is_floating())
+        .filter(|i| joint.block.meta(joint.block.parameters[*i]).dtype().is_differentiable())
         .collect();
     let gradients: Vec<usize> = (own..joint.block.results.len()).collect();
     let twice = match vjp_of(&joint, &wrt, &gradients, &Ranking::list(&[], &joint.target), &mut Vec::new()) {
@@ -68,7 +69,7 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
         let (array, gradient) = (&inputs[*input], outputs[joint.block.results.len() + k].to_f64()?);
         let evaluate = |moved: &[f64]| -> Check<f64> {
             let mut inputs = inputs.clone();
-            inputs[*input] = Array::from_f64(array.shape(), DType::F64, moved)?;
+            inputs[*input] = Array::from_f64(array.shape(), array.dtype(), moved)?;
             let outputs = once.run(inputs)?;
             let mut sum = 0.0;
             for (output, weight) in outputs[own..].iter().zip(&weights) {

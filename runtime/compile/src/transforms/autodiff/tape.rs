@@ -128,7 +128,7 @@ impl<'a> Tape<'a> {
                 continue;
             }
             let varied = operands.iter().flat_map(Arg::tensors).any(|operand| operand.varied);
-            let differentiable = symbol.results.iter().any(|id| block.meta(*id).dtype().is_floating());
+            let differentiable = symbol.results.iter().any(|id| block.meta(*id).dtype().is_differentiable());
             let results = if varied && differentiable {
                 self.record(block, symbol, &operands, &names, place)?
             } else {
@@ -155,6 +155,11 @@ impl<'a> Tape<'a> {
         let Some(def) = symbol.operator() else {
             return Choice { rule: None, from: RuleSource::Operator, refusals, silent };
         };
+        // Rules of composites are for real numbers; their decompositions compute with the parts of complex ones.
+        let complex = metas.iter().flat_map(Arg::tensors).any(|meta| meta.dtype().is_complex());
+        if complex && TracingRules::of(def).decomposition.is_some() {
+            return Choice { rule: None, from: RuleSource::Decomposition, refusals, silent };
+        }
         let ranked = self.ranking.of(def, metas, Purpose::Differentiated);
         refusals.extend(ranked.refusal);
         for executor in ranked.executors.iter().filter(|executor| self.ranking.is_of_target(executor)) {
@@ -312,7 +317,9 @@ impl<'a> Tape<'a> {
             let arrived: Vec<Option<Tensor>> = recorded
                 .results
                 .iter()
-                .map(|result| cotangents.get(&result.key).copied().filter(|_| result.handle.dtype().is_floating()))
+                .map(|result| {
+                    cotangents.get(&result.key).copied().filter(|_| result.handle.dtype().is_differentiable())
+                })
                 .collect();
             if arrived.iter().all(Option::is_none) {
                 continue;
@@ -340,7 +347,7 @@ impl<'a> Tape<'a> {
             let both = recorded.operands.iter().zip(&gradients);
             let pairs = both.flat_map(|(operand, gradient)| operand.tensors().iter().zip(gradient.tensors()));
             for (operand, gradient) in pairs {
-                if !operand.varied || !operand.handle.dtype().is_floating() {
+                if !operand.varied || !operand.handle.dtype().is_differentiable() {
                     continue;
                 }
                 if tracer::has_error() {

@@ -34,7 +34,7 @@ fn alternatives(name: &str, value: &Attribute) -> Vec<Attribute> {
         Attribute::Scalar(Scalar::Bool(value)) => vec![(!*value).to_attribute()],
         Attribute::Scalar(Scalar::Int(value)) => integers(*value),
         Attribute::Scalar(Scalar::Float(value)) => floats(*value),
-        Attribute::DType(_) => DType::ALL.iter().map(DType::to_attribute).collect(),
+        Attribute::DType(_) => DType::REAL.iter().map(DType::to_attribute).collect(),
         Attribute::List(items) => {
             let mut lists: Vec<Vec<Attribute>> = vec![items.iter().rev().cloned().collect()];
             for (i, item) in items.iter().enumerate() {
@@ -49,7 +49,7 @@ fn alternatives(name: &str, value: &Attribute) -> Vec<Attribute> {
         Attribute::None if matches!(name, "float" | "number") => floats(1e-3),
         Attribute::None if matches!(name, "int" | "size") => integers(1),
         Attribute::None if name == "bool" => vec![true.to_attribute(), false.to_attribute()],
-        Attribute::None if name == "dtype" => DType::ALL.iter().map(DType::to_attribute).collect(),
+        Attribute::None if name == "dtype" => DType::REAL.iter().map(DType::to_attribute).collect(),
         // An axis of a mesh, whose number of ranks is that of the operands.
         Attribute::Text(axis) if name == "str" => {
             let other = |axis: Axis| text(&format!("other_{axis}"));

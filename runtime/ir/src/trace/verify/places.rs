@@ -17,7 +17,7 @@ use crate::strided::{LayoutRules, Strided};
 
 /// Whether lines of this operator can be joins.
 pub(super) fn can_join(def: &OperatorDef) -> bool {
-    matches!(def.overload, Some(Role::Cat | Role::Contiguous))
+    matches!(def.overload, Some(Role::Cat | Role::Contiguous | Role::ViewAsComplex))
 }
 
 /// Strides of a tensor row by row.
@@ -102,7 +102,10 @@ impl<'t> Verifier<'t> {
                 let whole = name(block, own.root);
                 Some(format!("the program has {} in {whole}, of which no line makes it a part", name(block, *id)))
             } else {
-                (!runner.writes(symbol, shape, &own.strides)).then(|| {
+                // All kernels write parts of complex numbers where these begin, one after the other.
+                let begins = block.meta(own.root).dtype().is_complex() && own.offset == 0;
+                let all_parts = begins && same_strides(shape, &own.strides, &row_by_row(shape));
+                (!all_parts && !runner.writes(symbol, shape, &own.strides)).then(|| {
                     let whole = name(block, own.root);
                     format!("its kernel does not write {} at its place in {whole}", name(block, *id))
                 })
@@ -180,6 +183,11 @@ fn parts(
     let elsewhere =
         |id: ValueId| format!("is claimed by 'join', but {} cannot be written in its result", name(block, id));
     let (Some(def), [whole]) = (symbol.operator(), &symbol.results[..]) else { return Ok(Vec::new()) };
+    if def.overload == Some(Role::ViewAsComplex) {
+        return pairs(block, *whole, &operands, layouts, writer)
+            .ok_or_else(|| elsewhere(operands[0]))
+            .map(|id| vec![id]);
+    }
     let along = match def.overload {
         Some(Role::Cat) => match def.param("dim").and_then(|at| symbol.arguments.get(at)) {
             Some(Arg::Attribute(dim)) => usize::from_attribute(dim),
@@ -219,6 +227,24 @@ fn parts(
         found.push(part);
     }
     Ok(found)
+}
+
+/// The parts of complex numbers, `whole`, if they are all that is in its memory, row by row, and were written for it.
+fn pairs(
+    block: &Block,
+    whole: ValueId,
+    operands: &[ValueId],
+    layouts: &[Layout],
+    writer: &[Option<usize>],
+) -> Option<ValueId> {
+    let [pairs] = operands else { return None };
+    let (own, meta) = (&layouts[pairs.index()], block.meta(*pairs));
+    let there = layouts[whole.index()].root == whole
+        && (own.root, own.offset) == (whole, 0)
+        && same_strides(meta.shape(), &own.strides, &row_by_row(meta.shape()))
+        && meta.bytes() == block.meta(whole).bytes();
+    let alone = computed(block, *pairs, writer) == Some(*pairs) && is_written_for_it(block, *pairs, writer);
+    (there && alone).then_some(*pairs)
 }
 
 /// The value of whose memory `seen` is a view; itself if it is none.

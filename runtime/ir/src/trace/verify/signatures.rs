@@ -53,7 +53,7 @@ impl Verifier<'_> {
                     if wrt[..i].contains(index) {
                         return Err(Wrong::Here(format!("wrt names parameter {index} twice")));
                     }
-                    if !value.meta.dtype().is_floating() {
+                    if !value.meta.dtype().is_differentiable() {
                         let message = format!("no gradient with respect to '{}': it is {}", value.name, value.meta);
                         return Err(Wrong::Here(message));
                     }

@@ -1,0 +1,63 @@
+"""Complex numbers: made, taken apart, computed with, and refused."""
+
+import numpy
+import pytest
+
+import fulgurite
+from fulgurite import ops
+
+NUMBERS = numpy.array([[1 + 2j, -3j, 0.5], [2, -1 - 1j, 0.25 + 4j]])
+
+
+def test_numbers_come_and_go():
+    made = fulgurite.array(NUMBERS.tolist())
+    assert made.dtype == fulgurite.dtype("complex64") and made.shape == (2, 3)
+    assert made.dtype.is_complex and not made.dtype.is_floating_point
+    assert made.tolist() == NUMBERS.tolist() and numpy.array_equal(made.numpy(), NUMBERS.astype("complex64"))
+    wide = fulgurite.from_dlpack(NUMBERS)
+    assert wide.dtype.name == "complex128" and numpy.shares_memory(wide.numpy(), NUMBERS)
+    assert fulgurite.array([1, 2j], dtype="complex128").tolist() == [1, 2j]
+    assert fulgurite.array([1.5]).to("complex64").tolist() == [1.5 + 0j]
+    with pytest.raises(fulgurite.Error, match="a complex number, which"):
+        fulgurite.array([1j], dtype="float32")
+
+
+@pytest.mark.parametrize("name, of", [
+    ("conj", numpy.conj), ("real", numpy.real), ("imag", numpy.imag), ("angle", numpy.angle), ("abs", numpy.abs),
+    ("neg", numpy.negative), ("exp", numpy.exp), ("sqrt", numpy.sqrt), ("log", numpy.log), ("acos", numpy.arccos),
+    ("sin", numpy.sin), ("tanh", numpy.tanh), ("sum", numpy.sum), ("mean", numpy.mean), ("t", numpy.transpose),
+    ("isfinite", numpy.isfinite), ("square", numpy.square),
+])
+def test_functions_are_numpys(name, of):
+    found = getattr(ops, name)(fulgurite.from_dlpack(NUMBERS)).numpy()
+    expected = of(NUMBERS)
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    assert numpy.allclose(found, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_arithmetic_is_numpys():
+    x, other = fulgurite.from_dlpack(NUMBERS), numpy.linspace(-1, 2, 6).reshape(2, 3)
+    y = fulgurite.from_dlpack(other)
+    for found, expected in [
+        (x + y, NUMBERS + other), (y - x, other - NUMBERS), (x * x, NUMBERS * NUMBERS), (y / x, other / NUMBERS),
+        (x * 2, NUMBERS * 2), (x * 2j, NUMBERS * 2j), (1j - y, 1j - other), (1.5 - x, 1.5 - NUMBERS),
+        (fulgurite.jit(lambda x: x / 4j)(x), NUMBERS / 4j), (x @ ops.t(x), NUMBERS @ NUMBERS.T),
+        (x == x, NUMBERS == NUMBERS), (x[1, 1:], NUMBERS[1, 1:]), (ops.complex(y, y), other + 1j * other),
+        (ops.polar(y, y), other * numpy.exp(1j * other)),
+    ]:
+        assert found.numpy().dtype == expected.dtype and numpy.allclose(found.numpy(), expected, rtol=1e-12)
+
+
+def test_the_gradient_of_a_real_loss():
+    loss = fulgurite.grad(lambda x: ops.sum(ops.real(x * ops.conj(x))))
+    assert numpy.allclose(loss(fulgurite.from_dlpack(NUMBERS)).numpy(), 2 * NUMBERS)
+
+
+def test_what_takes_none_says_so():
+    x = fulgurite.from_dlpack(NUMBERS)
+    with pytest.raises(fulgurite.Error, match="erf: input has dtype c128, .* takes no complex numbers"):
+        ops.erf(x)
+    with pytest.raises(fulgurite.Error, match="input is c128, which becomes no f32"):
+        x.to("float32")
+    with pytest.raises(fulgurite.Error, match="complex64"):
+        x * numpy.complex64(2j)
