@@ -53,6 +53,47 @@ def test_the_gradient_of_a_real_loss():
     assert numpy.allclose(loss(fulgurite.from_dlpack(NUMBERS)).numpy(), 2 * NUMBERS)
 
 
+@pytest.mark.parametrize("name, at, derivative", [
+    # On cuts and beside them, where the parts of roots are magnitudes that have no slope at zero.
+    ("sqrt", -4 + 0j, -0.25j), ("sqrt", complex(-4, -0.0), 0.25j), ("sqrt", 2j, 0.25 - 0.25j),
+    ("rsqrt", -4 + 0j, -0.0625j), ("acos", 2 + 0j, -0.5773502691896258j), ("acosh", 0.5 + 0j, -1.1547005383792515j),
+    ("asin", 1 + 1j, 0.5688644810057831 + 0.3515775842541429j), ("sgn", 0j, 0), ("cos", 1e-25j, -1e-25j),
+])
+def test_the_derivative_on_the_axes(name, at, derivative):
+    x = fulgurite.from_dlpack(numpy.array([at]))
+    for part, factor in [(ops.real, 1), (ops.imag, 1j)]:
+        found = fulgurite.grad(lambda x: ops.sum(part(getattr(ops, name)(x))))(x).numpy()
+        assert numpy.allclose(found, numpy.conj(derivative) * factor, rtol=1e-12, atol=0), (part, found)
+
+
+@pytest.mark.parametrize("name, of", [
+    ("exp", numpy.exp), ("sqrt", numpy.sqrt), ("sin", numpy.sin), ("cos", numpy.cos), ("sinh", numpy.sinh),
+    ("cosh", numpy.cosh), ("asin", numpy.arcsin), ("acos", numpy.arccos), ("atan", numpy.arctan),
+    ("asinh", numpy.arcsinh), ("acosh", numpy.arccosh), ("atanh", numpy.arctanh), ("reciprocal", numpy.reciprocal),
+])
+def test_large_numbers_and_signs_of_zeros(name, of):
+    parts = [0.0, -0.0, 0.5, -2.0, 100.0, -100.0, 1e20, -2e38]
+    numbers = numpy.array([complex(a, b) for a in parts for b in parts if a or b], dtype="complex64")
+    with numpy.errstate(all="ignore"):
+        expected = of(numbers)
+    found = getattr(ops, name)(fulgurite.from_dlpack(numbers)).numpy()
+    for one, got, want in zip(numbers, found, expected):
+        size = max((abs(part) for part in (want.real, want.imag) if numpy.isfinite(part)), default=0)
+        for a, b in [(got.real, want.real), (got.imag, want.imag)]:
+            assert (a == b or abs(a - b) <= 1e-5 * size) and numpy.signbit(a) == numpy.signbit(b) or abs(b) < 1e-38, \
+                (one, got, want)
+
+
+def test_divided_by_zero_and_by_infinity():
+    infinity, nan = numpy.inf, numpy.nan
+    for a, b, expected in [
+        (1 + 1j, 0j, (infinity, infinity)), (1 + 0j, 0j, (infinity, nan)), (-1 + 1j, -0.0, (-infinity, infinity)),
+        (1 + 1j, complex(infinity, 0), (0, 0)), (1 + 0j, complex(1, infinity), (0, 0)),
+    ]:
+        found = (fulgurite.array([a]) / fulgurite.array([b], dtype="complex64")).tolist()[0]
+        assert numpy.array_equal((found.real, found.imag), expected, equal_nan=True), (a, b, found)
+
+
 def test_what_takes_none_says_so():
     x = fulgurite.from_dlpack(NUMBERS)
     with pytest.raises(fulgurite.Error, match="erf: input has dtype c128, .* takes no complex numbers"):

@@ -4,7 +4,7 @@
 use fulgurite_runtime::Tensor;
 
 use super::parts::{Complex, hypotenuse, is_complex};
-use crate::prims::{self, add, atan2, div, exp as exponential, ge, log, lt, mul, neg, select, sqrt, sub};
+use crate::prims::{self, add, atan2, div, eq, exp as exponential, ge, log, lt, mul, neg, select, sqrt, sub};
 
 /// `complex` of complex numbers, `real` of others.
 #[track_caller]
@@ -12,11 +12,19 @@ pub fn apply(input: Tensor, complex: fn(Complex) -> Complex, real: impl FnOnce(T
     if is_complex(input) { complex(Complex::of(input)).tensor() } else { real(input) }
 }
 
-/// `e^z`.
+/// `e^z`, of the square root of its magnitude: an infinite magnitude times a zero is none.
 #[track_caller]
 pub fn exp(z: Complex) -> Complex {
-    let size = exponential(z.re);
-    Complex { re: mul(size, prims::cos(z.im)), im: mul(size, prims::sin(z.im)) }
+    let half = bounded(exponential(mul(z.re, 0.5)));
+    let times = |part: Tensor| mul(mul(half, part), half);
+    Complex { re: times(prims::cos(z.im)), im: times(prims::sin(z.im)) }
+}
+
+/// `x` with the largest finite number in place of infinity.
+#[track_caller]
+fn bounded(x: Tensor) -> Tensor {
+    let largest = x.dtype().largest();
+    prims::minimum(prims::maximum(x, -largest), largest)
 }
 
 /// The principal logarithm.
@@ -25,16 +33,22 @@ pub fn logarithm(z: Complex) -> Complex {
     Complex { re: log(z.magnitude()), im: z.angle() }
 }
 
-/// The principal square root: the part that is a sum of magnitudes first, the other as a quotient.
+/// The principal square root: the part that is a sum of magnitudes first, the other as a quotient. Signs are exchanged
+/// by comparisons, as magnitudes have no slope at zero, which is on the cut and on the imaginary axis.
 #[track_caller]
 pub fn root(z: Complex) -> Complex {
     let zero = z.is_zero();
     let safe = select(zero, 1.0, z.re);
-    let larger = sqrt(mul(add(prims::abs(safe), hypotenuse(safe, z.im)), 0.5));
-    let quotient = div(z.im, mul(larger, 2.0));
     let right = ge(safe, 0.0);
-    let re = select(right, larger, prims::abs(quotient));
-    let im = select(right, quotient, select(prims::signbit(z.im), neg(larger), larger));
+    let size = select(right, safe, neg(safe));
+    let larger = sqrt(add(mul(size, 0.5), mul(hypotenuse(safe, z.im), 0.5)));
+    let quotient = div(z.im, mul(larger, 2.0));
+    let below = prims::signbit(z.im);
+    let re = select(right, larger, select(below, neg(quotient), quotient));
+    let im = select(right, quotient, select(below, neg(larger), larger));
+    // An infinite imaginary part has both parts infinite, whatever the real one is.
+    let infinite = eq(prims::abs(z.im), f64::INFINITY);
+    let (re, im) = (select(infinite, f64::INFINITY, re), select(infinite, z.im, im));
     Complex { re: select(zero, 0.0, re), im: select(zero, z.im, im) }
 }
 
@@ -46,28 +60,24 @@ fn odd(x: Tensor, right: impl FnOnce(Tensor) -> Tensor) -> Tensor {
     select(negative, neg(value), value)
 }
 
-/// `sinh x` of real numbers.
+/// The hyperbolic sine and cosine of `x / 2` of real numbers, of which those of `x` are made beside a factor: an infinite
+/// one times a zero is none.
 #[track_caller]
-fn sinh(x: Tensor) -> Tensor {
-    odd(x, |x| {
-        let less = prims::expm1(x);
-        mul(add(less, div(less, add(less, 1.0))), 0.5)
-    })
+fn of_half(x: Tensor) -> [Tensor; 2] {
+    let half = mul(x, 0.5);
+    [bounded(crate::core::sinh(half)), bounded(crate::core::cosh(half))]
 }
 
-/// `cosh x` of real numbers.
+/// `factor · sinh x`, by [`of_half`].
 #[track_caller]
-fn cosh(x: Tensor) -> Tensor {
-    mul(add(exponential(x), exponential(neg(x))), 0.5)
+fn sinh_times([sinh, cosh]: [Tensor; 2], factor: Tensor) -> Tensor {
+    mul(mul(mul(sinh, factor), cosh), 2.0)
 }
 
-/// `asinh x` of real numbers.
+/// `factor · cosh x`, by [`of_half`].
 #[track_caller]
-fn asinh(x: Tensor) -> Tensor {
-    odd(x, |x| {
-        let square = mul(x, x);
-        prims::log1p(add(x, div(square, add(sqrt(add(square, 1.0)), 1.0))))
-    })
+fn cosh_times([sinh, _]: [Tensor; 2], factor: Tensor) -> Tensor {
+    add(mul(mul(mul(sinh, factor), sinh), 2.0), factor)
 }
 
 /// `1 / √z`.
@@ -85,13 +95,15 @@ pub fn reciprocal(z: Complex) -> Complex {
 /// `sin z`.
 #[track_caller]
 pub fn sine(z: Complex) -> Complex {
-    Complex { re: mul(prims::sin(z.re), cosh(z.im)), im: mul(prims::cos(z.re), sinh(z.im)) }
+    let half = of_half(z.im);
+    Complex { re: cosh_times(half, prims::sin(z.re)), im: sinh_times(half, prims::cos(z.re)) }
 }
 
 /// `cos z`.
 #[track_caller]
 pub fn cosine(z: Complex) -> Complex {
-    Complex { re: mul(prims::cos(z.re), cosh(z.im)), im: neg(mul(prims::sin(z.re), sinh(z.im))) }
+    let half = of_half(z.im);
+    Complex { re: cosh_times(half, prims::cos(z.re)), im: neg(sinh_times(half, prims::sin(z.re))) }
 }
 
 /// `tan z`.
@@ -103,22 +115,24 @@ pub fn tangent(z: Complex) -> Complex {
 /// `sinh z`.
 #[track_caller]
 pub fn hyperbolic_sine(z: Complex) -> Complex {
-    Complex { re: mul(sinh(z.re), prims::cos(z.im)), im: mul(cosh(z.re), prims::sin(z.im)) }
+    let half = of_half(z.re);
+    Complex { re: sinh_times(half, prims::cos(z.im)), im: cosh_times(half, prims::sin(z.im)) }
 }
 
 /// `cosh z`.
 #[track_caller]
 pub fn hyperbolic_cosine(z: Complex) -> Complex {
-    Complex { re: mul(cosh(z.re), prims::cos(z.im)), im: mul(sinh(z.re), prims::sin(z.im)) }
+    let half = of_half(z.re);
+    Complex { re: cosh_times(half, prims::cos(z.im)), im: sinh_times(half, prims::sin(z.im)) }
 }
 
 /// `tanh z`, of real parts up to 20: beyond, it is ±1 in every type.
 #[track_caller]
 pub fn hyperbolic_tangent(z: Complex) -> Complex {
     let x = prims::minimum(prims::maximum(z.re, -20.0), 20.0);
-    let (wide, high) = (sinh(x), prims::cos(z.im));
+    let (wide, high) = (crate::core::sinh(x), prims::cos(z.im));
     let square = add(mul(wide, wide), mul(high, high));
-    Complex { re: div(mul(wide, cosh(x)), square), im: div(mul(prims::sin(z.im), high), square) }
+    Complex { re: div(mul(wide, crate::core::cosh(x)), square), im: div(mul(prims::sin(z.im), high), square) }
 }
 
 /// `√(1 - z)` and `√(1 + z)`, of which the arc functions are composed (Kahan, "Branch Cuts for Complex Elementary
@@ -132,14 +146,14 @@ fn roots_around_one(z: Complex) -> [Complex; 2] {
 #[track_caller]
 pub fn arc_sine(z: Complex) -> Complex {
     let [below, above] = roots_around_one(z);
-    Complex { re: atan2(z.re, below.times(above).re), im: asinh(below.conjugate().times(above).im) }
+    Complex { re: atan2(z.re, below.times(above).re), im: crate::core::asinh(below.conjugate().times(above).im) }
 }
 
 /// `acos z`.
 #[track_caller]
 pub fn arc_cosine(z: Complex) -> Complex {
     let [below, above] = roots_around_one(z);
-    Complex { re: mul(atan2(below.re, above.re), 2.0), im: asinh(above.conjugate().times(below).im) }
+    Complex { re: mul(atan2(below.re, above.re), 2.0), im: crate::core::asinh(above.conjugate().times(below).im) }
 }
 
 /// `atan z`.
@@ -158,17 +172,17 @@ pub fn area_sine(z: Complex) -> Complex {
 #[track_caller]
 pub fn area_cosine(z: Complex) -> Complex {
     let (below, above) = (root(z.shifted(-1.0)), root(z.shifted(1.0)));
-    Complex { re: asinh(below.conjugate().times(above).re), im: mul(atan2(below.im, above.re), 2.0) }
+    Complex { re: crate::core::asinh(below.conjugate().times(above).re), im: mul(atan2(below.im, above.re), 2.0) }
 }
 
-/// `atanh z`.
+/// `atanh z`: half the difference of the logarithms of `1 + z` and `1 - z`, whose angles have the sign of the imaginary
+/// part both.
 #[track_caller]
 pub fn area_tangent(z: Complex) -> Complex {
-    let square = mul(z.im, z.im);
-    let re = odd(z.re, |x| {
-        let left = sub(1.0, x);
-        mul(prims::log1p(div(mul(x, 4.0), add(mul(left, left), square))), 0.25)
+    let re = odd(bounded(z.re), |x| {
+        let distance = hypotenuse(sub(1.0, x), z.im);
+        mul(prims::log1p(div(mul(div(x, distance), 4.0), distance)), 0.25)
     });
-    let across = sub(mul(sub(1.0, z.re), add(z.re, 1.0)), square);
-    Complex { re, im: mul(atan2(mul(z.im, 2.0), across), 0.5) }
+    let angles = add(atan2(z.im, add(z.re, 1.0)), atan2(z.im, sub(1.0, z.re)));
+    Complex { re, im: mul(angles, 0.5) }
 }

@@ -35,6 +35,8 @@ operators! {
             s.composed_unary($domain);
             if s.dtype().is_complex() {
                 s.case(with(s.normal([5, 7])));
+                // `1 - z` and `1 + z` on the imaginary axis, where magnitudes of real parts have no slope.
+                s.case(with(s.values([4], [1.0, 1.0, -1.0, -1.0, 0.5, 0.5, 1.0, -5.0])));
             }
             if s.dtype().is_floating() {
                 let far = [1e-3, -1e-3, 88.9, -88.9, 1e4, 2.5];

@@ -321,15 +321,19 @@ impl Complex {
         Complex { re: prims::neg(self.re), im: prims::neg(self.im) }
     }
 
-    /// `a / b`. Both are divided by the larger part of `b` first, so that no square leaves the range of the type.
+    /// `a / b` by the ratio of the parts of `b`, the smaller to the larger, so that no square leaves the range of the
+    /// type (Smith, "Algorithm 116: Complex division", 1962). By zero it is what both parts divided by zero are.
     #[track_caller]
     pub fn over(self, other: Complex) -> Complex {
-        let larger = prims::maximum(prims::abs(other.re), prims::abs(other.im));
-        let [a, b] =
-            [self, other].map(|one| Complex { re: prims::div(one.re, larger), im: prims::div(one.im, larger) });
-        let square = prims::add(prims::mul(b.re, b.re), prims::mul(b.im, b.im));
-        let product = a.times(b.conjugate());
-        Complex { re: prims::div(product.re, square), im: prims::div(product.im, square) }
+        let (Complex { re: a, im: b }, Complex { re: c, im: d }) = (self, other);
+        let wide = prims::ge(prims::abs(c), prims::abs(d));
+        let (larger, smaller) = (prims::select(wide, c, d), prims::select(wide, d, c));
+        let zero = prims::eq(larger, 0.0);
+        let ratio = prims::div(smaller, prims::select(zero, 1.0, larger));
+        let size = prims::select(zero, 0.0, prims::add(larger, prims::mul(smaller, ratio)));
+        let re = prims::select(wide, prims::add(a, prims::mul(b, ratio)), prims::add(prims::mul(a, ratio), b));
+        let im = prims::select(wide, prims::sub(b, prims::mul(a, ratio)), prims::sub(prims::mul(b, ratio), a));
+        Complex { re: prims::div(re, size), im: prims::div(im, size) }
     }
 
     /// Whether both parts are zero.
@@ -351,11 +355,13 @@ impl Complex {
         prims::atan2(self.im, self.re)
     }
 
-    /// `a / |a|`; zero of zero.
+    /// `a / |a|`; zero of zero, where the gradient is zero too.
     #[track_caller]
     pub fn sign(self) -> Complex {
-        let length = hypotenuse(prims::select(self.is_zero(), 1.0, self.re), self.im);
-        Complex { re: prims::div(self.re, length), im: prims::div(self.im, length) }
+        let zero = self.is_zero();
+        let length = hypotenuse(prims::select(zero, 1.0, self.re), self.im);
+        let part = |part: Tensor| prims::select(zero, 0.0, prims::div(part, length));
+        Complex { re: part(self.re), im: part(self.im) }
     }
 }
 

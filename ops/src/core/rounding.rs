@@ -205,13 +205,16 @@ pub mod sgn {
     fn reference(input: &ReferenceTensor) -> ReferenceTensor {
         let of_complex = |z: num_complex::Complex64| {
             let size = z.re.hypot(z.im);
-            if size == 0.0 { z } else { z / size }
+            if size == 0.0 { 0.0.into() } else { z / size }
         };
         each(input, |x| f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)), of_complex)
     }
 
     fn samples(s: &mut Samples) {
         s.composed_unary(Domain::ALL);
+        if s.dtype().is_complex() {
+            s.case(with(s.values([1], [0.0, -0.0]))).forward_only("zero by definition").gradients([&[0.0; 2]]);
+        }
     }
 }
 

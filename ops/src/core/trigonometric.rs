@@ -34,6 +34,8 @@ operators! {
             s.composed_unary($domain);
             if s.dtype().is_complex() {
                 s.case(with(s.normal([5, 7])));
+                // `1 - z` and `1 + z` on the imaginary axis, where magnitudes of real parts have no slope.
+                s.case(with(s.values([4], [1.0, 1.0, -1.0, -1.0, 0.5, 0.5, 1.0, -5.0])));
             }
         }
     }

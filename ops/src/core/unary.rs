@@ -31,6 +31,8 @@ operators! {
             s.elementwise_unary($domain);
             if s.dtype().is_complex() {
                 s.case(with(s.normal([5, 7])));
+                // On the axes, where the magnitudes of parts have no slope.
+                s.case(with(s.values([4], [0.0, 2.0, 0.0, -3.0, 4.0, 0.0, -0.0, 0.5])));
             }
         }
     }
