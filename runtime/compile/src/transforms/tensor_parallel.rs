@@ -289,10 +289,17 @@ impl Writer<'_> {
         if own_gradient && self.with_parts(&mut line)? && self.kept(&line, body, substitution)? {
             return Ok(());
         }
-        if own_gradient && has_other_gradient(line.def) {
+        if own_gradient && (has_other_gradient(line.def) || !self.opens_to_parts(&line, body)?) {
             return self.with_wholes(source, symbol, substitution);
         }
         self.open(&line, body, substitution)
+    }
+
+    /// Whether the lines of a decomposition compute with parts anywhere. Where they only gather them, nothing is won by
+    /// their gradient in place of the line's own.
+    fn opens_to_parts(&self, line: &Line<'_>, body: &Block) -> Result<bool> {
+        let given: Vec<Option<State>> = line.symbol.operands().map(|id| self.state(line.now[&id]).cloned()).collect();
+        Ok(written(self.strategy, body, &given)?.0.by_parts)
     }
 
     /// Divides operands like one of them that is divided, where they have its shape. False if there is nothing to do.

@@ -134,6 +134,7 @@ impl Writer<'_> {
             false => number(0),
         };
         let out = self.call(Role::Where, vec![tensor(here), tensor(found), zero], &name, of)?;
+        self.by_parts = true;
         self.set(out, Some(State::Partial));
         substitution[result.index()] = Some(out);
         Ok(true)

@@ -117,6 +117,8 @@ pub(super) struct Writer<'a> {
     pub(super) indices: FxHashMap<Vec<usize>, ValueId>,
     /// Whether the block asks other ranks for something.
     pub(super) asks: bool,
+    /// Whether a line of the block computes with what this rank has of a value.
+    pub(super) by_parts: bool,
     /// Whether a gradient may depend on what equal largest elements share.
     pub(super) ties: bool,
 }
@@ -133,6 +135,7 @@ impl<'a> Writer<'a> {
             place: None,
             indices: FxHashMap::default(),
             asks: false,
+            by_parts: false,
             ties: strategy.differentiated,
         }
     }
@@ -223,6 +226,8 @@ impl<'a> Writer<'a> {
         if !fits || metas.len() != states.len() || metas.len() != line.symbol.results.len() {
             return Ok(false);
         }
+        self.by_parts |= states.iter().any(Option::is_some)
+            || arguments.iter().flat_map(Arg::tensors).any(|id| self.state(*id).is_some());
         let results = metas.into_iter().zip(states.iter().cloned()).collect();
         let written = BoundSymbol { arguments, body, results: Results::new(), ..line.symbol.clone() };
         self.written((line.source, line.symbol), written, results, substitution);
