@@ -233,7 +233,7 @@ def _binary(name: str, swapped: bool = False):
         nonlocal function
         function = function or getattr(ops, name)
         if isinstance(other, complex):
-            other = _complex_number(other, self)
+            other = complex_number(other, self)
         try:
             return function(other, self) if swapped else function(self, other)
         except ArgumentError as error:
@@ -245,7 +245,7 @@ def _binary(name: str, swapped: bool = False):
     return method
 
 
-def _complex_number(number: complex, beside):
+def complex_number(number: complex, beside):
     """A complex number as a tensor without dimensions, which ``beside`` meets as it meets a number."""
     kind = "float64" if beside.dtype.name in ("float64", "complex128") else "float32"
     parts = (ops.full([], part, dtype=kind, device=beside.device) for part in (number.real, number.imag))

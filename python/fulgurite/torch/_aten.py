@@ -153,10 +153,21 @@ for _name in ("to", "_to_copy"):
     TABLE[f"aten.{_name}"] = _to
 
 
-@_aten("alias", "clone", "contiguous", "lift", "lift_fresh", "lift_fresh_copy", "_lazy_clone", "_conj", "resolve_conj",
+@_aten("alias", "clone", "contiguous", "lift", "lift_fresh", "lift_fresh_copy", "_lazy_clone", "resolve_conj",
        "resolve_neg")
 def _alias(context, value, **_):
     return value
+
+
+@_aten("_conj", "_conj_copy")
+def _conjugate(context, value):
+    # PyTorch's is computed later, where `resolve_conj` is called for or a kernel reads it: here at once.
+    return ops.conj(value)
+
+
+@_aten("_neg_view", "_neg_view_copy")
+def _negative(context, value):
+    return ops.neg(value)
 
 
 @_aten("_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async")

@@ -34,6 +34,9 @@ _VIEWS = {
     "unsafe_split", "unsafe_chunk", "meshgrid", "positive", "pos", "H", "mH", "atleast_1d", "atleast_2d",
     "atleast_3d",
     "slice", "alias", "lift", "lift_fresh", "_conj", "detach_", "view_as_real", "_unsafe_view",
+    # Of complex numbers these are views, of real ones and of those that are computed the tensor itself.
+    "conj", "conj_physical", "real", "imag", "view_as_complex", "resolve_conj", "resolve_neg", "matrix_H",
+    "_neg_view",
     # In evaluation these return their argument.
     "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout",
 }

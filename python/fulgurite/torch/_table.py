@@ -15,6 +15,7 @@ from collections.abc import Callable
 import torch
 
 from .. import ops
+from .._arrays import complex_number
 from .._errors import ArgumentError
 from .._native import Tensor
 from ._exchange import DTYPES, TORCH_DTYPES
@@ -249,7 +250,7 @@ def _called(operator, target) -> Callable:
                 named["dtype"] = torch.get_default_dtype()
         if "generator" in names and named.get("generator") is None and _draws(operator, names, arguments, named):
             named["generator"] = context.generator()
-        return operator(*arguments, **named)
+        return operator(*_with_complex(arguments), **named)
 
     return call
 
@@ -299,11 +300,21 @@ def _any_tensor(*values) -> bool:
     return any(isinstance(value, Tensor) for value in values)
 
 
+def _with_complex(arguments) -> list:
+    """The arguments of an operator, complex numbers as tensors, which it takes where it takes operands."""
+    tensors = [value for value in arguments if isinstance(value, Tensor)]
+    if not tensors or not any(isinstance(value, complex) for value in arguments):
+        return list(arguments)
+    # The widest of them keeps the digits of the number.
+    beside = max(tensors, key=lambda tensor: tensor.dtype.name in ("float64", "complex128"))
+    return [complex_number(value, beside) if isinstance(value, complex) else value for value in arguments]
+
+
 def _arithmetic(name: str, function: Callable, operator: str) -> None:
     def call(context, *arguments, **keywords):
         if not _any_tensor(*arguments):
             return function(*arguments, **keywords)
-        return getattr(ops, operator)(*arguments, **keywords)
+        return getattr(ops, operator)(*_with_complex(arguments), **keywords)
 
     call.operator = operator
     TABLE[f"operator.{name}"] = call
@@ -331,7 +342,14 @@ def _getattr(context, value, name, *default):
         return torch.Size(found) if name == "shape" else found
     if name == "is_cuda":
         return value.device.startswith("cuda")
+    if name in ("real", "imag"):
+        return getattr(ops, name)(value)
     raise ArgumentError(f"getattr: a traced value has no '{name}'")
+
+
+@named("mH", "matrix_H", "adjoint", "Tensor.adjoint")
+def _adjoint(context, value):
+    return ops.conj(ops.transpose(value, -2, -1)) if value.ndim else value
 
 
 @named("Tensor.size")
