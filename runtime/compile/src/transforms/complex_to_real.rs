@@ -178,7 +178,7 @@ fn returned(source: &Block, symbol: &BoundSymbol) -> bool {
 /// operator takes the parts that the last one joined, or a shape that a tensor had before. Without it each operator on
 /// complex numbers would write them to memory.
 fn undone(block: &Block, symbol: &BoundSymbol, substitution: &Substitution) -> Option<ValueId> {
-    let overload = symbol.operator()?.overload?;
+    let overload = symbol.operator()?.overload.filter(|role| matches!(role, Role::Slice | Role::Reshape))?;
     let operand = Flattener::mapped(substitution, symbol.operands().next()?);
     let numbers = |at: usize| match symbol.arguments.get(at) {
         Some(Arg::Attribute(attribute)) => Vec::<usize>::from_attribute(attribute),
