@@ -60,8 +60,8 @@ fn odd(x: Tensor, right: impl FnOnce(Tensor) -> Tensor) -> Tensor {
     select(negative, neg(value), value)
 }
 
-/// The hyperbolic sine and cosine of `x / 2` of real numbers, of which those of `x` are made beside a factor: an infinite
-/// one times a zero is none.
+/// The hyperbolic sine and cosine of `x / 2` of real numbers, of which those of `x` are made beside a factor: an
+/// infinite one times a zero is none.
 #[track_caller]
 fn of_half(x: Tensor) -> [Tensor; 2] {
     let half = mul(x, 0.5);
