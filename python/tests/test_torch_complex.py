@@ -1,4 +1,4 @@
-"""Modules of PyTorch that compute with complex numbers: conjugates that PyTorch computes later, writes through views."""
+"""Modules of PyTorch with complex numbers: conjugates that PyTorch computes later, and writes through views."""
 
 import pytest
 
