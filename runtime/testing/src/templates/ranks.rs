@@ -19,7 +19,7 @@ use crate::samples::{Random, Sample, SampleTensor};
 use crate::subject::{List, Subject, accepted_samples, joint_trace, random_like};
 use crate::test::{Context, Outcome, PASSED, nothing, selected_sample};
 use crate::trace::Trace;
-use crate::transforms::retarget::retarget;
+use crate::transforms::retarget::retarget_to;
 
 /// How far each input moves for a difference.
 const STEP: f64 = 1e-5;
@@ -174,8 +174,12 @@ fn on_own_device(trace: Trace, mesh: &Mesh) -> Check<Trace> {
     if kind.is_cpu() {
         return Ok(Trace { target: trace.target.clone().on_mesh(mesh.clone()), ..trace });
     }
-    let target = Target::of(Device::new(kind.kind(), rank() as u32))?.on_mesh(mesh.clone());
-    Ok(retarget(&trace, &target))
+    let device = Device::new(kind.kind(), rank() as u32);
+    let moved = retarget_to(&trace, &Target::of(device)?.on_mesh(mesh.clone()), device);
+    // Where all ranks are on one device, only a library of collectives may say so, in words of its own.
+    let elsewhere = moved.block.values.iter().find(|value| value.meta.device() != device);
+    ensure!(elsewhere.is_none(), "the program of rank {} is not on {device}", rank());
+    Ok(moved)
 }
 
 fn moved(subject: &Subject, joint: &Program, own: usize) -> Check<Moved> {
