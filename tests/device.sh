@@ -4,8 +4,8 @@
 #   tests/device.sh run FOLDER [EXECUTOR ...]     where the GPU is, from the root of the repository: runs all tests that need
 #                                   the device, or the operators' by these executors alone, for MOST seconds (540) at most,
 #                                   TOGETHER processes (8) at a time, and reports. Logs are in LOGS (FOLDER/logs). A run goes
-#                                   on where the one before it ended: runs are parts that together are all. FIRST names what
-#                                   begins, as `FIRST="cublaslt streams"`.
+#                                   on where the one before it ended, test by test: runs are parts that together are all.
+#                                   FIRST names what begins, as `FIRST="cublaslt streams"`.
 #   tests/device.sh report FOLDER [EXECUTOR ...]  the same machine: what passed, failed, and was not run. Fails unless each test
 #                                   that the binaries list was run, and passed.
 #   tests/device.sh speed FOLDER    the same machine: steps of GPT-2 124M, with binaries built by `PROFILE=release`
@@ -101,13 +101,38 @@ jobs_of() {
     done
 }
 
+# The tests of a job that are still to be run: what has passed, is ignored, or has failed and said why is not run again.
+rest_of() {
+    touch "$logs/$1.results"
+    awk '!all { if ($2 != "untold") known[$1] = 1; next }
+        !($1 in known)' "$logs/$1.results" all=1 "$logs/$1.names"
+}
+
+# Adds what a job's process has printed to the job's log, and the results in it, lines `test NAME ... RESULT`, to those
+# of earlier calls. What a failed test says comes when the process ends: of one that was cut off, failures are `untold`,
+# and run again.
+keep() {
+    [ -e "$logs/$1.running" ] || return 0
+    touch "$logs/$1.results"
+    sed -nE 's/^test ([^ ]+) .*\.\.\. (ok|FAILED|ignored)(, .*)?$/\1 \2/p' "$logs/$1.running" |
+        awk '
+            $2 == "FAILED" && end == "cut_off" { $2 = "untold" }
+            !($1 in last) { order[++n] = $1 }
+            { last[$1] = $2 }
+            END { for (i = 1; i <= n; i++) print order[i], last[order[i]] }' "$logs/$1.results" end="$2" - >"$logs/$1.merged"
+    mv "$logs/$1.merged" "$logs/$1.results"
+    cat "$logs/$1.running" >>"$logs/$1.log"
+    rm "$logs/$1.running"
+}
+
 prepared() {
     folder=$(cd "$folder" && pwd)
     export FULGURITE_REQUIRE_CUDA=1 FULGURITE_REQUIRE_NVRTC=1
     mkdir -p "${LOGS:-$folder/logs}"
     logs=$(cd "${LOGS:-$folder/logs}" && pwd)
     rm -f "$logs/mistakes"
-    cmp -s "$folder/commit" "$logs/commit" || rm -f "$logs"/*.done "$logs"/*.log
+    cmp -s "$folder/commit" "$logs/commit" ||
+        rm -f "$logs"/*.results "$logs"/*.log "$logs"/*.running "$logs/crashed"
     [ ! -e "$folder/commit" ] || cp "$folder/commit" "$logs/commit"
     # Paths of golden vectors and snapshots are those of the crate.
     cd tests
@@ -123,23 +148,32 @@ turned() {
 run() {
     local begun=$SECONDS most=${MOST:-540} together=${TOGETHER:-8} job binary threads left first gpus started=0
     prepared "$@"
+    rm -f "$logs/crashed"
+    # Of a call that was ended itself, there are the results up to then.
+    while read -r job _; do keep "$job" cut_off; done <"$logs/jobs"
     gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
     for first in ${FIRST:-}; do
         { grep -F -- "$first" "$logs/jobs" || true; grep -vF -- "$first" "$logs/jobs" || true; } >"$logs/sorted"
         mv "$logs/sorted" "$logs/jobs"
     done
     one() {
-        # What an earlier part ran to its end is done.
-        local names
-        mapfile -t names <"$logs/$1.names"
+        local names code=0
+        mapfile -t names < <(rest_of "$1")
         # Of several GPUs each job has another one first: most tests use the first one alone.
         [ "$gpus" -lt 2 ] || [ -n "${CUDA_VISIBLE_DEVICES:-}" ] || local -x CUDA_VISIBLE_DEVICES=$5
-        timeout "$4" "$folder/$2" --exact "${names[@]}" --test-threads="$3" >"$logs/$1.running" 2>&1 && : >"$logs/$1.done" ||
-            { [ $? -ge 124 ] || : >"$logs/$1.done"; }
-        mv "$logs/$1.running" "$logs/$1.log"
+        timeout "$4" "$folder/$2" --exact "${names[@]}" --test-threads="$3" >"$logs/$1.running" 2>&1 || code=$?
+        case $code in
+            0 | 101) keep "$1" ended ;;
+            124) keep "$1" cut_off ;;
+            *)
+                keep "$1" cut_off
+                # The test that ended it is among those that were not run, and would end the next call's process.
+                echo "$1: the process ended with exit code $code, see $logs/$1.log" >>"$logs/crashed"
+                ;;
+        esac
     }
     while read -r job binary threads; do
-        [ ! -e "$logs/$job.done" ] && [ -s "$logs/$job.names" ] || continue
+        [ -n "$(rest_of "$job")" ] || continue
         while [ "$(jobs -rp | wc -l)" -ge "$together" ]; do wait -n || true; done
         left=$((most - (SECONDS - begun)))
         [ "$left" -gt 5 ] || break
@@ -150,9 +184,9 @@ run() {
     tell
 }
 
-# What a test printed is in a log; its result is the line `test NAME ... RESULT`.
+# What passed, failed, and was not run, of all calls together.
 tell() {
-    local job failed=0
+    local job file failed=0
     {
         nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null || echo 'no card is seen'
         echo "commit $(cat "$folder/commit" 2>/dev/null || echo unknown)"
@@ -160,19 +194,21 @@ tell() {
     : >"$logs/not_run"
     : >"$logs/failed"
     while read -r job _; do
-        touch "$logs/$job.log"
-        sed -nE 's/^test (.*[^ ]) +\.\.\. (ok|FAILED|ignored.*)$/\1 \2/p' "$logs/$job.log" | sort -u >"$logs/results"
-        grep -vxFf <(cut -d' ' -f1 "$logs/results") "$logs/$job.names" | sed "s/^/$job /" >>"$logs/not_run" || true
-        grep ' FAILED$' "$logs/results" | sed "s/^/$job /; s/ FAILED$//" >>"$logs/failed" || true
-        echo "$job $(wc -l <"$logs/$job.names") $(grep -c ' ok$' "$logs/results") $(grep -c ' FAILED$' "$logs/results")" \
-            "$(grep -c ' ignored' "$logs/results")"
+        touch "$logs/$job.log" "$logs/$job.results"
+        grep -vxFf <(cut -d' ' -f1 "$logs/$job.results") "$logs/$job.names" | sed "s/^/$job /" >>"$logs/not_run" || true
+        sed -nE "s/^(.*) FAILED$/$job \1/p; s/^(.*) untold$/$job \1, which another run tells the reason of/p" \
+            "$logs/$job.results" >>"$logs/failed"
+        echo "$job $(wc -l <"$logs/$job.names") $(grep -c ' ok$' "$logs/$job.results")" \
+            "$(grep -cE ' (FAILED|untold)$' "$logs/$job.results") $(grep -c ' ignored$' "$logs/$job.results")"
     done <"$logs/jobs" | sed -E 's/^of_(.*)_. /operators:\1 /' | awk '
         { if (!($1 in all)) order[++n] = $1; all[$1] += $2; ok[$1] += $3; bad[$1] += $4; skipped[$1] += $5 }
         END { for (i = 1; i <= n; i++) { k = order[i]; a += all[k]; o += ok[k]; b += bad[k]; s += skipped[k]
                 printf "%-22s %6d tests %6d passed %4d failed %4d ignored %6d not run\n", k, all[k], ok[k], bad[k], skipped[k], all[k] - ok[k] - bad[k] - skipped[k] }
               printf "%-22s %6d tests %6d passed %4d failed %4d ignored %6d not run\n", "all", a, o, b, s, a - o - b - s }' |
         tee -a "$logs/report"
-    if [ -s "$logs/mistakes" ]; then failed=1; cat "$logs/mistakes"; fi
+    for file in mistakes crashed; do
+        if [ -s "$logs/$file" ]; then failed=1; cat "$logs/$file"; fi
+    done
     if [ -s "$logs/failed" ]; then
         failed=1
         cat "$logs/failed"
