@@ -2,6 +2,7 @@
 
 pub mod attention_changes;
 mod chunked_linear;
+pub mod convolved;
 mod divergence;
 mod draws;
 mod logit_rows;
@@ -11,9 +12,11 @@ mod preference;
 mod reduction;
 mod tiled_mlp;
 
+pub use convolved::ConvPadding;
 pub use divergence::DivergenceReduction;
 pub use draws::draws;
 pub use logit_rows::{loss_shares, reduced_losses};
+pub use placement::Placement;
 pub use reduction::Reduction;
 pub use tiled_mlp::tiled_mlp;
 

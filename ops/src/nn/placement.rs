@@ -9,7 +9,7 @@ use crate::prims;
 /// The windows along one dimension: window `o` has the elements `o * step + k * dilation - low` of the tensor, `k`
 /// below `size`. Those before the first element and behind the last are padding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Placement {
+pub struct Placement {
     /// Elements of the tensor.
     pub extent: usize,
     /// Elements of padding before them.
