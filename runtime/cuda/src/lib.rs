@@ -32,6 +32,7 @@ pub mod headers;
 mod launch;
 mod library;
 mod library_files;
+mod measuring;
 mod memory;
 mod module;
 pub mod nvrtc;

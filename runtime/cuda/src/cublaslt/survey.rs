@@ -3,12 +3,12 @@
 use super::super::context::Context;
 use super::super::error::Result;
 use super::super::event::Event;
+use super::super::measuring::random_bytes;
 use super::super::memory::DeviceMemory;
 use super::super::stream::Stream;
 use super::library::CublasLt;
 use super::plan::{MatmulOperands, MatmulPlan};
 use super::problem::{Operand, Problem};
-use super::tune::random_bytes;
 use fulgurite_kernels::DType;
 
 /// Workspace that an algorithm may use, in bytes.
