@@ -122,6 +122,9 @@ pub enum CudaError {
     /// Attention that cannot be planned.
     #[error(transparent)]
     Attention(#[from] Box<cudnn::ProblemError>),
+    /// A convolution that cannot be planned.
+    #[error(transparent)]
+    Convolution(#[from] Box<cudnn::ConvolutionProblemError>),
     /// A kernel of this name is not in the module.
     #[error("there is no kernel `{kernel}` in the module, which has {present:?}")]
     NoSuchKernel {
@@ -170,8 +173,10 @@ impl CudaError {
     /// The same, with what a call of cuDNN was for.
     pub(super) fn about(self, what: &str) -> CudaError {
         match self {
-            CudaError::Cudnn { call, name, text, .. } => {
-                CudaError::Cudnn { call, of: format!(" for {what}"), name, text }
+            CudaError::Cudnn { call, of, name, text } => {
+                // What was known of the call stays: `cudnnBackendFinalize for Tensor, image [2, 3]`.
+                let of = if of.is_empty() { format!(" for {what}") } else { format!("{of}, {what}") };
+                CudaError::Cudnn { call, of, name, text }
             }
             other => other,
         }

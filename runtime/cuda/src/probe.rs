@@ -17,7 +17,7 @@ pub struct Probe {
     pub cublaslt: Library,
     /// Collectives over several devices.
     pub nccl: Library,
-    /// Attention.
+    /// Attention and convolutions.
     pub cudnn: Library,
     /// The devices, in the driver's order, or why there are none.
     pub devices: Result<Vec<Device>>,

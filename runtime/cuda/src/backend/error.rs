@@ -11,7 +11,7 @@ impl BackendError for CudaError {
             CudaError::OutOfMemory { .. } => Category::OutOfMemory,
             error if error.is_lack_of_memory() => Category::OutOfMemory,
             CudaError::Compile(_) | CudaError::Nvrtc { .. } => Category::Compile,
-            CudaError::Problem(_) | CudaError::Attention(_) => Category::Unsupported,
+            CudaError::Problem(_) | CudaError::Attention(_) | CudaError::Convolution(_) => Category::Unsupported,
             error if error.is_fatal() => Category::Lost,
             _ => Category::Other,
         }

@@ -13,7 +13,7 @@ use fulgurite_kernels::ranks;
 pub(super) struct Libraries {
     /// Products.
     pub(super) cublaslt: Library<CublasLt>,
-    /// Attention.
+    /// Attention and convolutions.
     pub(super) cudnn: Library<Cudnn>,
     /// Collectives.
     pub(super) groups: Groups,

@@ -6,7 +6,7 @@ use crate::collectives::{
     Combine, Communicator, Peers, PeersMemory, Reduction, Tensors, Transfer, Transferred, Waiting,
 };
 use crate::cublaslt::{MatmulOperands, MatmulPlan, Problem, Tuner};
-use crate::cudnn::AttentionPlan;
+use crate::cudnn::{AttentionPlan, ConvolutionPlan, ConvolutionTuner};
 use crate::{Arguments, Compilation, Context, Cubin, CudaError, Fill, Function, KernelCache, Module, Stream};
 use fulgurite_kernels::DType;
 use fulgurite_kernels::launch::{DeviceAddress, LaunchShape};
@@ -16,13 +16,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::attention::{Attention, Operands};
 use super::collective::Collective;
+use super::convolution::{self, Convolution};
 use super::library::Libraries;
 use super::matmul::{Matmul, OPERANDS};
 use fulgurite_base::device::{
     Address, Category, CodeError, CodeStep, Command, DeviceCode, DeviceError, LibraryCall, Parameter, Room, Source,
 };
 
-/// Set to 0, products are computed by what the library's heuristics rate best, and nothing is measured or recorded.
+/// Set to 0, products and convolutions are computed by what the libraries' heuristics rate best, and nothing is
+/// measured or recorded.
 const TUNE_VARIABLE: &str = "FULGURITE_TUNE";
 
 /// A command with everything but its addresses.
@@ -41,6 +43,10 @@ pub(super) enum Work {
         plan: AttentionPlan,
         operands: Operands,
         scale: f32,
+    },
+    Convolution {
+        plan: ConvolutionPlan,
+        operands: [Address; convolution::OPERANDS],
     },
     /// From and to where each tensor goes.
     Collective {
@@ -107,6 +113,7 @@ type Plans = FxHashMap<Problem, Option<Arc<MatmulPlan>>>;
 enum Called<'a> {
     Matmul(&'a Matmul),
     Attention(&'a Attention),
+    Convolution(&'a Convolution),
     Collective(&'a Collective),
 }
 
@@ -117,6 +124,9 @@ impl Called<'_> {
         }
         if let Some(attention) = call.payload() {
             return Ok(Called::Attention(attention));
+        }
+        if let Some(convolution) = call.payload() {
+            return Ok(Called::Convolution(convolution));
         }
         call.payload().map(Called::Collective).ok_or_else(|| {
             let message = format!("a call of a library that CUDA devices do not have: {:?}", call.payload);
@@ -134,9 +144,9 @@ pub(super) fn ready(
     room: Room,
 ) -> Result<Vec<Vec<Work>>, CodeError> {
     if std::env::var_os(TUNE_VARIABLE).is_none_or(|value| value != "0") {
-        pin_products(libraries, code, stream, room)?;
+        pin(libraries, code, stream, room)?;
     }
-    tracing::debug!(function = %code.name, "algorithms of products chosen");
+    tracing::debug!(function = %code.name, "algorithms of products and convolutions chosen");
     same_on_all_ranks(code)?;
     let mut plans: Plans = FxHashMap::default();
     let resolved = code.commands(|call| planned(call, libraries, &mut plans))?;
@@ -244,20 +254,30 @@ impl Links<'_> {
     }
 }
 
-/// Has the products' algorithms measured, or their records read, in the program's memory before anything is there.
-fn pin_products(libraries: &Libraries, code: &DeviceCode, stream: &Stream, room: Room) -> Result<(), DeviceError> {
+/// Has the algorithms of products and convolutions measured, or their records read, in the program's memory before
+/// anything is there.
+fn pin(libraries: &Libraries, code: &DeviceCode, stream: &Stream, room: Room) -> Result<(), DeviceError> {
     let mut seen: FxHashSet<&Problem> = FxHashSet::default();
     for command in code.steps.iter().flat_map(|step| &step.commands) {
         let Command::Library(call) = command else { continue };
-        let Called::Matmul(Matmul { problem, workspace_bytes, .. }) = Called::of(call)? else { continue };
-        if seen.insert(problem) {
-            // SAFETY: the program's memory was just allocated, and holds nothing yet.
-            let tuner = unsafe { Tuner::new(libraries.cublaslt.get()?, stream, room.own, room.bytes) };
-            match tuner.pin(problem, *workspace_bytes as usize) {
-                // What the library does not know is told, or done otherwise, where it is planned.
-                Ok(()) | Err(CudaError::Problem(_)) => {}
-                Err(error) => return Err(error.into()),
+        let pinned = match Called::of(call)? {
+            Called::Matmul(Matmul { problem, workspace_bytes, .. }) if seen.insert(problem) => {
+                // SAFETY: the program's memory was just allocated, and holds nothing yet.
+                let tuner = unsafe { Tuner::new(libraries.cublaslt.get()?, stream, room.own, room.bytes) };
+                tuner.pin(problem, *workspace_bytes as usize)
             }
+            // The library keeps what was chosen, so that equal calls are measured once.
+            Called::Convolution(Convolution { problem }) => {
+                // SAFETY: as above.
+                let tuner = unsafe { ConvolutionTuner::new(libraries.cudnn.get()?, stream, room.own, room.bytes) };
+                tuner.pin(problem)
+            }
+            _ => continue,
+        };
+        match pinned {
+            // What the library does not know is told, or done otherwise, where it is planned.
+            Ok(()) | Err(CudaError::Problem(_) | CudaError::Convolution(_)) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
@@ -347,6 +367,12 @@ fn one(
                 let plan = AttentionPlan::new(libraries.cudnn.get()?, &attention.problem)?;
                 Work::Attention { plan, operands: call.operands.clone(), scale: attention.scale }
             }
+            Called::Convolution(Convolution { problem }) => {
+                let operands: Vec<Address> = call.operands.iter().copied().flatten().collect();
+                let operands =
+                    operands.try_into().map_err(|_| operands_of(call, "a convolution", convolution::OPERANDS))?;
+                Work::Convolution { plan: ConvolutionPlan::new(libraries.cudnn.get()?, problem)?, operands }
+            }
             Called::Collective(collective) => {
                 let given: Vec<Address> = call.operands.iter().copied().flatten().collect();
                 let (pairs, rest) = given.as_chunks::<2>();
@@ -423,6 +449,11 @@ pub(super) unsafe fn enqueue(
                 let operands = Attention::at(operands, at);
                 // SAFETY: as above; the problem describes the layouts of the operands.
                 unsafe { plan.run(stream, &operands, *scale) }?;
+            }
+            Work::Convolution { plan, operands } => {
+                let operands = Convolution::at(operands, at);
+                // SAFETY: as above; the problem describes the layouts of the operands.
+                unsafe { plan.run(stream, &operands) }?;
             }
             Work::Collective { link, combine, collective, pairs, workspace } => {
                 let tensors: Vec<Transferred> = (collective.counts.iter().zip(pairs))

@@ -2,7 +2,10 @@
 
 use super::super::error::Result;
 use super::call::{cudnn, functions};
-use super::sys::{Attribute, DataType, Kind, PointwiseMode, RawDescriptor, ReductionOperator, ValueKind};
+use super::sys::{
+    Attribute, ConvolutionMode, DataType, HeuristicsMode, Kind, PointwiseMode, RawDescriptor, ReductionOperator,
+    ValueKind,
+};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
@@ -15,12 +18,24 @@ pub(super) trait Value: Copy {
 impl Value for i64 {
     const KIND: ValueKind = ValueKind::Int64;
 }
+impl Value for f32 {
+    const KIND: ValueKind = ValueKind::Float;
+}
+impl Value for f64 {
+    const KIND: ValueKind = ValueKind::Double;
+}
 /// One byte of 0 or 1, as C has it.
 impl Value for bool {
     const KIND: ValueKind = ValueKind::Boolean;
 }
 impl Value for DataType {
     const KIND: ValueKind = ValueKind::DataType;
+}
+impl Value for ConvolutionMode {
+    const KIND: ValueKind = ValueKind::ConvolutionMode;
+}
+impl Value for HeuristicsMode {
+    const KIND: ValueKind = ValueKind::HeuristicsMode;
 }
 impl Value for PointwiseMode {
     const KIND: ValueKind = ValueKind::PointwiseMode;

@@ -54,6 +54,28 @@ enum Place {
     Value,
 }
 
+/// A tensor in device memory, with extents and strides of any number of dimensions.
+pub(super) fn in_memory(id: i64, dtype: DataType, extents: &[i64], strides: &[i64]) -> Result<Descriptor> {
+    tensor(id, dtype, (extents, strides), Place::Memory)
+}
+
+fn tensor(id: i64, dtype: DataType, (extents, strides): (&[i64], &[i64]), place: Place) -> Result<Descriptor> {
+    let mut tensor = Descriptor::new(Kind::Tensor)?;
+    tensor.set(Attribute::TensorType, dtype)?;
+    tensor.set_all(Attribute::TensorDimensions, extents)?;
+    tensor.set_all(Attribute::TensorStrides, strides)?;
+    tensor.set(Attribute::TensorId, id)?;
+    tensor.set(Attribute::TensorAlignment, ALIGNMENT as i64)?;
+    if place == Place::Virtual {
+        tensor.set(Attribute::TensorIsVirtual, true)?;
+    }
+    if place == Place::Value {
+        tensor.set(Attribute::TensorIsByValue, true)?;
+    }
+    tensor.finalize()?;
+    Ok(tensor)
+}
+
 impl Graph {
     /// A tensor in device memory, named by an id below 100.
     pub(super) fn stored(&mut self, id: i64, dtype: DataType, form: Form) -> Result<Node> {
@@ -72,19 +94,7 @@ impl Graph {
     }
 
     fn tensor(&mut self, id: i64, dtype: DataType, form: Form, place: Place) -> Result<Node> {
-        let mut tensor = Descriptor::new(Kind::Tensor)?;
-        tensor.set(Attribute::TensorType, dtype)?;
-        tensor.set_all(Attribute::TensorDimensions, &form.extents)?;
-        tensor.set_all(Attribute::TensorStrides, &form.strides)?;
-        tensor.set(Attribute::TensorId, id)?;
-        tensor.set(Attribute::TensorAlignment, ALIGNMENT as i64)?;
-        if place == Place::Virtual {
-            tensor.set(Attribute::TensorIsVirtual, true)?;
-        }
-        if place == Place::Value {
-            tensor.set(Attribute::TensorIsByValue, true)?;
-        }
-        tensor.finalize()?;
+        let tensor = tensor(id, dtype, (&form.extents, &form.strides), place)?;
         self.tensors.push((tensor, form));
         Ok(Node(self.tensors.len() - 1))
     }

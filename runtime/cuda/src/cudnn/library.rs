@@ -5,6 +5,7 @@ use super::super::error::Result;
 use super::super::library::{self, Version};
 use super::super::stream::Stream;
 use super::call::{cudnn, functions};
+use super::convolution::ConvolutionProblem;
 use super::descriptor::Descriptor;
 use super::planned::Planned;
 use super::problem::Problem;
@@ -22,6 +23,7 @@ struct Opened {
     /// Its stream is part of its state, so it is locked from the choice of the stream to the call.
     raw: Mutex<RawHandle>,
     planned: Mutex<HashMap<Problem, Arc<Planned>>>,
+    convolutions: Mutex<HashMap<ConvolutionProblem, Arc<Planned>>>,
 }
 
 #[derive(Debug)]
@@ -43,8 +45,8 @@ impl Cudnn {
         let mut raw = std::ptr::null_mut();
         // SAFETY: a context is current; the pointer is valid for the call.
         unsafe { cudnn!(cudnnCreate(&mut raw)) }?;
-        let raw = Mutex::new(RawHandle(raw));
-        Ok(Cudnn(Arc::new(Opened { context: context.clone(), raw, planned: Mutex::default() })))
+        let (raw, convolutions) = (Mutex::new(RawHandle(raw)), Mutex::default());
+        Ok(Cudnn(Arc::new(Opened { context: context.clone(), raw, planned: Mutex::default(), convolutions })))
     }
 
     /// The library's version.
@@ -65,6 +67,14 @@ impl Cudnn {
         self.0.planned.lock().unwrap_or_else(PoisonError::into_inner).insert(problem.clone(), planned);
     }
 
+    pub(super) fn planned_convolution(&self, problem: &ConvolutionProblem) -> Option<Arc<Planned>> {
+        self.0.convolutions.lock().unwrap_or_else(PoisonError::into_inner).get(problem).cloned()
+    }
+
+    pub(super) fn keep_convolution(&self, problem: &ConvolutionProblem, planned: Arc<Planned>) {
+        self.0.convolutions.lock().unwrap_or_else(PoisonError::into_inner).insert(problem.clone(), planned);
+    }
+
     /// Sets the handle of a descriptor.
     pub(super) fn name_handle(&self, descriptor: &mut Descriptor, attribute: Attribute) -> Result<()> {
         let handle = self.0.raw.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +85,7 @@ impl Cudnn {
     /// Enqueues a plan on a stream.
     ///
     /// # Safety
-    /// As [`super::AttentionPlan::run`].
+    /// As [`super::AttentionPlan::run`] and [`super::ConvolutionPlan::run`].
     pub(super) unsafe fn execute(&self, stream: &Stream, plan: &Descriptor, pack: &Descriptor) -> Result<()> {
         let bound = stream.bound()?;
         let handle = self.0.raw.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,9 +101,11 @@ impl Drop for Opened {
     fn drop(&mut self) {
         let handle = self.raw.get_mut().unwrap_or_else(PoisonError::into_inner).0;
         let planned = self.planned.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let convolutions = self.convolutions.get_mut().unwrap_or_else(PoisonError::into_inner);
         let closed = self.context.enter().and_then(|_current| {
             // Descriptors name the handle, and are destroyed before it.
             planned.clear();
+            convolutions.clear();
             // SAFETY: opened in `Cudnn::new` and not used afterwards: plans hold it.
             unsafe { cudnn!(cudnnDestroy(handle)) }
         });

@@ -5,12 +5,13 @@ use super::super::library::Version;
 use super::super::stream::Stream;
 use super::attention::{UNSEEN, graph_of, ids};
 use super::descriptor::Descriptor;
+use super::engines::{configurations, engine_of, pack_of, plan_of, whole_graph};
 use super::library::Cudnn;
 use super::planned::Planned;
 use super::problem::{ALIGNMENT, Pass, Problem, ProblemError};
-use super::sys::{Attribute, HEURISTICS_MODE_A, Kind, MOST_NOTES, NOTE_NONDETERMINISTIC, ValueKind};
+use super::sys::{HeuristicsMode, notes};
 use fulgurite_kernels::launch::DeviceAddress;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::Arc;
 
 /// The addresses of a problem's operands, each on a multiple of 16 bytes.
@@ -93,16 +94,8 @@ impl AttentionPlan {
             tensors.iter().map(|(id, address)| (*id, address.0 as *mut c_void)).collect();
         let used = numbers.iter().filter(|(id, _)| is_used(*id));
         named.extend(used.map(|(id, value)| (*id, (&raw const *value).cast_mut().cast())));
-        let (names, pointers): (Vec<i64>, Vec<*mut c_void>) = named.into_iter().unzip();
-        let workspace = operands.workspace.0 as *mut c_void;
-        let mut pack = Descriptor::new(Kind::VariantPack)?;
-        pack.set_all(Attribute::PackIds, &names)?;
-        // SAFETY: as many pointers as names; what they point to is promised by the caller, or alive until the end.
-        unsafe {
-            pack.set_raw(Attribute::PackPointers, ValueKind::Pointer, pointers.len(), pointers.as_ptr().cast())?;
-            pack.set_raw(Attribute::PackWorkspace, ValueKind::Pointer, 1, (&raw const workspace).cast())?;
-        }
-        pack.finalize()?;
+        // SAFETY: what the pointers are to is promised by the caller, or alive until the end.
+        let pack = unsafe { pack_of(&named, operands.workspace) }?;
         // SAFETY: as above.
         unsafe { self.library.execute(stream, &self.planned.plan, &pack) }
     }
@@ -159,18 +152,15 @@ fn check_version(version: Option<Version>, problem: &Problem) -> Result<(), Box<
 /// Has the library plan a problem.
 fn plan(library: &Cudnn, problem: &Problem) -> Result<Planned> {
     let graph = graph_of(problem)?;
-    let mut whole = Descriptor::new(Kind::OperationGraph)?;
-    library.name_handle(&mut whole, Attribute::GraphHandle)?;
-    whole.refer_all(Attribute::GraphOperations, &graph.operations())?;
     let none = |error: CudaError| match error {
         CudaError::Cudnn { ref name, .. } if name.contains("NOT_SUPPORTED") => {
             problem.refused(error.to_string()).into()
         }
         error => error,
     };
-    whole.finalize().map_err(none)?;
+    let whole = whole_graph(library, &graph.operations()).map_err(none)?;
     let mut reasons = Vec::new();
-    for configuration in configurations(&whole).map_err(none)? {
+    for configuration in configurations(&whole, HeuristicsMode::A).map_err(none)? {
         match planned(library, &configuration) {
             Ok(Ok(planned)) if planned.workspace_bytes as u64 <= problem.workspace_bytes() => return Ok(planned),
             Ok(Ok(planned)) => reasons.push(format!(
@@ -188,46 +178,15 @@ fn plan(library: &Cudnn, problem: &Problem) -> Result<Planned> {
     Err(problem.refused(reason).into())
 }
 
-/// The configurations of engines that the library's heuristics rate best first.
-fn configurations(graph: &Descriptor) -> Result<Vec<Descriptor>> {
-    let mut heuristics = Descriptor::new(Kind::EngineHeuristics)?;
-    heuristics.refer(Attribute::HeuristicsGraph, graph)?;
-    let mode: c_int = HEURISTICS_MODE_A;
-    // SAFETY: one mode.
-    unsafe {
-        heuristics.set_raw(Attribute::HeuristicsMode, ValueKind::HeuristicsMode, 1, (&raw const mode).cast())?;
-    }
-    heuristics.finalize()?;
-    let count = heuristics.count(Attribute::HeuristicsResults, ValueKind::Descriptor)?;
-    let room = (0..count).map(|_| Descriptor::new(Kind::EngineConfiguration)).collect::<Result<Vec<_>>>()?;
-    heuristics.descriptors(Attribute::HeuristicsResults, room)
-}
-
 /// A plan of a configuration, or why it is not used.
 fn planned(library: &Cudnn, configuration: &Descriptor) -> Result<Result<Planned, String>> {
-    let engine = Descriptor::new(Kind::Engine)?;
-    let engine = configuration.descriptors(Attribute::ConfigurationEngine, vec![engine])?;
-    let Some(engine) = engine.first() else { return Ok(Err("a configuration has no engine".into())) };
-    let index = engine.number(Attribute::EngineIndex)?;
-    let mut notes = [0 as c_int; MOST_NOTES];
-    // SAFETY: there is room for as many notes.
-    let count = unsafe {
-        engine.get_raw(
-            Attribute::EngineNumericalNotes,
-            ValueKind::NumericalNote,
-            notes.len(),
-            notes.as_mut_ptr().cast(),
-        )
-    }?;
-    if notes[..count.min(MOST_NOTES)].contains(&NOTE_NONDETERMINISTIC) {
+    let Some(engine) = engine_of(configuration)? else { return Ok(Err("a configuration has no engine".into())) };
+    let index = engine.index;
+    if engine.notes.contains(&notes::NONDETERMINISTIC) {
         return Ok(Err(format!("engine {index} gives other bits in every run")));
     }
-    let mut plan = Descriptor::new(Kind::ExecutionPlan)?;
-    library.name_handle(&mut plan, Attribute::PlanHandle)?;
-    plan.refer(Attribute::PlanConfiguration, configuration)?;
-    plan.finalize()?;
-    let workspace_bytes = usize::try_from(plan.number(Attribute::PlanWorkspace)?).unwrap_or(0);
-    Ok(Ok(Planned { plan, workspace_bytes, engine: index }))
+    let (plan, workspace_bytes) = plan_of(library, configuration)?;
+    Ok(Ok(Planned { plan, workspace_bytes, engine: index, configuration: index.to_string() }))
 }
 
 #[cfg(test)]

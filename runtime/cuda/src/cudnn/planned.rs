@@ -9,4 +9,6 @@ pub(super) struct Planned {
     pub(super) workspace_bytes: usize,
     /// The number of the engine.
     pub(super) engine: i64,
+    /// What a record knows the engine and its knobs by.
+    pub(super) configuration: String,
 }

@@ -33,12 +33,12 @@ functions! {
 
 /// Declares an enumeration of which the numbers matter to the library alone.
 macro_rules! numbers {
-    ($(#[$doc:meta])* $name:ident { $($member:ident = $number:literal,)* }) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[$of_member:meta])* $member:ident = $number:literal,)* }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(i32)]
         pub(super) enum $name {
-            $($member = $number,)*
+            $($(#[$of_member])* $member = $number,)*
         }
     };
 }
@@ -47,10 +47,15 @@ numbers! {
     /// `cudnnBackendDescriptorType_t`
     Kind {
         Pointwise = 0,
+        Convolution = 1,
         Engine = 2,
         EngineConfiguration = 3,
         EngineHeuristics = 4,
         ExecutionPlan = 5,
+        KnobChoice = 7,
+        OperationConvolutionForward = 10,
+        OperationConvolutionBackwardFilter = 11,
+        OperationConvolutionBackwardData = 12,
         OperationPointwise = 13,
         OperationGraph = 15,
         VariantPack = 16,
@@ -69,13 +74,41 @@ numbers! {
         PointwiseMode = 0,
         PointwisePrecision = 1,
         PointwiseAxis = 9,
+        ConvolutionPrecision = 100,
+        ConvolutionMode = 101,
+        ConvolutionDilations = 102,
+        ConvolutionStrides = 103,
+        ConvolutionPaddingsAfter = 104,
+        ConvolutionPaddingsBefore = 105,
+        ConvolutionDimensions = 106,
         HeuristicsMode = 200,
         HeuristicsGraph = 201,
         HeuristicsResults = 202,
         ConfigurationEngine = 300,
+        ConfigurationKnobs = 302,
         PlanHandle = 400,
         PlanConfiguration = 401,
         PlanWorkspace = 402,
+        KnobType = 600,
+        KnobValue = 601,
+        OperationConvolutionForwardAlpha = 700,
+        OperationConvolutionForwardBeta = 701,
+        OperationConvolutionForwardDescriptor = 702,
+        OperationConvolutionForwardW = 703,
+        OperationConvolutionForwardX = 704,
+        OperationConvolutionForwardY = 705,
+        OperationConvolutionBackwardDataAlpha = 706,
+        OperationConvolutionBackwardDataBeta = 707,
+        OperationConvolutionBackwardDataDescriptor = 708,
+        OperationConvolutionBackwardDataW = 709,
+        OperationConvolutionBackwardDataX = 710,
+        OperationConvolutionBackwardDataY = 711,
+        OperationConvolutionBackwardFilterAlpha = 712,
+        OperationConvolutionBackwardFilterBeta = 713,
+        OperationConvolutionBackwardFilterDescriptor = 714,
+        OperationConvolutionBackwardFilterW = 715,
+        OperationConvolutionBackwardFilterX = 716,
+        OperationConvolutionBackwardFilterY = 717,
         OperationPointwiseDescriptor = 750,
         OperationPointwiseX = 751,
         OperationPointwiseB = 752,
@@ -118,8 +151,12 @@ numbers! {
         DataType = 1,
         Boolean = 2,
         Int64 = 3,
+        Float = 4,
+        Double = 5,
         Pointer = 6,
+        ConvolutionMode = 7,
         HeuristicsMode = 8,
+        KnobType = 9,
         NumericalNote = 11,
         PointwiseMode = 14,
         Descriptor = 15,
@@ -131,6 +168,7 @@ numbers! {
     /// `cudnnDataType_t`
     DataType {
         F32 = 0,
+        F64 = 1,
         F16 = 2,
         I32 = 4,
         BF16 = 9,
@@ -161,11 +199,37 @@ numbers! {
     }
 }
 
-/// `CUDNN_HEUR_MODE_A`
-pub(super) const HEURISTICS_MODE_A: c_int = 3;
+numbers! {
+    /// `cudnnConvolutionMode_t`
+    ConvolutionMode {
+        CrossCorrelation = 1,
+    }
+}
 
-/// `CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC`
-pub(super) const NOTE_NONDETERMINISTIC: c_int = 4;
+numbers! {
+    /// `cudnnBackendHeurMode_t`
+    HeuristicsMode {
+        /// Engines that take the graph whatever its sizes are, where the others do not.
+        Fallback = 2,
+        A = 3,
+    }
+}
+
+/// `cudnnBackendNumericalNote_t`: what an engine says of its numbers.
+pub(super) mod notes {
+    use std::ffi::c_int;
+
+    pub(in super::super) const TENSOR_CORE: c_int = 0;
+    pub(in super::super) const DOWN_CONVERTED_INPUTS: c_int = 1;
+    pub(in super::super) const REDUCED_PRECISION_SUMS: c_int = 2;
+    pub(in super::super) const FFT: c_int = 3;
+    pub(in super::super) const NONDETERMINISTIC: c_int = 4;
+    /// Of any tile.
+    pub(in super::super) const WINOGRAD: [c_int; 4] = [5, 6, 7, 8];
+}
 
 /// `CUDNN_NUMERICAL_NOTE_TYPE_COUNT`, with room for notes of later versions.
 pub(super) const MOST_NOTES: usize = 32;
+
+/// `CUDNN_KNOB_TYPE_COUNTS`, with room for knobs of later versions.
+pub(super) const MOST_KNOBS: usize = 64;
