@@ -95,7 +95,7 @@ jobs_of() {
             print > (folder "/of_" executor "_" substr($0, 1, 1) ".names")
         }' <<<"$names"
     # Attention takes longest; then what has most tests.
-    wc -l "$logs"/of_*.names | awk '$2 != "total" { slow = $2 ~ /of_(flash|flash_tf32|cudnn|decode|fp8|tf32)_/ ? 1 : 0; print slow, $1, $2 }' |
+    wc -l "$logs"/of_*.names | awk '$2 != "total" { slow = $2 ~ /of_(flash|flash_tf32|cudnn|cudnn_tf32|decode|fp8|tf32)_/ ? 1 : 0; print slow, $1, $2 }' |
         sort -k1,1nr -k2,2nr | while read -r _ _ file; do
         echo "$(basename "$file" .names) generated ${THREADS:-2}"
     done
@@ -281,12 +281,12 @@ sanitize() {
         } 9>"$work/lock"
     }
     for tool in "${tools[@]}"; do
-        for executor in cuda decode fusion cublaslt optim liger unsloth llmc tf32 flash flash_tf32 fp8 cudnn; do
+        for executor in cuda decode fusion cublaslt optim liger unsloth llmc tf32 flash flash_tf32 fp8 cudnn cudnn_tf32; do
             local dtype=${DTYPE:-f32} of=consistency::$executor
             # Kernels of bf16 are others than those of f32, or there are no others.
             case $tool-$executor in
                 # The kernels are the library's: racecheck and initcheck report errors in them, synccheck stops them.
-                racecheck-cudnn | initcheck-cudnn | synccheck-cudnn) continue ;;
+                racecheck-cudnn* | initcheck-cudnn* | synccheck-cudnn*) continue ;;
                 # initcheck takes results of the library's products of 8 and 16 bits for never written. These two
                 # symbols have no such products.
                 initcheck-flash)

@@ -1,5 +1,5 @@
-//! What `cudnn` takes of attention where it is named, and what it leaves to the executors behind it. Neither a device
-//! nor the library is needed: target and shapes decide.
+//! What `cudnn` takes of attention and convolutions where it is named, and what it leaves to the executors behind it.
+//! Neither a device nor the library is needed: target and shapes decide.
 
 use fulgurite_executors as _;
 use fulgurite_ops::prelude::*;
@@ -29,7 +29,13 @@ fn target() -> Target {
 
 /// The program as `cudnn` before the default list claims it.
 fn claim(trace: Trace) -> String {
-    let executors = [vec![find_executor("cudnn").unwrap()], default_executors("cuda")].concat();
+    claim_by(&["cudnn"], trace)
+}
+
+/// The program as these executors before the default list claim it.
+fn claim_by(names: &[&str], trace: Trace) -> String {
+    let named = names.iter().map(|name| find_executor(name).unwrap()).collect();
+    let executors = [named, default_executors("cuda")].concat();
     let device = Some(Device::new("cuda", 0));
     let options = Options { verify: true, executors: Some(executors), device, ..Options::default() };
     let stages = stages(trace, &options).unwrap();
@@ -87,4 +93,99 @@ fn what_is_not_differentiated_has_no_sums_of_rows() {
 #[test]
 fn the_default_list_is_without_it() {
     assert!(default_executors("cuda").iter().all(|executor| executor.name != "cudnn"));
+}
+
+/// The claimed program of a function of images and weights of such shapes, with its gradients by both.
+fn convolved(
+    names: &[&str],
+    dtype: DType,
+    [image, weight]: [&[usize]; 2],
+    call: impl Fn(Tensor, Tensor) -> Tensor + Copy + Send + Sync + 'static,
+) -> String {
+    let meta = |shape: &[usize]| TensorMeta::new(shape, dtype, Device::new("cuda", 0));
+    let step = move |(x, w): (Tensor, Tensor)| tracer::value_and_grad((x, w), move |(x, w)| call(*x, *w).sum());
+    claim_by(names, trace("convolved", target(), &Names::default(), (meta(image), meta(weight)), step).unwrap().0)
+}
+
+/// Lines of a program by the symbols of convolutions.
+fn symbols(text: &str) -> [usize; 3] {
+    ["convolution(", "convolution_input_gradient(", "convolution_weight_gradient("]
+        .map(|symbol| text.matches(&format!("cudnn::{symbol}")).count())
+}
+
+#[test]
+fn convolutions_and_transposes_are_one_call_forward_and_two_backward() {
+    for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
+        let text = convolved(&["cudnn"], dtype, [&[2, 4, 9, 9], &[6, 2, 3, 3]], |x, w| {
+            conv2d::with(x, w).stride([2]).padding([1].into()).groups(2).call()
+        });
+        assert_eq!(symbols(&text), [1, 1, 1], "{text}");
+        assert!(!text.contains("matmul") && !text.contains("windows"), "{text}");
+        // A transpose's gradient by its input is a convolution.
+        let text = convolved(&["cudnn"], dtype, [&[2, 4, 9], &[4, 3, 3]], |x, w| {
+            conv_transpose1d::with(x, w).stride([2]).output_padding([1]).call()
+        });
+        assert_eq!(symbols(&text), [1, 1, 1], "{text}");
+    }
+    let text = convolved(&["cudnn"], DType::BF16, [&[4, 5, 6, 7], &[2, 4, 1, 2, 3]], |x, w| {
+        conv3d::with(x, w).dilation([1, 2, 2]).call()
+    });
+    assert_eq!(symbols(&text), [1, 1, 1], "{text}");
+}
+
+/// The images are padded where zeros before them and behind are not equally many.
+#[test]
+fn unequal_paddings_are_made_before() {
+    let same = |x: Tensor, w: Tensor| conv1d::with(x, w).padding(fulgurite_ops::nn::ConvPadding::Same).call();
+    for (size, pads) in [(3, 0), (4, 1)] {
+        let text = convolved(&["cudnn"], DType::F32, [&[2, 3, 8], &[4, 3, size]], same);
+        assert_eq!(symbols(&text), [1, 1, 1], "{text}");
+        assert_eq!(text.matches(" = pad(").count(), pads, "{text}");
+    }
+}
+
+#[test]
+fn convolutions_in_tf32_are_of_f32_and_asked_for() {
+    let plain = |x: Tensor, w: Tensor| conv2d(x, w);
+    let shapes: [&[usize]; 2] = [&[2, 4, 9, 9], &[6, 4, 3, 3]];
+    let text = convolved(&["cudnn_tf32", "cudnn"], DType::F32, shapes, plain);
+    assert_eq!(text.matches("tf32=true").count(), 3, "{text}");
+    let text = convolved(&["cudnn_tf32", "cudnn"], DType::BF16, shapes, plain);
+    assert_eq!(text.matches("tf32=true").count(), 0, "{text}");
+    assert_eq!(symbols(&text), [1, 1, 1], "{text}");
+    assert!(default_executors("cuda").iter().all(|executor| executor.name != "cudnn_tf32"));
+}
+
+#[test]
+fn convolutions_that_the_library_does_not_take_are_products_of_windows() {
+    let plain: fn(Tensor, Tensor) -> Tensor = |x, w| conv1d(x, w);
+    let far: fn(Tensor, Tensor) -> Tensor =
+        |x, w| conv_transpose1d::with(x, w).dilation([3]).output_padding([2]).call();
+    let cases: [([&[usize]; 2], _, &str); 3] = [
+        ([&[0, 3, 8], &[4, 3, 3]], plain, "the image is [0, 3, 8]: has nothing to multiply"),
+        ([&[1 << 16, 1 << 7, 1 << 8], &[4, 1 << 7, 3]], plain, "takes at most 2147483647 elements"),
+        ([&[2, 3, 8], &[3, 2, 3]], far, "output_padding makes the result as large as that of an input [2, 3, 10]"),
+    ];
+    for (shapes, call, reason) in cases {
+        let text = convolved(&["cudnn"], DType::F32, shapes, call);
+        assert_eq!(symbols(&text), [0; 3], "{text}");
+        assert!(text.contains(reason), "{reason} is not said:\n{text}");
+    }
+}
+
+/// Each symbol is a gradient of the others.
+#[test]
+fn convolutions_are_differentiated_twice() {
+    let meta = |shape: &[usize]| TensorMeta::new(shape, DType::F32, Device::new("cuda", 0));
+    let step = |(x, w): (Tensor, Tensor)| {
+        tracer::value_and_grad((x, w), |(x, w)| {
+            let w = *w;
+            let (_, slope) = tracer::value_and_grad(*x, move |x| conv2d(*x, w).square().sum());
+            slope.square().sum()
+        })
+    };
+    let inputs = (meta(&[2, 3, 6, 6]), meta(&[4, 3, 3, 3]));
+    let text = claim(trace("twice", target(), &Names::default(), inputs, step).unwrap().0);
+    assert!(symbols(&text).iter().all(|count| *count > 0), "{text}");
+    assert!(!text.contains("windows("), "{text}");
 }

@@ -1,0 +1,478 @@
+//! Convolutions, and their gradients by images and by weights. Each is a gradient of the others, so that all of them
+//! can be differentiated any number of times.
+
+use fulgurite_ops_macros::operator;
+use fulgurite_runtime::executor::Claim;
+use fulgurite_runtime::kernels::cuda::cudnn::ConvolutionPass;
+use fulgurite_runtime::precision::Precision;
+use fulgurite_runtime::{DType, Tensor, refuse_unless};
+
+use super::convolution_launch::{self as launch, Tensors};
+use super::cudnn;
+use super::geometry::{Extents, Geometry, summed};
+
+/// The most elements of a tensor, and the largest number of a list.
+const MOST: usize = i32::MAX as usize;
+
+/// The element types that are taken: in TF32 that alone whose elements would be rounded.
+pub(super) fn takes(precision: Precision, dtype: DType) -> Claim {
+    match precision {
+        Precision::Tf32 => refuse_unless!(dtype == DType::F32, "rounds operands of f32, not of {dtype}"),
+        _ => {
+            let exact = matches!(dtype, DType::F32 | DType::F64 | DType::BF16 | DType::F16);
+            refuse_unless!(exact, "takes f32, f64, bf16 and f16, not {dtype}");
+        }
+    }
+    Ok(())
+}
+
+/// What the library takes of tensors that fit together.
+pub(super) fn library_fits(of: &Extents, geometry: &Geometry<'_>) -> Claim {
+    let out = geometry.out_of(of);
+    for (name, extents) in [("image", &of.image), ("weight", &of.weight), ("result", &out)] {
+        refuse_unless!(!extents.contains(&0), "the {name} is {extents:?}: has nothing to multiply");
+        let elements = extents.iter().fold(1usize, |all, extent| all.saturating_mul(*extent));
+        refuse_unless!(elements <= MOST, "the {name} is {extents:?}: takes at most {MOST} elements");
+    }
+    let Geometry { stride, padding, dilation, .. } = geometry;
+    let small = [stride, padding, dilation].into_iter().all(|list| list.iter().all(|number| *number <= MOST));
+    refuse_unless!(small, "stride is {stride:?}, padding {padding:?}, dilation {dilation:?}: takes at most {MOST}");
+    Ok(())
+}
+
+/// Multiplications and additions of a convolution, and as many of each gradient of it.
+fn operations(of: &Extents, geometry: &Geometry<'_>) -> u64 {
+    let product = |extents: &[usize]| extents.iter().fold(1u64, |all, extent| all.saturating_mul(*extent as u64));
+    product(&geometry.out_of(of)).saturating_mul(product(&of.weight[1..])).saturating_mul(2)
+}
+
+/// The extents of the dimensions that windows are placed in.
+pub(super) fn placed_extents(tensor: Tensor) -> Vec<usize> {
+    tensor.shape().to_vec().split_off(2)
+}
+
+/// The convolution of `input` [N, C, L1, ...] and `weight` [K, C / groups, I1, ...] of one to three dimensions: [N, K,
+/// O1, ...]. Lists have a number for each dimension; `padding` zeros are before and behind each.
+#[operator(
+    executor = cudnn,
+    dtypes(f32, f64, bf16, f16),
+    strided,
+    strided_results = 0,
+    waive(tf32 = "the definition rounds nothing"),
+    skip(
+        gradient,
+        dtype = f32,
+        dtype = bf16,
+        dtype = f16,
+        reason = "the host, which has no kernel of it, would compute the gradient in f64; in f64 it is tested"
+    ),
+    skip(second_gradient, reason = "the host, which has no kernel of it, would run it")
+)]
+pub mod convolution {
+    fn convolution(
+        input: Tensor<Floating>,
+        weight: Tensor<Floating>,
+        stride: Vec<usize>,
+        padding: Vec<usize>,
+        dilation: Vec<usize>,
+        groups: usize,
+        #[default(false)] tf32: bool,
+    ) -> Tensor;
+
+    fn meta(Args { input, weight, stride, padding, dilation, groups, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
+        require!(
+            input.dtype() == weight.dtype(),
+            SameDType,
+            "input is {}, weight {}, expected equal dtypes",
+            input.dtype(),
+            weight.dtype()
+        );
+        let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
+        let of = Extents { image: input.shape().to_vec(), weight: weight.shape().to_vec(), out: Vec::new() };
+        geometry.check(&of, [Code::Rank, Code::Lists, Code::Channels, Code::Windows, Code::MemorySize])?;
+        library_fits(&of, &geometry).map_err(|reason| Failure::new(Code::Library.name(), reason))?;
+        Ok(input.with_shape(geometry.out_of(&of)))
+    }
+
+    fn flops(Args { input, weight, stride, padding, dilation, groups, .. }: Args<&TensorMeta>) -> u64 {
+        let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
+        operations(
+            &Extents { image: input.shape().to_vec(), weight: weight.shape().to_vec(), out: Vec::new() },
+            &geometry,
+        )
+    }
+
+    fn grad(
+        Args { input, weight, stride, padding, dilation, groups, tf32 }: Args<Tensor>,
+    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = convolution::with(input, weight, &stride, &padding, &dilation, groups).tf32(tf32).call();
+        (out, move |d_out: Tensor| {
+            let (extents, sizes) = (placed_extents(input), placed_extents(weight));
+            Grads {
+                input: convolution_input_gradient::with(d_out, weight, extents, &stride, &padding, &dilation, groups)
+                    .tf32(tf32)
+                    .call(),
+                weight: convolution_weight_gradient::with(d_out, input, sizes, &stride, &padding, &dilation, groups)
+                    .tf32(tf32)
+                    .call(),
+            }
+        })
+    }
+
+    fn reference(
+        input: &ArrayD<f64>,
+        weight: &ArrayD<f64>,
+        stride: &[usize],
+        padding: &[usize],
+        dilation: &[usize],
+        groups: usize,
+    ) -> ArrayD<f64> {
+        let geometry = Geometry { stride, padding, dilation, groups };
+        let of = Extents { image: input.shape().to_vec(), weight: weight.shape().to_vec(), out: Vec::new() };
+        let product = |i: &[usize], w: &[usize], _: &[usize]| input[IxDyn(i)] * weight[IxDyn(w)];
+        summed(&geometry.out_of(&of), &geometry, &of, product, |_, _, out| out)
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        Args { input, weight, stride, padding, dilation, groups, tf32 }: Args<&DeviceTensor>,
+        out: &DeviceTensor,
+    ) -> Result<()> {
+        let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
+        let tensors = Tensors { image: input, weight, out };
+        launch::plan(plan, ConvolutionPass::Forward, &tensors, &geometry, tf32)
+    }
+
+    fn samples(s: &mut Samples) {
+        for Case { image, weight, stride, padding, dilation, groups } in cases() {
+            s.case(with(s.normal(image), s.normal(weight), stride, padding, dilation, groups));
+        }
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let call = |image: &[usize], weight: &[usize]| {
+            let ones = vec![1; image.len() - 2];
+            with(e.normal(image), e.normal(weight), ones.clone(), ones.clone(), ones, 1)
+        };
+        let plain = || call(&[2, 4, 5, 5], &[2, 4, 3, 3]);
+        e.case(Rank, call(&[2, 4, 5, 5], &[2, 4, 3]), "have [4, 3, 0] dimensions");
+        e.case(Rank, call(&[2, 4, 5, 5, 5, 5], &[2, 4, 1, 1, 1, 1]), "from 3 to 5");
+        e.case(Lists, ARGUMENTS.stride.set(plain(), vec![1]), "stride is [1]");
+        e.case(Lists, ARGUMENTS.dilation.set(plain(), vec![0, 1]), "dilation [0, 1]");
+        e.case(Channels, ARGUMENTS.groups.set(plain(), 0), "groups is 0");
+        e.case(Channels, ARGUMENTS.groups.set(plain(), 2), "expected 8 channels");
+        e.case(
+            Windows,
+            ARGUMENTS.padding.set(ARGUMENTS.dilation.set(plain(), vec![3, 1]), vec![0, 0]),
+            "windows in each",
+        );
+        e.case(Windows, call(&[2, 4, 5, 5], &[2, 4, 0, 3]), "with windows in each");
+        e.case(MemorySize, ARGUMENTS.padding.set(plain(), vec![1 << 50, 0]), "too large");
+        e.case(Library, call(&[0, 4, 5, 5], &[2, 4, 3, 3]), "the image is [0, 4, 5, 5]: has nothing to multiply");
+        let other = if e.dtype() == DType::F64 { DType::F32 } else { DType::F64 };
+        e.case(SameDType, ARGUMENTS.weight.set(plain(), e.of(other, [2, 4, 3, 3])), "expected equal dtypes");
+    }
+}
+
+/// The gradient by the images of [`mod@convolution`], [N, C, L1, ...] with the extents `extents` of L1, ..., from that
+/// by its result, `d_out` [N, K, O1, ...], and `weight` [K, C / groups, I1, ...].
+#[operator(
+    executor = cudnn,
+    dtypes(f32, f64, bf16, f16),
+    strided,
+    strided_results = 0,
+    waive(tf32 = "the definition rounds nothing"),
+    skip(
+        gradient,
+        dtype = f32,
+        dtype = bf16,
+        dtype = f16,
+        reason = "the host, which has no kernel of it, would compute the gradient in f64; in f64 it is tested"
+    ),
+    skip(second_gradient, reason = "the host, which has no kernel of it, would run it")
+)]
+pub mod convolution_input_gradient {
+    fn convolution_input_gradient(
+        d_out: Tensor<Floating>,
+        weight: Tensor<Floating>,
+        extents: Vec<usize>,
+        stride: Vec<usize>,
+        padding: Vec<usize>,
+        dilation: Vec<usize>,
+        groups: usize,
+        #[default(false)] tf32: bool,
+    ) -> Tensor;
+
+    fn meta(
+        Args { d_out, weight, extents, stride, padding, dilation, groups, .. }: Args<&TensorMeta>,
+    ) -> Result<TensorMeta> {
+        require!(
+            d_out.dtype() == weight.dtype(),
+            SameDType,
+            "d_out is {}, weight {}, expected equal dtypes",
+            d_out.dtype(),
+            weight.dtype()
+        );
+        let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
+        let of = extents_by_image(d_out.shape(), weight.shape(), &extents, groups);
+        geometry.check(&of, [Code::Rank, Code::Lists, Code::Channels, Code::Windows, Code::MemorySize])?;
+        library_fits(&of, &geometry).map_err(|reason| Failure::new(Code::Library.name(), reason))?;
+        Ok(d_out.with_shape(of.image.clone()))
+    }
+
+    fn flops(Args { d_out, weight, extents, stride, padding, dilation, groups, .. }: Args<&TensorMeta>) -> u64 {
+        let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
+        operations(&extents_by_image(d_out.shape(), weight.shape(), &extents, groups), &geometry)
+    }
+
+    fn grad(
+        Args { d_out, weight, extents, stride, padding, dilation, groups, tf32 }: Args<Tensor>,
+    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = convolution_input_gradient::with(d_out, weight, &extents, &stride, &padding, &dilation, groups)
+            .tf32(tf32)
+            .call();
+        (out, move |cotangent: Tensor| {
+            let sizes = placed_extents(weight);
+            Grads {
+                d_out: convolution::with(cotangent, weight, &stride, &padding, &dilation, groups).tf32(tf32).call(),
+                weight: convolution_weight_gradient::with(
+                    d_out, cotangent, sizes, &stride, &padding, &dilation, groups,
+                )
+                .tf32(tf32)
+                .call(),
+            }
+        })
+    }
+
+    fn reference(
+        d_out: &ArrayD<f64>,
+        weight: &ArrayD<f64>,
+        extents: &[usize],
+        stride: &[usize],
+        padding: &[usize],
+        dilation: &[usize],
+        groups: usize,
+    ) -> ArrayD<f64> {
+        let geometry = Geometry { stride, padding, dilation, groups };
+        let of = extents_by_image(d_out.shape(), weight.shape(), extents, groups);
+        let product = |_: &[usize], w: &[usize], o: &[usize]| d_out[IxDyn(o)] * weight[IxDyn(w)];
+        summed(&of.image, &geometry, &of, product, |image, _, _| image)
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        Args { d_out, weight, extents: _, stride, padding, dilation, groups, tf32 }: Args<&DeviceTensor>,
+        out: &DeviceTensor,
+    ) -> Result<()> {
+        let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
+        let tensors = Tensors { image: out, weight, out: d_out };
+        launch::plan(plan, ConvolutionPass::InputGradient, &tensors, &geometry, tf32)
+    }
+
+    fn samples(s: &mut Samples) {
+        for case in cases() {
+            let (out, extents) = (case.out(), case.image[2..].to_vec());
+            let Case { weight, stride, padding, dilation, groups, .. } = case;
+            s.case(with(s.normal(out), s.normal(weight), extents, stride, padding, dilation, groups));
+        }
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let call = |d_out: &[usize], weight: &[usize], extents: &[usize]| {
+            let ones = vec![1; extents.len()];
+            with(e.normal(d_out), e.normal(weight), extents, ones.clone(), ones.clone(), ones, 1)
+        };
+        let plain = || call(&[2, 2, 5, 5], &[2, 4, 3, 3], &[5, 5]);
+        e.case(Rank, call(&[2, 2, 5, 5], &[2, 4, 3, 3], &[5]), "have [3, 4, 4] dimensions");
+        e.case(Rank, call(&[2], &[2, 4, 3, 3], &[5, 5]), "dimensions");
+        e.case(Lists, ARGUMENTS.padding.set(plain(), vec![1]), "padding [1]");
+        e.case(Channels, ARGUMENTS.groups.set(plain(), 0), "groups is 0");
+        e.case(Channels, ARGUMENTS.groups.set(plain(), 3), "groups is 3");
+        e.case(Windows, ARGUMENTS.extents.set(plain(), vec![5, 6]), "expected [2, 2, 5, 6]");
+        e.case(Windows, call(&[2, 3, 5, 5], &[2, 4, 3, 3], &[5, 5]), "expected [2, 2, 5, 5]");
+        let far = ARGUMENTS.padding.set(plain(), vec![(1 << 50) + 1, 1]);
+        let far = ARGUMENTS.stride.set(far, vec![1 << 49, 1]);
+        e.case(MemorySize, far, "too large");
+        e.case(Library, call(&[0, 2, 5, 5], &[2, 4, 3, 3], &[5, 5]), "the image is [0, 4, 5, 5]: has nothing");
+        let other = if e.dtype() == DType::F64 { DType::F32 } else { DType::F64 };
+        e.case(SameDType, ARGUMENTS.weight.set(plain(), e.of(other, [2, 4, 3, 3])), "expected equal dtypes");
+    }
+}
+
+/// The extents of the tensors of a gradient by images. Of too few dimensions they do not fit together.
+fn extents_by_image(d_out: &[usize], weight: &[usize], extents: &[usize], groups: usize) -> Extents {
+    let channels = weight.get(1).map_or(0, |each| each.saturating_mul(groups));
+    let image = [d_out.first().copied().unwrap_or(0), channels].into_iter().chain(extents.iter().copied()).collect();
+    Extents { image, weight: weight.to_vec(), out: d_out.to_vec() }
+}
+
+/// The gradient by the weights of [`mod@convolution`], [K, C / groups, I1, ...] with the extents `sizes` of I1, ...,
+/// from that by its result, `d_out` [N, K, O1, ...], and `input` [N, C, L1, ...].
+#[operator(
+    executor = cudnn,
+    dtypes(f32, f64, bf16, f16),
+    strided,
+    strided_results = 0,
+    waive(tf32 = "the definition rounds nothing"),
+    skip(
+        gradient,
+        dtype = f32,
+        dtype = bf16,
+        dtype = f16,
+        reason = "the host, which has no kernel of it, would compute the gradient in f64; in f64 it is tested"
+    ),
+    skip(second_gradient, reason = "the host, which has no kernel of it, would run it")
+)]
+pub mod convolution_weight_gradient {
+    fn convolution_weight_gradient(
+        d_out: Tensor<Floating>,
+        input: Tensor<Floating>,
+        sizes: Vec<usize>,
+        stride: Vec<usize>,
+        padding: Vec<usize>,
+        dilation: Vec<usize>,
+        groups: usize,
+        #[default(false)] tf32: bool,
+    ) -> Tensor;
+
+    fn meta(
+        Args { d_out, input, sizes, stride, padding, dilation, groups, .. }: Args<&TensorMeta>,
+    ) -> Result<TensorMeta> {
+        require!(
+            d_out.dtype() == input.dtype(),
+            SameDType,
+            "d_out is {}, input {}, expected equal dtypes",
+            d_out.dtype(),
+            input.dtype()
+        );
+        let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
+        let of = extents_by_weight(d_out.shape(), input.shape(), &sizes, groups);
+        geometry.check(&of, [Code::Rank, Code::Lists, Code::Channels, Code::Windows, Code::MemorySize])?;
+        library_fits(&of, &geometry).map_err(|reason| Failure::new(Code::Library.name(), reason))?;
+        Ok(d_out.with_shape(of.weight.clone()))
+    }
+
+    fn flops(Args { d_out, input, sizes, stride, padding, dilation, groups, .. }: Args<&TensorMeta>) -> u64 {
+        let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
+        operations(&extents_by_weight(d_out.shape(), input.shape(), &sizes, groups), &geometry)
+    }
+
+    fn grad(
+        Args { d_out, input, sizes, stride, padding, dilation, groups, tf32 }: Args<Tensor>,
+    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = convolution_weight_gradient::with(d_out, input, &sizes, &stride, &padding, &dilation, groups)
+            .tf32(tf32)
+            .call();
+        (out, move |cotangent: Tensor| {
+            let extents = placed_extents(input);
+            Grads {
+                d_out: convolution::with(input, cotangent, &stride, &padding, &dilation, groups).tf32(tf32).call(),
+                input: convolution_input_gradient::with(
+                    d_out, cotangent, extents, &stride, &padding, &dilation, groups,
+                )
+                .tf32(tf32)
+                .call(),
+            }
+        })
+    }
+
+    fn reference(
+        d_out: &ArrayD<f64>,
+        input: &ArrayD<f64>,
+        sizes: &[usize],
+        stride: &[usize],
+        padding: &[usize],
+        dilation: &[usize],
+        groups: usize,
+    ) -> ArrayD<f64> {
+        let geometry = Geometry { stride, padding, dilation, groups };
+        let of = extents_by_weight(d_out.shape(), input.shape(), sizes, groups);
+        let product = |i: &[usize], _: &[usize], o: &[usize]| d_out[IxDyn(o)] * input[IxDyn(i)];
+        summed(&of.weight, &geometry, &of, product, |_, weight, _| weight)
+    }
+
+    fn plan(
+        plan: &mut Plan,
+        Args { d_out, input, sizes: _, stride, padding, dilation, groups, tf32 }: Args<&DeviceTensor>,
+        out: &DeviceTensor,
+    ) -> Result<()> {
+        let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
+        let tensors = Tensors { image: input, weight: out, out: d_out };
+        launch::plan(plan, ConvolutionPass::WeightGradient, &tensors, &geometry, tf32)
+    }
+
+    fn samples(s: &mut Samples) {
+        for case in cases() {
+            let (out, sizes) = (case.out(), case.weight[2..].to_vec());
+            let Case { image, stride, padding, dilation, groups, .. } = case;
+            s.case(with(s.normal(out), s.normal(image), sizes, stride, padding, dilation, groups));
+        }
+    }
+
+    fn errors(e: &mut ErrorSamples) {
+        let call = |d_out: &[usize], input: &[usize], sizes: &[usize]| {
+            let ones = vec![1; sizes.len()];
+            with(e.normal(d_out), e.normal(input), sizes, ones.clone(), ones.clone(), ones, 1)
+        };
+        let plain = || call(&[2, 2, 5, 5], &[2, 4, 5, 5], &[3, 3]);
+        e.case(Rank, call(&[2, 2, 5, 5], &[2, 4, 5, 5], &[3]), "have [4, 3, 4] dimensions");
+        e.case(Rank, call(&[2], &[2, 4, 5, 5], &[3, 3]), "dimensions");
+        e.case(Lists, ARGUMENTS.stride.set(plain(), vec![1, 0]), "stride is [1, 0]");
+        e.case(Channels, ARGUMENTS.groups.set(plain(), 0), "groups is 0");
+        e.case(Channels, ARGUMENTS.groups.set(plain(), 4), "groups is 4");
+        e.case(Windows, ARGUMENTS.sizes.set(plain(), vec![3, 2]), "expected [2, 2, 5, 6]");
+        e.case(Windows, call(&[3, 2, 5, 5], &[2, 4, 5, 5], &[3, 3]), "expected [2, 2, 5, 5]");
+        let far = ARGUMENTS.padding.set(plain(), vec![(1 << 50) + 1, 1]);
+        let far = ARGUMENTS.stride.set(far, vec![1 << 49, 1]);
+        e.case(MemorySize, far, "too large");
+        e.case(Library, call(&[0, 2, 5, 5], &[0, 4, 5, 5], &[3, 3]), "the image is [0, 4, 5, 5]: has nothing");
+        let other = if e.dtype() == DType::F64 { DType::F32 } else { DType::F64 };
+        e.case(SameDType, ARGUMENTS.input.set(plain(), e.of(other, [2, 4, 5, 5])), "expected equal dtypes");
+    }
+}
+
+/// The extents of the tensors of a gradient by weights. Of too few dimensions they do not fit together.
+fn extents_by_weight(d_out: &[usize], input: &[usize], sizes: &[usize], groups: usize) -> Extents {
+    let each = input.get(1).and_then(|channels| channels.checked_div(groups)).unwrap_or(0);
+    let weight = [d_out.get(1).copied().unwrap_or(0), each].into_iter().chain(sizes.iter().copied()).collect();
+    Extents { image: input.to_vec(), weight, out: d_out.to_vec() }
+}
+
+/// A convolution of the samples.
+struct Case {
+    image: Vec<usize>,
+    weight: Vec<usize>,
+    stride: Vec<usize>,
+    padding: Vec<usize>,
+    dilation: Vec<usize>,
+    groups: usize,
+}
+
+impl Case {
+    fn out(&self) -> Vec<usize> {
+        let Case { image, weight, stride, padding, dilation, groups } = self;
+        let geometry = Geometry { stride, padding, dilation, groups: *groups };
+        geometry.out_of(&Extents { image: image.clone(), weight: weight.clone(), out: Vec::new() })
+    }
+}
+
+/// The convolutions of the samples.
+fn cases() -> Vec<Case> {
+    let case = |image: &[usize], weight: &[usize], lists: [&[usize]; 3], groups: usize| {
+        let [stride, padding, dilation] = lists.map(<[usize]>::to_vec);
+        Case { image: image.to_vec(), weight: weight.to_vec(), stride, padding, dilation, groups }
+    };
+    vec![
+        case(&[2, 3, 5, 6], &[4, 3, 2, 3], [&[1, 1], &[0, 0], &[1, 1]], 1),
+        case(&[2, 3, 7], &[4, 3, 3], [&[2], &[1], &[1]], 1),
+        case(&[1, 2, 3, 4, 5], &[2, 2, 2, 1, 3], [&[1, 2, 1], &[1, 0, 2], &[1, 1, 2]], 1),
+        // Groups; elements behind the last window; windows of padding alone.
+        case(&[2, 6, 8, 7], &[9, 2, 3, 2], [&[2, 3], &[1, 0], &[2, 1]], 3),
+        case(&[2, 4, 5, 5], &[4, 1, 1, 1], [&[1, 2], &[1, 1], &[1, 1]], 4),
+        // As many windows with other strides, paddings and dilations.
+        case(&[2, 3, 6], &[4, 3, 2], [&[3], &[0], &[2]], 1),
+        // Channels that tensor cores take whole.
+        case(&[2, 16, 9, 9], &[16, 16, 3, 3], [&[1, 1], &[1, 1], &[1, 1]], 1),
+        case(&[1, 1, 1], &[1, 1, 1], [&[1], &[0], &[1]], 1),
+    ]
+}
