@@ -339,6 +339,31 @@ def product_row(row, device):
     peer(row, "torch", measure)
 
 
+def convolution_row(row, device):
+    dtype = DTYPES[row["dtype"]]
+    images, outputs, kernel = row["images"], row["outputs"], row["kernel"]
+    options = {"stride": row["stride"], "padding": kernel // 2, "groups": row["groups"]}
+    convolve = lambda x, weight: F.conv2d(x, weight, **options)
+
+    def operands(memory_format):
+        x = torch.randn(images, device=device, dtype=dtype)
+        weight = torch.randn(outputs, images[1] // row["groups"], kernel, kernel, device=device, dtype=dtype)
+        return tuple(tensor.to(memory_format=memory_format) for tensor in (x, weight))
+
+    def with_settings(run, memory_format, deterministic):
+        """`run(function, operands)` with the fastest of cuDNN's algorithms: of all, or of those that repeat bits."""
+        settings = {"enabled": True, "benchmark": True, "deterministic": deterministic, "allow_tf32": False}
+        with torch.backends.cudnn.flags(**settings):
+            return run(convolve, operands(memory_format))
+
+    measure = lambda function, inputs: forward_backward(function, inputs, [0, 1], device)
+    for layout, memory_format in (("", torch.contiguous_format), (", channels last", torch.channels_last)):
+        for how, deterministic in (("", False), (", deterministic", True)):
+            settings = (memory_format, deterministic)
+            runs = [lambda run=run: with_settings(run, *settings) for run in (measure, repeating)]
+            peer(row, f"torch, cuDNN{layout}{how}", *runs)
+
+
 def affine_row(row, device):
     def measure(compiled):
         x = torch.rand(row["elements"], device=device)
@@ -366,6 +391,7 @@ def main():
         "operator": operator_row,
         "attention": attention_row,
         "product": product_row,
+        "convolution": convolution_row,
         "affine": affine_row,
     }
     for row in asked["rows"]:

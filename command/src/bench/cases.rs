@@ -56,6 +56,9 @@ pub fn case(work: &Work) -> Option<Case> {
             Some(attention([batch, heads, groups, length, width], mask, dtype(name)))
         }
         Work::Product { m, n, k, form, dtype: name } => Some(product([m, n, k], form, dtype(name))),
+        Work::Convolution { images, outputs, kernel, stride, groups, dtype: name } => {
+            Some(convolution(images, [outputs, kernel, stride, groups], dtype(name)))
+        }
         Work::Affine { elements, dtype: name } => Some(affine(elements, dtype(name))),
     }
 }
@@ -235,6 +238,33 @@ fn product([m, n, k]: [usize; 3], form: Form, dtype: DType) -> Case {
         bytes: [((m * k + k * n + m * n) * dtype.size()) as f64, 0.0],
         flops: Some([2.0 * m as f64 * n as f64 * k as f64, 0.0]),
         function,
+    }
+}
+
+/// A convolution with as many rows and columns as the input has, over its stride, and its gradients: two more, of as
+/// many operations.
+fn convolution(images: [usize; 4], of: [usize; 4], dtype: DType) -> Case {
+    let [outputs, kernel, stride, groups] = of;
+    let [batch, channels, rows, columns] = images;
+    let weight = [outputs, channels / groups, kernel, kernel];
+    let padding = kernel / 2;
+    let along = |extent: usize| (extent + 2 * padding - kernel) / stride + 1;
+    let results = batch * outputs * along(rows) * along(columns);
+    let flops = 2.0 * results as f64 * weight[1..].iter().product::<usize>() as f64;
+    let size = dtype.size() as f64;
+    let [image, weights] = [&images, &weight].map(|extents| extents.iter().product::<usize>() as f64 * size);
+    let all = image + weights + results as f64 * size;
+    Case {
+        inputs: vec![(images.to_vec(), dtype), (weight.to_vec(), dtype)],
+        below: 1,
+        wrt: vec![0, 1],
+        updated: Vec::new(),
+        bytes: [all, 2.0 * all],
+        flops: Some([flops, 2.0 * flops]),
+        function: Box::new(move |x| {
+            let call = conv2d::with(x[0], x[1]).stride([stride]).padding([padding].into()).groups(groups);
+            vec![call.call()]
+        }),
     }
 }
 

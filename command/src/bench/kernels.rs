@@ -82,7 +82,7 @@ fn measured(work: &Work, case: &Case, device: Device, options: &Options, rates: 
 /// What operands of the row's products are rounded to.
 fn dtype_name(work: &Work) -> &'static str {
     match work {
-        Work::Attention { dtype, .. } | Work::Product { dtype, .. } => dtype,
+        Work::Attention { dtype, .. } | Work::Product { dtype, .. } | Work::Convolution { dtype, .. } => dtype,
         _ => DType::F32.name(),
     }
 }

@@ -64,7 +64,7 @@ fn too_low(device: Device, rates: &Rates, row: &Row, figure: &Figure) -> Option<
         ("copy", _) if !device.is_cpu() => {
             TooLow::by_bytes(device, rates.copy, share * rates.copy * seconds, seconds, &by)
         }
-        ("products", Work::Attention { dtype, .. } | Work::Product { dtype, .. }) => {
+        ("products", Work::Attention { dtype, .. } | Work::Product { dtype, .. } | Work::Convolution { dtype, .. }) => {
             let kept = *rates.products.get(*dtype)?;
             TooLow::by_flops(device, kept, share * kept * seconds, seconds, &by)
         }

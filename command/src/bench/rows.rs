@@ -18,14 +18,23 @@ pub enum Group {
     Operators,
     /// Products.
     Products,
+    /// Convolutions.
+    Convolutions,
     /// All that runs on the host.
     Host,
 }
 
 impl Group {
     /// All of them, in the order of the table.
-    pub const ALL: [Group; 6] =
-        [Group::Steps, Group::ManyGpus, Group::Attention, Group::Operators, Group::Products, Group::Host];
+    pub const ALL: [Group; 7] = [
+        Group::Steps,
+        Group::ManyGpus,
+        Group::Attention,
+        Group::Operators,
+        Group::Products,
+        Group::Convolutions,
+        Group::Host,
+    ];
 
     /// The heading of its rows.
     pub const fn heading(self) -> &'static str {
@@ -35,6 +44,7 @@ impl Group {
             Group::Attention => "Attention",
             Group::Operators => "Operators bound by memory",
             Group::Products => "Products",
+            Group::Convolutions => "Convolutions",
             Group::Host => "On the host",
         }
     }
@@ -191,6 +201,29 @@ fn products() -> Vec<Row> {
     layers.into_iter().flat_map(rows_of).collect()
 }
 
+/// The convolutions of ResNet-50 at 224 x 224, one of each kind, and a depthwise one.
+fn convolutions() -> Vec<Row> {
+    let of = |name: &str, [channels, extent, outputs, kernel]: [usize; 4], stride, groups, dtype, quick| {
+        let images = [64, channels, extent, extent];
+        let work = Work::Convolution { images, outputs, kernel, stride, groups, dtype };
+        row(Group::Convolutions, format!("conv2d-{name}"), quick, work)
+    };
+    vec![
+        of("stem-bf16", [3, 224, 64, 7], 2, 1, "bf16", false),
+        of("56-1x1-bf16", [64, 56, 256, 1], 1, 1, "bf16", false),
+        of("56-3x3-bf16", [64, 56, 64, 3], 1, 1, "bf16", true),
+        of("28-3x3-bf16", [128, 28, 128, 3], 1, 1, "bf16", false),
+        of("28-3x3-stride-bf16", [128, 56, 128, 3], 2, 1, "bf16", false),
+        of("14-3x3-bf16", [256, 14, 256, 3], 1, 1, "bf16", false),
+        of("14-1x1-bf16", [1024, 14, 256, 1], 1, 1, "bf16", false),
+        of("7-3x3-bf16", [512, 7, 512, 3], 1, 1, "bf16", false),
+        of("depthwise-bf16", [128, 56, 128, 3], 1, 128, "bf16", false),
+        of("56-3x3-f16", [64, 56, 64, 3], 1, 1, "f16", false),
+        of("56-3x3-f32", [64, 56, 64, 3], 1, 1, "f32", false),
+        of("14-3x3-f32", [256, 14, 256, 3], 1, 1, "f32", false),
+    ]
+}
+
 fn host() -> Vec<Row> {
     let step =
         Work::Step { size: "micro", batch: 8, context: 64, precision: "32-true", checkpointing: false, steps: 15 };
@@ -207,7 +240,7 @@ fn host() -> Vec<Row> {
 
 /// All rows, in the order of the table.
 pub fn all() -> Vec<Row> {
-    [steps(), many_gpus(), attention(), operators(), products(), host()].concat()
+    [steps(), many_gpus(), attention(), operators(), products(), convolutions(), host()].concat()
 }
 
 /// The rows that were asked for: those whose names begin with one of `only`, or of all those that `quick` has. Rows of

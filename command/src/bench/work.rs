@@ -92,6 +92,21 @@ pub enum Work {
         /// The element type.
         dtype: &'static str,
     },
+    /// A convolution of two dimensions, forward and backward: the gradients of its input and of its weight.
+    Convolution {
+        /// Images, channels, rows and columns.
+        images: [usize; 4],
+        /// Channels of the result.
+        outputs: usize,
+        /// Rows and columns of the weights.
+        kernel: usize,
+        /// Elements from one window to the next.
+        stride: usize,
+        /// Groups of channels.
+        groups: usize,
+        /// The element type.
+        dtype: &'static str,
+    },
     /// `gelu(x * a + b)` of a large tensor.
     Affine {
         /// Elements of the tensor.
@@ -183,6 +198,15 @@ impl fmt::Display for Work {
                     Form::Weight => "gradient of a weight",
                 };
                 write!(f, "{m} x {n} x {k}, {form}, {dtype}")
+            }
+            Work::Convolution { images: [batch, channels, rows, columns], outputs, kernel, stride, groups, dtype } => {
+                let stride = if *stride == 1 { String::new() } else { format!(", stride {stride}") };
+                let groups = if *groups == 1 { String::new() } else { format!(", {groups} groups") };
+                write!(
+                    f,
+                    "conv2d, B{batch} {channels} x {rows} x {columns} to {outputs}, {kernel} x {kernel}\
+                     {stride}{groups}, {dtype}"
+                )
             }
             Work::Affine { elements, dtype } => write!(f, "gelu(x * a + b), {elements} elements, {dtype}"),
         }
