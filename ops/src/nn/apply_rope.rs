@@ -34,26 +34,31 @@ pub mod apply_rope {
 
     fn decomposition(input: Tensor, cos: Tensor, sin: Tensor) -> Tensor {
         let shape = super::rotated_shape(&input.shape(), &cos.shape());
-        let (whole, input) = (input, super::first_columns(input, &shape));
-        let rotated = super::rotated(input);
         let wide = crate::core::promotion::promote_types(input.dtype(), cos.dtype());
-        let table = |table: Tensor| broadcast(cast(table, wide), &shape);
-        let straight = prims::mul(cast(input, wide), table(cos));
-        let turned = cast(prims::add(straight, prims::mul(cast(rotated, wide), table(sin))), input.dtype());
-        super::with_other_columns(turned, whole)
+        let table = |table: Tensor| super::halves(broadcast(cast(table, wide), &shape));
+        let ([cos_a, cos_b], [sin_a, sin_b]) = (table(cos), table(sin));
+        let [a, b] = super::halves(super::first_columns(input, &shape)).map(|half| cast(half, wide));
+        let turned = [
+            prims::sub(prims::mul(a, cos_a), prims::mul(b, sin_a)),
+            prims::add(prims::mul(b, cos_b), prims::mul(a, sin_b)),
+        ];
+        super::beside(turned, input)
     }
 
     fn grad(input: Tensor, cos: Tensor, sin: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
         (apply_rope(input, cos, sin), move |d_out: Tensor| {
             let shape = super::rotated_shape(&input.shape(), &cos.shape());
             let wide = crate::core::promotion::promote_types(input.dtype(), cos.dtype());
-            let spread = |table: Tensor| broadcast(cast(table, wide), &shape);
-            let d = cast(super::first_columns(d_out, &shape), wide);
-            // The transpose of a quarter turn is its inverse, which is the turn negated.
-            let back = super::rotated(prims::mul(d, spread(sin)));
+            let table = |table: Tensor| super::halves(broadcast(cast(table, wide), &shape));
+            let ([cos_a, cos_b], [sin_a, sin_b]) = (table(cos), table(sin));
+            let [d_a, d_b] = super::halves(super::first_columns(d_out, &shape)).map(|half| cast(half, wide));
+            // The transpose of the turn: each half of the input goes into both of the result.
+            let turned = [
+                prims::add(prims::mul(d_a, cos_a), prims::mul(d_b, sin_b)),
+                prims::sub(prims::mul(d_b, cos_b), prims::mul(d_a, sin_a)),
+            ];
             let [d_cos, d_sin] = super::rope_table_gradients(d_out, input, cos, sin);
-            let turned = cast(prims::sub(prims::mul(d, spread(cos)), back), input.dtype());
-            Grads { input: super::with_other_columns(turned, d_out), cos: d_cos, sin: d_sin }
+            Grads { input: super::beside(turned, d_out), cos: d_cos, sin: d_sin }
         })
     }
 
@@ -122,11 +127,24 @@ fn first_columns(x: Tensor, shape: &[usize]) -> Tensor {
     if x.size(-1) == count { x } else { piece(x, dim, 0, count) }
 }
 
-/// `turned`, and the columns of `whole` behind it.
+/// The two halves of the last dimension.
 #[track_caller]
-fn with_other_columns(turned: Tensor, whole: Tensor) -> Tensor {
-    let (dim, count, width) = (whole.rank() - 1, turned.size(-1), whole.size(-1));
-    if count == width { turned } else { prims::cat([turned, piece(whole, dim, count, width - count)], dim) }
+fn halves(x: Tensor) -> [Tensor; 2] {
+    let (dim, half) = (x.rank() - 1, x.size(-1) / 2);
+    [0, half].map(|start| piece(x, dim, start, half))
+}
+
+/// Both halves in the type of `whole`, and its columns behind them. They are computed half by half and put beside each
+/// other at the end: a fused kernel writes each where it belongs, and reads nothing but what it turns.
+#[track_caller]
+fn beside(turned: [Tensor; 2], whole: Tensor) -> Tensor {
+    let [a, b] = turned.map(|half| cast(half, whole.dtype()));
+    let (dim, count, width) = (whole.rank() - 1, 2 * a.size(-1), whole.size(-1));
+    if count == width {
+        prims::cat([a, b], dim)
+    } else {
+        prims::cat([a, b, piece(whole, dim, count, width - count)], dim)
+    }
 }
 
 /// The gradients of `cos` and `sin` of [`apply_rope`], in their shapes and types, where `d_out` is that of its result.

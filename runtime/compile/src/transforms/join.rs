@@ -5,7 +5,9 @@
 //! Such a line is of the executor [`JOIN`]. The memory of each part is a part of the whole's, which has its place from
 //! the first part on; a part's strides and offset follow from the line. A part may be seen through views before it is
 //! joined: the gradients of queries, [B, L, H, E], are joined as [B, L, H * E]. A part that is row by row in the whole
-//! may be read by others too, for whom it is where it always was, and it may be joined of parts itself.
+//! may be read by others too, for whom it is where it always was. A part may be joined of parts itself, which are then
+//! written where they belong in the outer whole: the two halves that a rotary embedding turns, in what queries, keys
+//! and values share.
 
 use fulgurite_kernels::view::is_contiguous;
 use rustc_hash::FxHashSet;
@@ -16,7 +18,9 @@ use crate::error::Result;
 use crate::executor::{HOST, JOIN, VIEW};
 use crate::meta::TensorMeta;
 use crate::operator::{OperatorKind, RuleSet};
-use crate::trace::joins::{Writers, is_copy, is_free, joined, parts, takes_any_strides, writers, writes};
+use crate::trace::joins::{
+    Writers, is_copy, is_free, joined, makes_complex, parts, parts_in, takes_any_strides, writers, writes,
+};
 use crate::trace::views::{ALIGNMENT, Layout};
 use crate::trace::{Block, BoundSymbol, ValueId};
 
@@ -67,22 +71,12 @@ pub(super) fn join(block: &mut Block, donated: &FxHashSet<ValueId>) -> Result<()
                 fits = fits && (alone || shared);
             }
             fits = fits && (!copies || has_rows(block.meta(*value), &layout.strides));
-            let Some(writer) = writers.get(value).filter(|_| fits) else { break };
-            fits = writes(&block.symbols[*writer], shape, &layout.strides)?;
+            if !fits {
+                break;
+            }
+            fits = is_written(block, &writers, &reads, *value, layout)?;
         }
-        // Where a part gets another layout, views between it and the line are read by nobody else.
-        let through = |id: &ValueId| {
-            let view = |id: &ValueId| writers.get(id).map(|line| &block.symbols[*line]);
-            let is_view = |symbol: &&BoundSymbol| symbol.executor == Some(VIEW);
-            std::iter::successors(Some(*id), |id| view(id).filter(is_view)?.operands().next())
-                .take_while(|id| view(id).is_some_and(|line| is_view(&line)))
-                .all(|id| reads[id.index()] == 1)
-        };
-        let stays = |(_, layout): &(ValueId, Layout), shape: &[usize]| is_contiguous(shape, &layout.strides);
-        let alone = joined(symbol).is_some_and(|(tensors, _)| {
-            let mut each = tensors.iter().zip(&parts);
-            each.all(|(id, part)| stays(part, block.meta(part.0).shape()) || through(id))
-        });
+        let alone = are_read_here(block, &writers, &reads, symbol, &parts);
         let twice = parts.iter().enumerate().any(|(at, (value, _))| parts[..at].iter().any(|(own, _)| own == value));
         if fits && alone && !twice {
             taken.extend(parts.iter().map(|(value, _)| *value));
@@ -92,6 +86,48 @@ pub(super) fn join(block: &mut Block, donated: &FxHashSet<ValueId>) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Whether the line that computes a value can write it with this layout. For one that joins, the lines of its parts
+/// write it: row by row, and nothing else reads parts that move against where they are in their whole.
+fn is_written(block: &Block, writers: &Writers, reads: &[usize], value: ValueId, layout: &Layout) -> Result<bool> {
+    let (shape, symbol) = (block.meta(value).shape(), writers.get(&value).map(|line| &block.symbols[*line]));
+    let Some(symbol) = symbol else { return Ok(false) };
+    let without_gaps = is_contiguous(shape, &layout.strides);
+    if symbol.executor != Some(JOIN) {
+        return writes(symbol, shape, &layout.strides);
+    }
+    // Complex numbers are whole values: their parts are counted in other elements.
+    if without_gaps || makes_complex(symbol) {
+        return Ok(!makes_complex(symbol));
+    }
+    let Some(parts) = parts_in(block, symbol, writers, layout) else { return Ok(false) };
+    for (part, inner) in &parts {
+        let alone = reads[part.index()] == 1 && has_rows(block.meta(*part), &inner.strides);
+        if !alone || !is_written(block, writers, reads, *part, inner)? {
+            return Ok(false);
+        }
+    }
+    Ok(are_read_here(block, writers, reads, symbol, &parts))
+}
+
+/// Whether nothing but this line reads the views between it and its parts, where a part gets another layout.
+fn are_read_here(
+    block: &Block,
+    writers: &Writers,
+    reads: &[usize],
+    symbol: &BoundSymbol,
+    parts: &[(ValueId, Layout)],
+) -> bool {
+    let view = |id: &ValueId| writers.get(id).map(|line| &block.symbols[*line]);
+    let is_view = |symbol: &&BoundSymbol| symbol.executor == Some(VIEW);
+    let through = |id: &ValueId| {
+        std::iter::successors(Some(*id), |id| view(id).filter(is_view)?.operands().next())
+            .take_while(|id| view(id).is_some_and(|line| is_view(&line)))
+            .all(|id| reads[id.index()] == 1)
+    };
+    let stays = |(value, layout): &(ValueId, Layout)| is_contiguous(block.meta(*value).shape(), &layout.strides);
+    joined(symbol).is_some_and(|(tensors, _)| tensors.iter().zip(parts).all(|(id, part)| stays(part) || through(id)))
 }
 
 /// Bytes of a row that is worth a place of its own: a kernel that writes less at once takes longer than a copy.

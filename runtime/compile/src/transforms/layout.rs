@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_kernels::view::is_contiguous;
+use fulgurite_kernels::view::{contiguous_strides, is_contiguous};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::flatten::Flattener;
@@ -91,6 +91,27 @@ pub fn layout(trace: &Trace, executors: &[&'static ExecutorDef]) -> Result<Trace
             if let Some((id, old)) = read {
                 substitution[id.index()] = Some(old);
             }
+            extend(&mut known, flattener.block());
+            known[copied.index()] = laid;
+            continue;
+        }
+        // What shows another order of the elements than memory has is a view of a copy in that order, which the kernel
+        // of the value may write itself (see `join`).
+        let shows = |id: ValueId| contiguous_strides(flattener.block().meta(id).shape());
+        if let Some((operand, view)) = view_of(flattener.block(), &probe, shows).filter(|_| !makes_complex(symbol)) {
+            let copy = contiguous_copy(&mut flattener, operand, symbol, executors)?;
+            extend(&mut known, flattener.block());
+            let laid = laid_over(&known[copy.index()], view);
+            let read =
+                symbol.operands().next().and_then(|id| substitution[id.index()].replace(copy).map(|old| (id, old)));
+            let copied = flattener.copy(source, symbol, &mut substitution);
+            copied.executor = Some(VIEW);
+            copied.refusals.clear();
+            let copied = copied.results[0];
+            if let Some((id, old)) = read {
+                substitution[id.index()] = Some(old);
+            }
+            viewed.insert(copied, copy);
             extend(&mut known, flattener.block());
             known[copied.index()] = laid;
             continue;

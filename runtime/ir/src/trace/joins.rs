@@ -10,7 +10,6 @@ use super::views::{Layout, laid_over, view_of};
 use super::{Block, BoundSymbol, Callee, ValueId};
 use crate::argument::{Arg, AttributeType};
 use crate::arithmetic::Arithmetic;
-use crate::array::Strides;
 use crate::error::Result;
 use crate::executor::{HOST, JOIN, VIEW, find_executor, find_implementation};
 use crate::kernel::KernelRules;
@@ -59,18 +58,30 @@ pub fn joined(symbol: &BoundSymbol) -> Option<(&[ValueId], usize)> {
 /// of all of one value, or its elements would not be a constant distance apart.
 pub fn parts(block: &Block, symbol: &BoundSymbol, writers: &Writers) -> Option<Vec<(ValueId, Layout)>> {
     let whole = *symbol.results.first()?;
+    let strides = contiguous_strides(block.meta(whole).shape()).into();
+    parts_in(block, symbol, writers, &Layout { root: whole, strides, offset: 0 })
+}
+
+/// The [parts] of a line whose result has this layout, as part of another join.
+pub fn parts_in(
+    block: &Block,
+    symbol: &BoundSymbol,
+    writers: &Writers,
+    whole: &Layout,
+) -> Option<Vec<(ValueId, Layout)>> {
+    let Layout { root, strides, offset } = whole;
     if makes_complex(symbol) {
-        // The parts are counted in their own elements, from the beginning of the complex numbers on.
-        let pairs = symbol.operands().next()?;
-        return Some(vec![(pairs, Layout { root: whole, ..Layout::own(block, pairs) })]);
+        // The parts are counted in their own elements, from the beginning of the complex numbers on, which are a part
+        // of nothing else.
+        let pairs = symbol.operands().next().filter(|_| symbol.results.contains(root))?;
+        return Some(vec![(pairs, Layout { root: *root, ..Layout::own(block, pairs) })]);
     }
     let (tensors, dim) = joined(symbol)?;
-    let strides: Strides = contiguous_strides(block.meta(whole).shape()).into();
     let along = *strides.get(dim)?;
     let mut start = 0;
     let mut parts = Vec::with_capacity(tensors.len());
     for id in tensors {
-        let laid = Layout { root: whole, strides: strides.clone(), offset: start * along };
+        let laid = Layout { root: *root, strides: strides.clone(), offset: offset + start * along };
         start += *block.meta(*id).shape().get(dim)? as isize;
         parts.push(computed(block, *id, &laid, writers)?);
     }
@@ -137,21 +148,26 @@ fn view_of_layout(block: &Block, view: &BoundSymbol, base: &Layout) -> Option<(V
 
 /// The layouts of the parts of all lines that join: in a whole that is a part of no other.
 pub fn all_parts(block: &Block) -> Vec<(ValueId, Layout)> {
-    let mut joins = block.symbols.iter().filter(|symbol| symbol.executor == Some(JOIN)).peekable();
-    if joins.peek().is_none() {
+    let joins = block.symbols.iter().filter(|symbol| symbol.executor == Some(JOIN));
+    if joins.clone().next().is_none() {
         return Vec::new();
     }
     let writers = writers(block);
-    let mut all: Vec<(ValueId, Layout)> = joins.filter_map(|symbol| parts(block, symbol, &writers)).flatten().collect();
     // Lines are gone through from the last to the first: the place of a whole is known before those of its parts.
     let mut places: FxHashMap<ValueId, Layout> = FxHashMap::default();
-    for (part, layout) in all.iter_mut().rev() {
-        if let Some(outer) = places.get(&layout.root) {
-            layout.root = outer.root;
-            layout.offset += outer.offset;
+    let mut all = Vec::new();
+    for symbol in joins.rev() {
+        let outer = symbol.results.first().and_then(|whole| places.get(whole));
+        let parts = match outer {
+            Some(outer) => parts_in(block, symbol, &writers, &outer.clone()),
+            None => parts(block, symbol, &writers),
+        };
+        for (part, layout) in parts.unwrap_or_default().into_iter().rev() {
+            places.insert(part, layout.clone());
+            all.push((part, layout));
         }
-        places.insert(*part, layout.clone());
     }
+    all.reverse();
     all
 }
 
@@ -193,13 +209,9 @@ pub fn takes_any_strides(symbol: &BoundSymbol) -> Result<bool> {
 }
 
 /// Whether the kernel of a line writes a result of this layout. Every kernel of a device writes one without gaps,
-/// wherever it starts.
+/// wherever it starts. Not of a line that joins, for which nothing runs.
 pub fn writes(symbol: &BoundSymbol, shape: &[usize], strides: &[isize]) -> Result<bool> {
     let has_none = is_contiguous(shape, strides);
-    // Parts of what is joined are written with the strides of a whole that has no gaps.
-    if symbol.executor == Some(JOIN) {
-        return Ok(has_none);
-    }
     if let (true, Callee::Operator(_), Some(executor)) = (has_none, &symbol.callee, symbol.executor)
         && find_executor(executor).is_ok_and(|executor| executor.device != Device::CPU.kind())
     {

@@ -56,8 +56,8 @@ impl Runner {
     pub(super) fn writes(&self, symbol: &BoundSymbol, shape: &[usize], strides: &[isize]) -> bool {
         let without_gaps = packed(shape, strides) == shape.len();
         let rows = match self {
-            // Nothing runs for a join: where its result is written is where its parts are.
-            _ if symbol.executor == Some(JOIN) => return without_gaps,
+            // Nothing runs for a join: its result is written by the lines of its parts, of which each is looked at.
+            _ if symbol.executor == Some(JOIN) => return true,
             Runner::Nothing => None,
             // A kernel of a device is told where its result begins.
             Runner::Kernel(_, executor) | Runner::Rules(executor)
