@@ -28,6 +28,10 @@ impl DeviceProgram {
             state.synchronize()?;
             let duration = |milliseconds: f64| Duration::from_secs_f64(milliseconds.max(0.0) / 1e3);
             for ((step, work), (begin, end)) in self.steps.iter().zip(&self.code.steps).zip(&events) {
+                // Nothing runs for a join: its time would be that between two events.
+                if work.commands.is_empty() && step.outside.is_none() {
+                    continue;
+                }
                 let start = duration(begin.milliseconds_since(&*origin)?);
                 let time = duration(end.milliseconds_since(&**begin)?);
                 times.push(SymbolTime { symbol: step.symbol, stream: work.stream, start, time });
