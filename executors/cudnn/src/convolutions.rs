@@ -1,5 +1,4 @@
-//! Convolutions, and their gradients by images and by weights. Each is a gradient of the others, so that all of them
-//! can be differentiated any number of times.
+//! Convolutions, and their gradients by images and by weights.
 
 use fulgurite_ops_macros::operator;
 use fulgurite_runtime::executor::Claim;
@@ -58,15 +57,8 @@ pub(super) fn placed_extents(tensor: Tensor) -> Vec<usize> {
     dtypes(f32, f64, bf16, f16),
     strided,
     strided_results = 0,
-    waive(tf32 = "the definition rounds nothing"),
-    skip(
-        gradient,
-        dtype = f32,
-        dtype = bf16,
-        dtype = f16,
-        reason = "the host, which has no kernel of it, would compute the gradient in f64; in f64 it is tested"
-    ),
-    skip(second_gradient, reason = "the host, which has no kernel of it, would run it")
+    no_grad = "the implementation that uses it has a gradient of its own",
+    waive(tf32 = "the definition rounds nothing")
 )]
 pub mod convolution {
     fn convolution(
@@ -100,23 +92,6 @@ pub mod convolution {
             &Extents { image: input.shape().to_vec(), weight: weight.shape().to_vec(), out: Vec::new() },
             &geometry,
         )
-    }
-
-    fn grad(
-        Args { input, weight, stride, padding, dilation, groups, tf32 }: Args<Tensor>,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        let out = convolution::with(input, weight, &stride, &padding, &dilation, groups).tf32(tf32).call();
-        (out, move |d_out: Tensor| {
-            let (extents, sizes) = (placed_extents(input), placed_extents(weight));
-            Grads {
-                input: convolution_input_gradient::with(d_out, weight, extents, &stride, &padding, &dilation, groups)
-                    .tf32(tf32)
-                    .call(),
-                weight: convolution_weight_gradient::with(d_out, input, sizes, &stride, &padding, &dilation, groups)
-                    .tf32(tf32)
-                    .call(),
-            }
-        })
     }
 
     fn reference(
@@ -181,15 +156,8 @@ pub mod convolution {
     dtypes(f32, f64, bf16, f16),
     strided,
     strided_results = 0,
-    waive(tf32 = "the definition rounds nothing"),
-    skip(
-        gradient,
-        dtype = f32,
-        dtype = bf16,
-        dtype = f16,
-        reason = "the host, which has no kernel of it, would compute the gradient in f64; in f64 it is tested"
-    ),
-    skip(second_gradient, reason = "the host, which has no kernel of it, would run it")
+    no_grad = "a gradient is not differentiated again",
+    waive(tf32 = "the definition rounds nothing")
 )]
 pub mod convolution_input_gradient {
     fn convolution_input_gradient(
@@ -223,25 +191,6 @@ pub mod convolution_input_gradient {
     fn flops(Args { d_out, weight, extents, stride, padding, dilation, groups, .. }: Args<&TensorMeta>) -> u64 {
         let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
         operations(&extents_by_image(d_out.shape(), weight.shape(), &extents, groups), &geometry)
-    }
-
-    fn grad(
-        Args { d_out, weight, extents, stride, padding, dilation, groups, tf32 }: Args<Tensor>,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        let out = convolution_input_gradient::with(d_out, weight, &extents, &stride, &padding, &dilation, groups)
-            .tf32(tf32)
-            .call();
-        (out, move |cotangent: Tensor| {
-            let sizes = placed_extents(weight);
-            Grads {
-                d_out: convolution::with(cotangent, weight, &stride, &padding, &dilation, groups).tf32(tf32).call(),
-                weight: convolution_weight_gradient::with(
-                    d_out, cotangent, sizes, &stride, &padding, &dilation, groups,
-                )
-                .tf32(tf32)
-                .call(),
-            }
-        })
     }
 
     fn reference(
@@ -313,15 +262,8 @@ fn extents_by_image(d_out: &[usize], weight: &[usize], extents: &[usize], groups
     dtypes(f32, f64, bf16, f16),
     strided,
     strided_results = 0,
-    waive(tf32 = "the definition rounds nothing"),
-    skip(
-        gradient,
-        dtype = f32,
-        dtype = bf16,
-        dtype = f16,
-        reason = "the host, which has no kernel of it, would compute the gradient in f64; in f64 it is tested"
-    ),
-    skip(second_gradient, reason = "the host, which has no kernel of it, would run it")
+    no_grad = "a gradient is not differentiated again",
+    waive(tf32 = "the definition rounds nothing")
 )]
 pub mod convolution_weight_gradient {
     fn convolution_weight_gradient(
@@ -355,25 +297,6 @@ pub mod convolution_weight_gradient {
     fn flops(Args { d_out, input, sizes, stride, padding, dilation, groups, .. }: Args<&TensorMeta>) -> u64 {
         let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
         operations(&extents_by_weight(d_out.shape(), input.shape(), &sizes, groups), &geometry)
-    }
-
-    fn grad(
-        Args { d_out, input, sizes, stride, padding, dilation, groups, tf32 }: Args<Tensor>,
-    ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
-        let out = convolution_weight_gradient::with(d_out, input, &sizes, &stride, &padding, &dilation, groups)
-            .tf32(tf32)
-            .call();
-        (out, move |cotangent: Tensor| {
-            let extents = placed_extents(input);
-            Grads {
-                d_out: convolution::with(input, cotangent, &stride, &padding, &dilation, groups).tf32(tf32).call(),
-                input: convolution_input_gradient::with(
-                    d_out, cotangent, extents, &stride, &padding, &dilation, groups,
-                )
-                .tf32(tf32)
-                .call(),
-            }
-        })
     }
 
     fn reference(
