@@ -2,6 +2,7 @@
 
 use super::super::error::Result;
 use super::call::{cudnn, functions};
+use super::library::alone;
 use super::sys::{
     Attribute, ConvolutionMode, DataType, HeuristicsMode, Kind, PointwiseMode, RawDescriptor, ReductionOperator,
     ValueKind,
@@ -111,6 +112,7 @@ impl Descriptor {
 
     /// Ends its making.
     pub(super) fn finalize(&mut self) -> Result<()> {
+        let _alone = alone();
         // SAFETY: the descriptor is alive.
         unsafe { cudnn!(cudnnBackendFinalize(self.raw)) }.map_err(|error| error.about(&format!("{:?}", self.kind)))
     }
@@ -150,6 +152,7 @@ impl Descriptor {
         values: *mut c_void,
     ) -> Result<usize> {
         let mut count = 0i64;
+        let _alone = alone();
         // SAFETY: the descriptor is alive; the rest is promised by the caller.
         unsafe {
             cudnn!(cudnnBackendGetAttribute(

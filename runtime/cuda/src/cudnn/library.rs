@@ -11,7 +11,14 @@ use super::planned::Planned;
 use super::problem::Problem;
 use super::sys::{Attribute, Handle, ValueKind};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What is held while the library works with a handle: to make or to ask for what descriptors stand for, it uses the
+/// handle that they name, which one thread may do at a time.
+pub(super) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The library, opened for a device, with the plans that were made so far. Clones are the same.
 #[derive(Debug, Clone)]
@@ -88,6 +95,7 @@ impl Cudnn {
     /// As [`super::AttentionPlan::run`] and [`super::ConvolutionPlan::run`].
     pub(super) unsafe fn execute(&self, stream: &Stream, plan: &Descriptor, pack: &Descriptor) -> Result<()> {
         let bound = stream.bound()?;
+        let _alone = alone();
         let handle = self.0.raw.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the handle, the stream and the descriptors are alive; the rest is promised by the caller.
         unsafe {

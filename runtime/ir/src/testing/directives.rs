@@ -148,7 +148,10 @@ impl Tolerance {
         let compared =
             matches!(template, Template::Consistency | Template::Gradient | Template::Golden | Template::Checker);
         match precision {
-            Precision::Tf32 if compared && dtype == Some(DType::F32) => Tolerance::new(256.0, 0.0009765625),
+            // Complex numbers are multiplied by products of their parts.
+            Precision::Tf32 if compared && matches!(dtype, Some(DType::F32 | DType::C64)) => {
+                Tolerance::new(256.0, 0.0009765625)
+            }
             // Where an address refuses the library's products of 8 bits, others replace them.
             Precision::Fp8 if compared || template == Template::Bounds => {
                 Tolerance { dtype, ..Tolerance::new(1.0, 0.375) }

@@ -14,7 +14,7 @@ use crate::operator::RuleSet;
 use crate::operator::{OperatorDef, ParamKind};
 use crate::problem::{Check, Problem, ensure};
 use crate::rules::TestRules;
-use crate::subject::{List, Subject, subjects};
+use crate::subject::{List, Subject, subjects, values_of};
 use crate::test::{Context, Outcome, PASSED};
 use crate::tolerance::Expected;
 use crate::tracer::rules::TracingRules;
@@ -205,7 +205,8 @@ fn changed(subject: &Subject, index: usize, change: &Change) -> Check<Option<boo
 /// Values of the results as the reference has them, or else the decomposition.
 fn results(subject: &Subject) -> Check<Vec<Vec<f64>>> {
     if let Some(results) = subject.reference()? {
-        return Ok(results.iter().map(|result| result.floats().iter().copied().collect()).collect());
+        let metas = subject.results()?;
+        return Ok(results.iter().zip(&metas).map(|(result, meta)| values_of(result, meta.dtype())).collect());
     }
     let ran = subject.forward(&List::plain()?);
     let ran = ran.as_ref().as_ref().map_err(Problem::clone)?;
