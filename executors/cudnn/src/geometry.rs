@@ -1,4 +1,4 @@
-//! How the windows of a convolution lie, and what its three tensors are to each other.
+//! Where the windows of a convolution are, and the shapes of its three tensors.
 
 use fulgurite_ops::nn::Placement;
 use fulgurite_ops::nn::convolved::windows_are_addressable;

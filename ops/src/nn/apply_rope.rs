@@ -35,7 +35,7 @@ pub mod apply_rope {
     fn decomposition(input: Tensor, cos: Tensor, sin: Tensor) -> Tensor {
         let shape = super::rotated_shape(&input.shape(), &cos.shape());
         let wide = crate::core::promotion::promote_types(input.dtype(), cos.dtype());
-        let table = |table: Tensor| super::halves(broadcast(cast(table, wide), &shape));
+        let table = |table: Tensor| super::table_halves(cast(table, wide), &shape);
         let ([cos_a, cos_b], [sin_a, sin_b]) = (table(cos), table(sin));
         let [a, b] = super::halves(super::first_columns(input, &shape)).map(|half| cast(half, wide));
         let turned = [
@@ -49,7 +49,7 @@ pub mod apply_rope {
         (apply_rope(input, cos, sin), move |d_out: Tensor| {
             let shape = super::rotated_shape(&input.shape(), &cos.shape());
             let wide = crate::core::promotion::promote_types(input.dtype(), cos.dtype());
-            let table = |table: Tensor| super::halves(broadcast(cast(table, wide), &shape));
+            let table = |table: Tensor| super::table_halves(cast(table, wide), &shape);
             let ([cos_a, cos_b], [sin_a, sin_b]) = (table(cos), table(sin));
             let [d_a, d_b] = super::halves(super::first_columns(d_out, &shape)).map(|half| cast(half, wide));
             // The transpose of the turn: each half of the input goes into both of the result.
@@ -132,6 +132,18 @@ fn first_columns(x: Tensor, shape: &[usize]) -> Tensor {
 fn halves(x: Tensor) -> [Tensor; 2] {
     let (dim, half) = (x.rank() - 1, x.size(-1) / 2);
     [0, half].map(|start| piece(x, dim, start, half))
+}
+
+/// The halves of a table, each in the shape of half of what is turned: a column of numbers serves both.
+#[track_caller]
+fn table_halves(table: Tensor, shape: &[usize]) -> [Tensor; 2] {
+    let mut half = shape.to_vec();
+    if let Some(last) = half.last_mut() {
+        *last /= 2;
+    }
+    let one = table.shape().last().is_none_or(|columns| *columns == 1);
+    let halves = if one { [table; 2] } else { halves(table) };
+    halves.map(|part| broadcast(part, &half))
 }
 
 /// Both halves in the type of `whole`, and its columns behind them. They are computed half by half and put beside each

@@ -13,8 +13,8 @@ pub fn retarget(trace: &Trace, target: &Target) -> Trace {
     retarget_to(trace, target, target.device())
 }
 
-/// As [`retarget`], with every value on `device`, which is one of the target's kind: a target names no device, since the
-/// ranks of a mesh have one target and a device each.
+/// As [`retarget`], with every value on `device`, which is one of the target's kind: a target names no device, since
+/// the ranks of a mesh have one target and a device each.
 pub fn retarget_to(trace: &Trace, target: &Target, device: Device) -> Trace {
     Trace { target: target.clone(), block: moved(&trace.block, device), ..trace.clone() }
 }

@@ -5,6 +5,7 @@ use super::super::error::{CudaError, Result};
 use super::super::library;
 use super::sys::{Functions, Status};
 use std::ffi::{CStr, c_char};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Calls a function of cuDNN and turns its status into a `Result`; see `driver!`.
 macro_rules! cudnn {
@@ -16,6 +17,13 @@ macro_rules! cudnn {
     };
 }
 pub(super) use cudnn;
+
+/// What is held while the library works with a handle: to make or to ask for what descriptors stand for, it uses the
+/// handle that they name, which one thread may do at a time.
+pub(super) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The library's functions.
 ///

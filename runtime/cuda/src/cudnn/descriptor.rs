@@ -1,8 +1,7 @@
 //! The library's descriptors, owned by values.
 
 use super::super::error::Result;
-use super::call::{cudnn, functions};
-use super::library::alone;
+use super::call::{alone, cudnn, functions};
 use super::sys::{
     Attribute, ConvolutionMode, DataType, HeuristicsMode, Kind, PointwiseMode, RawDescriptor, ReductionOperator,
     ValueKind,

@@ -4,21 +4,14 @@ use super::super::context::Context;
 use super::super::error::Result;
 use super::super::library::{self, Version};
 use super::super::stream::Stream;
-use super::call::{cudnn, functions};
+use super::call::{alone, cudnn, functions};
 use super::convolution::ConvolutionProblem;
 use super::descriptor::Descriptor;
 use super::planned::Planned;
 use super::problem::Problem;
 use super::sys::{Attribute, Handle, ValueKind};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// What is held while the library works with a handle: to make or to ask for what descriptors stand for, it uses the
-/// handle that they name, which one thread may do at a time.
-pub(super) fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The library, opened for a device, with the plans that were made so far. Clones are the same.
 #[derive(Debug, Clone)]

@@ -224,7 +224,7 @@ pub(super) mod notes {
     pub(in super::super) const REDUCED_PRECISION_SUMS: c_int = 2;
     pub(in super::super) const FFT: c_int = 3;
     pub(in super::super) const NONDETERMINISTIC: c_int = 4;
-    /// Of any tile.
+    /// Winograd's transform, for each size of its tiles.
     pub(in super::super) const WINOGRAD: [c_int; 4] = [5, 6, 7, 8];
 }
 

@@ -19,9 +19,9 @@ pub enum ConvolutionPass {
 /// f64.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ConvolutionProblem {
-    /// What is written.
+    /// Which of the three tensors is computed from the other two.
     pub pass: ConvolutionPass,
-    /// f32, f64, bf16 or f16.
+    /// The element type of all three tensors: f32, f64, bf16 or f16.
     pub dtype: DType,
     /// Whether operands of f32 are rounded to TF32.
     pub tf32: bool,

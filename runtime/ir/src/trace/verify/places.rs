@@ -225,7 +225,8 @@ fn parts(
     Ok(found)
 }
 
-/// The parts of complex numbers, `whole`, if they are all that is in its memory, row by row, and were written for it.
+/// The parts of complex numbers, `whole`, if they are all that is in its memory, row by row, and were written for it:
+/// by the host too, which brings a whole value as it does others.
 fn pairs(
     block: &Block,
     whole: ValueId,
@@ -239,7 +240,8 @@ fn pairs(
         && (own.root, own.offset) == (whole, 0)
         && same_strides(meta.shape(), &own.strides, &row_by_row(meta.shape()))
         && meta.bytes() == block.meta(whole).bytes();
-    let alone = computed(block, *pairs, writer) == Some(*pairs) && is_written_for_it(block, *pairs, writer);
+    let line = writer[pairs.index()].map(|line| &block.symbols[line])?;
+    let alone = line.executor != Some(VIEW) && !line.is_ordered() && !block.results.contains(pairs);
     (there && alone).then_some(*pairs)
 }
 
