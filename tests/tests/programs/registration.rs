@@ -119,7 +119,7 @@ fn an_elementwise_prim_follows_from_its_arithmetic() {
 }
 
 /// An executor that is asked first, and its implementation of `prims::exp`, which counts its runs and gives
-/// `sign · eˣ`.
+/// `sign · eˣ`, of a single zero. Other tests of the process may compile with it meanwhile: theirs are `eˣ`.
 fn counted(
     name: &str,
     version: u32,
@@ -129,8 +129,10 @@ fn counted(
     let executor = Executor::build(name, "cpu").version(version).priority(1).register().unwrap();
     let runs = runs.clone();
     let implementation = Implementation::build("prims::exp", name).version(version).cpu(move |a, out| {
-        runs.fetch_add(1, Ordering::Relaxed);
-        let values: Vec<f64> = read_f64(a[0].tensor()).into_iter().map(|x| sign * x.exp()).collect();
+        let given = read_f64(a[0].tensor());
+        let own = given == [0.0];
+        runs.fetch_add(usize::from(own), Ordering::Relaxed);
+        let values: Vec<f64> = given.into_iter().map(|x| if own { sign * x.exp() } else { x.exp() }).collect();
         write_f64(&mut out[0], &values);
         Ok(())
     });
