@@ -3,6 +3,8 @@
 //! attention reads the filled part of the cache alone. Norms, rotations, residuals and what is written to the cache are
 //! part of these kernels, and each begins to fetch its weights while the one before it still runs.
 //!
+//! Weights may be integers of 8 and 4 bits, whose numbers are widened in registers.
+//!
 //! Elements are bf16 or f16, sums are f32, and every sum is added up in an order that shapes and positions decide: two
 //! runs give the same bits. What a checker refuses, the next executor of the list takes.
 
@@ -10,6 +12,8 @@ fulgurite_ops_macros::operator_files! {
     attention,
     norm_product,
     product,
+    quantized_gates,
+    quantized_product,
     residual_product,
     swiglu_product,
 }

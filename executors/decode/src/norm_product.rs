@@ -16,7 +16,7 @@ fn norm_fits(input: &TensorMeta, gain: &TensorMeta, weight: &TensorMeta) -> Clai
 }
 
 /// For references: rows normalized by their root mean square.
-fn normalized(
+pub(crate) fn normalized(
     input: &ndarray::ArrayD<f64>,
     gain: &ndarray::ArrayD<f64>,
     eps: f64,
@@ -77,7 +77,7 @@ mod norm_product_by_decode {
     fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
         let Args { input, gain, weight, eps, offset } = args;
         let norm = Some((gain, offset, eps));
-        super::Product { input, weights: &[weight], norm, bias: None, residual: None }.plan(plan, out)
+        super::Product { input, weights: &[weight], norm, bias: None, residual: None, quantized: None }.plan(plan, out)
     }
 }
 
@@ -127,12 +127,13 @@ mod norm_swiglu_product_by_decode {
     fn plan(plan: &mut Plan, args: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
         let Args { input, gain, gate, up, eps, offset } = args;
         let norm = Some((gain, offset, eps));
-        super::Product { input, weights: &[gate, up], norm, bias: None, residual: None }.plan(plan, out)
+        super::Product { input, weights: &[gate, up], norm, bias: None, residual: None, quantized: None }
+            .plan(plan, out)
     }
 }
 
 /// The norm's own `eps`, or that of the type in which it computes.
-fn eps_of(input: Tensor, eps: Option<f64>) -> f64 {
+pub(crate) fn eps_of(input: Tensor, eps: Option<f64>) -> f64 {
     eps.unwrap_or(input.dtype().accumulator().epsilon())
 }
 

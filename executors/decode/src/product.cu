@@ -19,14 +19,30 @@
 // outputs, and belongs to a cluster of two blocks: each multiplies one half of the inputs and tells the other its sums
 // of the 16 outputs that the other one writes. So half as much is read.
 //
+// Weights of fewer BITS than an element are quantized (`quantized.cuh`): 16 bytes are then 16 or 32 inputs, a step has
+// four times as many, and the scales of the groups come in a ring beside that of the weights. Each is multiplied by its
+// scale before the tensor cores, since the threads whose places they add up have other groups.
+//
 // With NORM a row is that of its root-mean-square normalization: elements are multiplied by `gain + OFFSET`, and the
 // sum by the reciprocal root of the mean of the squares, which each block computes of the elements that it reads
 // anyway.
 typedef ELEMENT T;
 
+// What a thread has of a step: 16 bytes of a row of the weight, which are PARTS times 8 inputs.
+constexpr int PARTS = 16 / BITS, NEIGHBOURS = 8 * PARTS, STEP = 4 * NEIGHBOURS;
+#if BITS < 16
+typedef u8 W;
+// Scales of a row of the weight. They are fetched by 4 bytes: of 16 bits two neighbours.
+constexpr int SCALES = INPUTS / GROUP_SIZE, SCALES_AT_ONCE = 4 / sizeof(SCALE);
+constexpr int FIGURES = OFFSETS ? 2 : 1;
+#else
+typedef T W;
+#endif
+// Elements W of a row, and of four threads.
+constexpr int ROW = INPUTS / 8 * BITS / sizeof(W), AT_ONCE = 16 / sizeof(W);
 // The blocks of a tile, and the steps of one of them.
 constexpr int BLOCKS = SHARED ? 2 : 1;
-constexpr int STEPS = INPUTS / 32;
+constexpr int STEPS = INPUTS / STEP;
 constexpr int OWN_STEPS = (STEPS + BLOCKS - 1) / BLOCKS;
 constexpr int GROUPS = (ROWS + 7) / 8;
 constexpr int MATRICES = GATED || SHARED ? 2 : 1;
@@ -35,8 +51,8 @@ constexpr int TILES = (OUTPUTS + TILE - 1) / TILE;
 constexpr int PAIRS = (OWN_STEPS + 2 * WARPS - 1) / (2 * WARPS);
 // Whether a thread keeps its part of the rows in registers for all tiles. Otherwise it has those of CHUNK steps, and of
 // as many that come next.
-constexpr bool KEPT = 2 * PAIRS * GROUPS <= 16;
-constexpr int CHUNK = KEPT ? 2 * PAIRS : 4;
+constexpr bool KEPT = 2 * PAIRS * GROUPS * PARTS <= (BITS < 16 && MATRICES * WARPS > 24 ? 8 : 16);
+constexpr int CHUNK = KEPT ? 2 * PAIRS : 4 / PARTS;
 // Steps of a warp in a tile; of the last some may be beyond the end.
 constexpr int EACH = (2 * PAIRS + CHUNK - 1) / CHUNK * CHUNK;
 
@@ -69,9 +85,18 @@ __device__ __forceinline__ uint4 scaled(const uint4& row, const uint4& gain) {
 #endif
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
-    const T* input, const T* weight,
+    const T* input, const W* weight,
 #if GATED
-    const T* up,
+    const W* up,
+#endif
+#if BITS < 16
+    const SCALE* scales,
+#if GATED
+    const SCALE* up_scales,
+#endif
+#if OFFSETS
+    const SCALE* offsets,
+#endif
 #endif
 #if NORM
     const T* gain,
@@ -104,27 +129,59 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
     auto place = [&](int slot, int half) -> uint4* {
         return ring + (slot * 2 * MATRICES + half) * (32 * WARPS) + threadIdx.x;
     };
-    // The next weights to be asked for.
+#if BITS < 16
+    // The scales of a place, and their offsets.
+    auto figures_of = [&](int slot, int half, int which) -> u32* {
+        u32* const figures = reinterpret_cast<u32*>(ring + DEPTH * 2 * MATRICES * 32 * WARPS);
+        return figures + ((slot * FIGURES + which) * 2 * MATRICES + half) * (32 * WARPS) + threadIdx.x;
+    };
+    // The output whose weights are in a half of a place, and its scale among all.
+    auto scale_at = [&](int tile, int step, int half) {
+        const int later = SHARED && half > 1 ? 16 : 0;
+        const int row = min(TILE * tile + later + g + 8 * (half % 2), OUTPUTS - 1);
+        return row * SCALES + (STEP * step + NEIGHBOURS * t) / GROUP_SIZE;
+    };
+    auto ask_figures = [&](int slot, int tile, int step) {
+        if (tile >= TILES || step >= STEPS) return;
+#pragma unroll
+        for (int half = 0; half < 2 * MATRICES; ++half) {
+            const int at = scale_at(tile, step, half) / SCALES_AT_ONCE * SCALES_AT_ONCE;
+#if GATED
+            const SCALE* const from = half > 1 ? up_scales : scales;
+#else
+            const SCALE* const from = scales;
+#endif
+            fetch_bytes<4>(figures_of(slot, half, 0), from + at);
+#if OFFSETS
+            fetch_bytes<4>(figures_of(slot, half, 1), offsets + at);
+#endif
+        }
+    };
+#endif
+    // The next weights to be asked for, and whether their scales are as well.
     int asked_tile = blockIdx.x / BLOCKS, asked = 0;
-    auto ask = [&](int slot) {
+    auto ask = [&](int slot, bool with_figures) {
         const int step = step_of(asked);
         if (asked_tile < TILES && step < STEPS) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 // Beyond the last output its weights are read again, and the result is not written.
                 const int row = min(TILE * asked_tile + g + 8 * half, OUTPUTS - 1);
-                const int at = row * INPUTS + 32 * step + 8 * t;
-                fetch<true>(reinterpret_cast<T*>(place(slot, half)), weight + at);
+                const int at = row * ROW + AT_ONCE * (4 * step + t);
+                fetch<true>(reinterpret_cast<W*>(place(slot, half)), weight + at);
 #if GATED
-                fetch<true>(reinterpret_cast<T*>(place(slot, 2 + half)), up + at);
+                fetch<true>(reinterpret_cast<W*>(place(slot, 2 + half)), up + at);
 #endif
 #if SHARED
                 const int later = min(TILE * asked_tile + 16 + g + 8 * half, OUTPUTS - 1);
                 fetch<true>(
-                    reinterpret_cast<T*>(place(slot, 2 + half)), weight + later * INPUTS + 32 * step + 8 * t);
+                    reinterpret_cast<W*>(place(slot, 2 + half)), weight + later * ROW + AT_ONCE * (4 * step + t));
 #endif
             }
         }
+#if BITS < 16
+        if (with_figures) ask_figures(slot, asked_tile, step);
+#endif
         end_batch();
         if (++asked == EACH) {
             asked = 0;
@@ -133,7 +190,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
     };
     auto fill = [&] {
 #pragma unroll 1
-        for (int slot = 0; slot < DEPTH; ++slot) ask(slot);
+        for (int slot = 0; slot < DEPTH; ++slot) ask(slot, !LATE_FIGURES);
     };
 #if SETTLED
     // No kernel of the program writes the weights: they may be read before the one before has ended.
@@ -144,16 +201,30 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
 #if !SETTLED
     fill();
 #endif
+#if LATE_FIGURES
+    // Scales may be written by the kernel before, weights were asked for already.
+    int late_tile = blockIdx.x / BLOCKS, late = 0;
+#pragma unroll 1
+    for (int slot = 0; slot < DEPTH; ++slot) {
+        ask_figures(slot, late_tile, step_of(late));
+        if (++late == EACH) {
+            late = 0;
+            late_tile += gridDim.x / BLOCKS;
+        }
+    }
+    end_batch();
+#endif
 #if NORM
     // Of rows times rows: squares are on the diagonal.
     float squares[GROUPS][4] = {};
 #endif
-    // 8 elements of each row `8 group + g`, of CHUNK steps; the squares of a row are counted once.
-    uint4 x[CHUNK][GROUPS], next[CHUNK][GROUPS];
-    auto read_rows = [&](uint4(&to)[CHUNK][GROUPS], int first, bool counts) {
+    // PARTS times 8 elements of each row `8 group + g`, of CHUNK steps; the squares of a row are counted once.
+    constexpr int PIECES = CHUNK * PARTS;
+    uint4 x[PIECES][GROUPS], next[PIECES][GROUPS];
+    auto read_rows = [&](uint4(&to)[PIECES][GROUPS], int first, bool counts) {
 #pragma unroll
-        for (int i = 0; i < CHUNK; ++i) {
-            const int step = step_of(first + i), at = 32 * step + 8 * t;
+        for (int i = 0; i < PIECES; ++i) {
+            const int step = step_of(first + i / PARTS), at = STEP * step + NEIGHBOURS * t + i % PARTS * 8;
 #pragma unroll
             for (int group = 0; group < GROUPS; ++group) {
                 const int row = 8 * group + g;
@@ -175,9 +246,16 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
                 own = scaled(own, gains);
             }
 #endif
+#if BITS < 16
+#pragma unroll
+            for (int group = 0; group < GROUPS; ++group) to[i][group] = in_order_of_numbers<BITS>(to[i][group]);
+#endif
         }
     };
     read_rows(x, 0, true);
+#if LATE_FIGURES
+    await_all_but<0>();
+#endif
     int slot = 0;
 #if SHARED
     cluster_wait();
@@ -193,24 +271,47 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
 #pragma unroll
             for (int i = 0; i < CHUNK; ++i) {
                 await_all_but<DEPTH - 1>();
-                if (step_of(first + i) < STEPS) {
+                const int step = step_of(first + i);
+                if (step < STEPS) {
 #pragma unroll
                     for (int m = 0; m < MATRICES; ++m) {
-                        const uint4 a = *place(slot, 2 * m), b = *place(slot, 2 * m + 1);
+                        const uint4 upper = *place(slot, 2 * m), lower = *place(slot, 2 * m + 1);
+#if BITS < 16
+                        u32 scale[2], offset[2];
 #pragma unroll
-                        for (int group = 0; group < GROUPS; ++group) {
-                            const uint4 of_rows = x[i][group];
-                            multiply_add(T(), sums[m][group], a.x, b.x, a.y, b.y, of_rows.x, of_rows.y);
-                            multiply_add(T(), sums[m][group], a.z, b.z, a.w, b.w, of_rows.z, of_rows.w);
+                        for (int half = 0; half < 2; ++half) {
+                            const bool second = scale_at(tile, step, 2 * m + half) % SCALES_AT_ONCE;
+                            scale[half] = Twice<T, SCALE>::of(*figures_of(slot, 2 * m + half, 0), second);
+                            // -0 is what changes no sum.
+                            offset[half] = 0x80008000u;
+#if OFFSETS
+                            offset[half] = Twice<T, SCALE>::of(*figures_of(slot, 2 * m + half, 1), second);
+#endif
+                        }
+#endif
+#pragma unroll
+                        for (int part = 0; part < PARTS; ++part) {
+#if BITS < 16
+                            const uint4 a = eight_numbers<T, BITS, !OFFSETS>(upper, part, scale[0], offset[0]);
+                            const uint4 b = eight_numbers<T, BITS, !OFFSETS>(lower, part, scale[1], offset[1]);
+#else
+                            const uint4 a = upper, b = lower;
+#endif
+#pragma unroll
+                            for (int group = 0; group < GROUPS; ++group) {
+                                const uint4 of_rows = x[i * PARTS + part][group];
+                                multiply_add(T(), sums[m][group], a.x, b.x, a.y, b.y, of_rows.x, of_rows.y);
+                                multiply_add(T(), sums[m][group], a.z, b.z, a.w, b.w, of_rows.z, of_rows.w);
+                            }
                         }
                     }
                 }
-                ask(slot);
+                ask(slot, true);
                 slot = slot + 1 == DEPTH ? 0 : slot + 1;
             }
             if constexpr (!KEPT) {
 #pragma unroll
-                for (int i = 0; i < CHUNK; ++i)
+                for (int i = 0; i < PIECES; ++i)
 #pragma unroll
                     for (int group = 0; group < GROUPS; ++group) x[i][group] = next[i][group];
             }

@@ -1,7 +1,7 @@
 use fulgurite_ops_macros::{implementation, operator};
 use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::rules::{DeviceTensor, LaunchShape, Parameter, Plan, Result};
-use fulgurite_runtime::{TensorMeta, refuse_unless, source_files};
+use fulgurite_runtime::{DType, TensorMeta, refuse_unless, source_files};
 
 use super::{AT_ONCE, decode, overlapping, readable, takes};
 use fulgurite_executor_cuda::support::type_of;
@@ -11,7 +11,7 @@ use fulgurite_ops::nn::linear;
 const MOST_ROWS: usize = 16;
 /// Outputs of a block: rows of a result of the tensor cores.
 const OUTPUTS: usize = 16;
-/// Inputs that are multiplied at a time: as many as four threads read at once.
+/// Inputs that are multiplied at a time: as many as four threads read at once. Of quantized weights they are more.
 const STEP: usize = 32;
 /// The smallest weight, in elements, whose time is that of reading it.
 const LEAST_WEIGHT: usize = 1 << 18;
@@ -21,6 +21,11 @@ const LEAST_WEIGHT: usize = 1 << 18;
 const DEPTHS: [usize; 3] = [8, 6, 4];
 const STEPS_OF_WARP: usize = 4;
 const MOST_WARPS: usize = 16;
+/// The most warps where a block has two quantized weights, or shares its multiprocessor with another one: a thread
+/// needs more registers for what it multiplies 16 bytes of integers by.
+const FEWER_WARPS: usize = 12;
+/// Bytes of shared memory for the scale of 16 bytes of weights, or for its offset.
+const BYTES_OF_SCALE: usize = 4;
 
 /// Whether the kernel is written for `input` [..., in] times `weight` [out, in].
 pub(crate) fn product_fits(input: &TensorMeta, weight: &TensorMeta) -> Claim {
@@ -33,6 +38,41 @@ pub(crate) fn product_fits(input: &TensorMeta, weight: &TensorMeta) -> Claim {
     );
     let rows = input.len() / inputs;
     refuse_unless!((1..=MOST_ROWS).contains(&rows), "takes 1 to {MOST_ROWS} rows, input is {input}");
+    refuse_unless!(outputs <= i32::MAX as usize / inputs, "counts elements by an int, weight is {weight}");
+    Ok(())
+}
+
+/// Whether the kernel is written for `input` [..., in] times a quantized weight of these scales.
+pub(crate) fn quantized_fits(
+    input: &TensorMeta,
+    weight: &TensorMeta,
+    scales: &TensorMeta,
+    group_size: usize,
+    bits: usize,
+) -> Claim {
+    takes("input", input)?;
+    refuse_unless!(matches!(bits, 4 | 8) && weight.rank() == 2, "takes matrices of 8 and 4 bits, weight is {weight}");
+    let (outputs, inputs) = (weight.shape()[0], weight.shape()[1] * (8 / bits));
+    let step = STEP * 16 / bits;
+    refuse_unless!(
+        inputs > 0 && inputs.is_multiple_of(step) && outputs > 0,
+        "takes multiples of {step} inputs of {bits} bits, weight is {weight}"
+    );
+    let rows = input.len() / inputs;
+    refuse_unless!((1..=MOST_ROWS).contains(&rows), "takes 1 to {MOST_ROWS} rows, input is {input}");
+    // What a thread reads at once has one scale.
+    let neighbours = AT_ONCE * 8 / bits;
+    refuse_unless!(
+        group_size.is_multiple_of(neighbours),
+        "takes groups of multiples of {neighbours} inputs of {bits} bits, group_size is {group_size}"
+    );
+    refuse_unless!(
+        matches!(scales.dtype(), DType::BF16 | DType::F16 | DType::F32),
+        "scales is {}, takes bf16, f16 and f32",
+        scales.dtype()
+    );
+    // They are read by four bytes.
+    refuse_unless!(scales.bytes().is_multiple_of(4), "takes an even number of scales, scales is {scales}");
     refuse_unless!(outputs <= i32::MAX as usize / inputs, "counts elements by an int, weight is {weight}");
     Ok(())
 }
@@ -59,14 +99,30 @@ pub(crate) struct Product<'a> {
     pub bias: Option<&'a DeviceTensor>,
     /// What is added to the rounded result.
     pub residual: Option<&'a DeviceTensor>,
+    /// How the weights are quantized, if they are.
+    pub quantized: Option<Quantized<'a>>,
+}
+
+/// How weights are quantized.
+#[derive(Clone, Copy)]
+pub(crate) struct Quantized<'a> {
+    /// The scales of each weight.
+    pub scales: &'a [&'a DeviceTensor],
+    /// What is added to each number of a single weight.
+    pub offsets: Option<&'a DeviceTensor>,
+    pub group_size: usize,
+    pub bits: usize,
 }
 
 impl Product<'_> {
     pub(crate) fn plan(&self, plan: &mut Plan, out: &DeviceTensor) -> Result<()> {
-        let [outputs, inputs] = [0, 1].map(|dim| self.weights[0].shape()[dim]);
+        let bits = self.quantized.map_or(16, |quantized| quantized.bits);
+        let (outputs, inputs) = (out.shape()[out.rank() - 1], self.input.shape()[self.input.rank() - 1]);
+        let (scales, offsets) = self.quantized.map_or((&[][..], None), |own| (own.scales, own.offsets));
         let gain = self.norm.map(|(gain, ..)| gain);
         let mut operands = Vec::new();
-        for tensor in [self.input].iter().chain(self.weights).copied().chain(gain).chain(self.bias) {
+        let weights = self.weights.iter().chain(scales).copied();
+        for tensor in [self.input].into_iter().chain(weights).chain(offsets).chain(gain).chain(self.bias) {
             operands.push(readable(plan, tensor)?);
         }
         // Over its own result it is read element by element, before that is written.
@@ -84,12 +140,19 @@ impl Product<'_> {
             && (multiprocessors / 2..=2 * multiprocessors).contains(&tiles)
             && inputs >= 2 * STEP * STEPS_OF_WARP;
         let blocks_of_tile = if shared { 2 } else { 1 };
-        // Warps share the inputs of a tile of outputs.
-        let warps = (inputs / blocks_of_tile / STEP / STEPS_OF_WARP).next_power_of_two().clamp(2, MOST_WARPS);
-        let bytes_of = |depth: usize| depth * 2 * AT_ONCE * 32 * warps;
         // Blocks go through several tiles; where all have one with two blocks on a multiprocessor, none waits for a
         // second one. Of more rows, which each block reads, fewer blocks are better.
         let in_pairs = (rows <= 8 || shared) && (multiprocessors + 1..=2 * multiprocessors).contains(&tiles);
+        // Warps share the inputs of a tile of outputs.
+        let warps = match self.quantized {
+            None => (inputs / blocks_of_tile / STEP / STEPS_OF_WARP).next_power_of_two().clamp(2, MOST_WARPS),
+            Some(_) => {
+                let most = if in_pairs || self.weights.len() == 2 { FEWER_WARPS } else { MOST_WARPS };
+                warps_of((inputs / (STEP * 16 / bits)).div_ceil(blocks_of_tile), most)
+            }
+        };
+        let figures = self.quantized.map_or(0, |quantized| 1 + usize::from(quantized.offsets.is_some()));
+        let bytes_of = |depth: usize| depth * 2 * (AT_ONCE + figures * BYTES_OF_SCALE) * 32 * warps;
         // Beside the ring there are the parts of sums, of 38 KiB at most.
         let fit = properties.shared_bytes_per_block / (bytes_of(DEPTHS[0]) + (38 << 10));
         let depth = match (
@@ -104,15 +167,28 @@ impl Product<'_> {
         let most = multiprocessors * if in_pairs { 2 } else { 1 };
         let blocks = tiles.min(most / blocks_of_tile * blocks_of_tile);
         let bytes = bytes_of(depth);
-        plan.source(source_files!["overlap.cuh", "product.cu"]);
+        plan.source(match self.quantized {
+            None => source_files!["overlap.cuh", "product.cu"],
+            Some(_) => source_files!["overlap.cuh", "quantized.cuh", "product.cu"],
+        });
         plan.define("ELEMENT", type_of(out.dtype()));
         plan.define("ROWS", rows);
         plan.define("INPUTS", inputs);
         plan.define("OUTPUTS", outputs);
         plan.define("WARPS", warps);
         plan.define("DEPTH", depth / self.weights.len().max(blocks_of_tile));
-        let settled = operands[1..=self.weights.len()].iter().all(|weight| plan.is_settled(weight));
+        let (weights, rest) = operands[1..].split_at(self.weights.len());
+        let settled = weights.iter().all(|weight| plan.is_settled(weight));
         plan.define("SETTLED", u8::from(settled));
+        let figures = &rest[..scales.len() + usize::from(offsets.is_some())];
+        // Small inputs of a program may be copied by it: their weights are asked for before.
+        plan.define("LATE_FIGURES", u8::from(settled && !figures.iter().all(|figure| plan.is_settled(figure))));
+        plan.define("BITS", bits);
+        plan.define("OFFSETS", u8::from(offsets.is_some()));
+        if let Some(Quantized { scales, group_size, .. }) = self.quantized {
+            plan.define("GROUP_SIZE", group_size);
+            plan.define("SCALE", type_of(scales[0].dtype()));
+        }
         plan.define("SHARED", u8::from(shared));
         plan.define("GATED", u8::from(self.weights.len() == 2));
         plan.define("NORM", u8::from(self.norm.is_some()));
@@ -127,6 +203,13 @@ impl Product<'_> {
         let shape = overlapping(plan, shape);
         plan.launch("product", shape, parameters)
     }
+}
+
+/// The warps of a block that multiplies so many steps of quantized inputs: as few as there are pairs of steps, or as
+/// have equally many of them. A pair is a line of the cache.
+fn warps_of(steps: usize, most: usize) -> usize {
+    let pairs = steps.div_ceil(2);
+    pairs.div_ceil(pairs.div_ceil(most)).max(2)
 }
 
 /// `input · weightᵀ + bias` of few rows: input [..., in], weight [out, in], bias [out]; out [..., out].
@@ -194,7 +277,7 @@ mod product_by_decode {
     }
 
     fn plan(plan: &mut Plan, Args { input, weight, bias }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
-        super::Product { input, weights: &[weight], norm: None, bias, residual: None }.plan(plan, out)
+        super::Product { input, weights: &[weight], norm: None, bias, residual: None, quantized: None }.plan(plan, out)
     }
 }
 

@@ -41,12 +41,13 @@ mod residual_product_by_decode {
     }
 
     fn plan(plan: &mut Plan, Args { residual, input, weight }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
-        super::Product { input, weights: &[weight], norm: None, bias: None, residual: Some(residual) }.plan(plan, out)
+        super::Product { input, weights: &[weight], norm: None, bias: None, residual: Some(residual), quantized: None }
+            .plan(plan, out)
     }
 }
 
 /// Whether the residual has the form of the layer's result: nothing is broadcast or converted.
-fn same_form(residual: &TensorMeta, input: &TensorMeta, weight: &TensorMeta) -> Claim {
+pub(crate) fn same_form(residual: &TensorMeta, input: &TensorMeta, weight: &TensorMeta) -> Claim {
     let mut shape = input.shape().to_vec();
     shape.pop();
     shape.push(weight.shape()[0]);

@@ -38,7 +38,8 @@ mod swiglu_product_by_decode {
     }
 
     fn plan(plan: &mut Plan, Args { input, gate, up }: Args<&DeviceTensor>, out: &DeviceTensor) -> Result<()> {
-        super::Product { input, weights: &[gate, up], norm: None, bias: None, residual: None }.plan(plan, out)
+        super::Product { input, weights: &[gate, up], norm: None, bias: None, residual: None, quantized: None }
+            .plan(plan, out)
     }
 }
 
