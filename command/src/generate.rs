@@ -10,6 +10,7 @@ use fulgurite::{DType, Device};
 use fulgurite_kernels::ranks::{mesh, place, rank};
 use fulgurite_models::corpus::read_text;
 use fulgurite_models::generate::{End, Request, generate};
+use fulgurite_models::quantized::{Integers, Quantization};
 use fulgurite_models::sampling::Sampling;
 use fulgurite_models::tensor_parallel::{TENSOR, parts};
 use fulgurite_models::weight_files::{Loaded, open};
@@ -95,6 +96,13 @@ pub struct Arguments {
     /// f32, or bf16: weights and activations in bf16.
     #[arg(long, default_value = "f32", value_parser = ["f32", "bf16"])]
     dtype: String,
+    /// int8 or int4: weights of the layers of a decoder's blocks are rounded to integers of so many bits while they are
+    /// read. Of as many neighbours as int4:128 says, or 64, the largest magnitude is their scale.
+    #[arg(long, value_name = "INTEGERS")]
+    weights: Option<Integers>,
+    /// As --weights, for the layer that makes logits, which is left as it is otherwise.
+    #[arg(long, value_name = "INTEGERS", requires = "weights")]
+    head_weights: Option<Integers>,
     #[command(flatten)]
     compile: options::Compile,
 }
@@ -123,12 +131,19 @@ pub fn run(arguments: &Arguments) -> Outcome {
     tokenizer.warnings().iter().for_each(|warning| warn(warning));
     let config = loaded.weights.config();
     let dtype = if arguments.dtype == "bf16" { DType::BF16 } else { DType::F32 };
+    let quantization = arguments.weights.map(|blocks| Quantization { blocks, head: arguments.head_weights });
     let params = match compile.mesh.axis(TENSOR) {
+        Some(_) if quantization.is_some() => {
+            return Err(Failed("--weights is given with --devices, expected one of them".into()));
+        }
         Some((_, axis)) => {
             let place = place(axis).map_err(|error| failed(&error))?;
             placed(parts(loaded.weights.placed(dtype, Device::CPU)?, config, place, axis)?, dtype, device)?
         }
-        None => loaded.weights.placed(dtype, device)?,
+        None => match quantization {
+            Some(quantization) => loaded.weights.quantized(quantization, dtype, device)?,
+            None => loaded.weights.placed(dtype, device)?,
+        },
     };
     let mut output = Output::new(&request.prompts);
     // All ranks draw the same tokens.

@@ -5,7 +5,8 @@ use fulgurite::DType;
 use fulgurite::trace::Trace;
 pub use fulgurite_models::Family;
 use fulgurite_models::optimizer::OptimizerSettings;
-use fulgurite_models::traces::{decode_trace, loss_trace, step_trace};
+use fulgurite_models::quantized::{Integers, Quantization};
+use fulgurite_models::traces::{decode_trace, loss_trace, quantized_decode_trace, step_trace};
 use fulgurite_models::vision::ImageKind;
 use fulgurite_models::{Logits, ModelConfig, Tokenizer};
 
@@ -56,6 +57,9 @@ pub struct Options {
     /// chunk of positions.
     #[arg(long, default_value = "whole", value_parser = Logits::ALL.map(Logits::name), value_name = "WHAT")]
     logits: String,
+    /// Of `llama-decode`: int8 or int4, or int4:128, the integers that weights of its layers are rounded to.
+    #[arg(long, value_name = "INTEGERS")]
+    weights: Option<Integers>,
 }
 
 impl Options {
@@ -68,7 +72,7 @@ impl Options {
                 })*
             };
         }
-        take!(size, layers, set, tokenizer, batch, context, logits);
+        take!(size, layers, set, tokenizer, batch, context, logits, weights);
         self.activations.take(of.activations, given);
     }
 
@@ -120,6 +124,9 @@ impl Options {
         if !dtype.is_floating() {
             return Err(Failed(format!("--dtype is {dtype}, expected a floating-point type for a model's parameters")));
         }
+        if let (Some(weights), Part::Loss | Part::Step) = (self.weights, part) {
+            return Err(Failed(format!("--weights is {weights}, which programs that decode have alone")));
+        }
         if self.batch == 0 {
             return Err(Failed("--batch is 0, expected at least 1".into()));
         }
@@ -129,7 +136,13 @@ impl Options {
         let rounded = autocast.filter(halves).filter(|_| dtype == DType::F32);
         let part = || match part {
             Part::Loss => loss_trace(model, dtype, batch),
-            Part::Decode => decode_trace(model, (self.batch, 1), model.context(), dtype),
+            Part::Decode => match self.weights {
+                Some(blocks) => {
+                    let quantization = Quantization { blocks, head: None };
+                    quantized_decode_trace(model, quantization, (self.batch, 1), model.context(), dtype)
+                }
+                None => decode_trace(model, (self.batch, 1), model.context(), dtype),
+            },
             Part::Step => step_trace(model, &OptimizerSettings::default(), (dtype, rounded), batch),
         };
         let of_logits = logits(&self.logits).unwrap_or_default();

@@ -160,8 +160,12 @@ impl<'a> Fields<'a> {
     /// Refuses settings that no model here has, and every field that was neither asked for nor is in `harmless`.
     /// A field that is null says nothing.
     pub(crate) fn end(&self, of: &str, harmless: &[(&str, &str)]) -> Result<(), String> {
-        if self.get("quantization_config").is_some() {
-            return Err("quantization_config is there, and quantized weights are not supported".to_owned());
+        if let Some(quantization) = self.get("quantization_config") {
+            let method = quantization.get("quant_method").and_then(Value::as_str).unwrap_or("unknown");
+            return Err(format!(
+                "quantization_config is there, of the method '{method}', and such quantized weights are not supported: \
+                 take the model in bf16, which `generate --weights int4` rounds as it reads it"
+            ));
         }
         if self.get("auto_map").is_some() {
             return Err("auto_map is there: the model computes by code of its own, which is not run here".to_owned());

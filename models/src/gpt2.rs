@@ -13,6 +13,7 @@ use crate::cache::{Cached, Scores};
 use crate::config::{ConfigError, GptConfig, Parameter};
 use crate::dropout::Dropout;
 use crate::head::Head;
+use crate::layer_weight::LayerWeight;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
 
@@ -215,7 +216,7 @@ impl Gpt2<Tensor> {
 
     /// The layer that makes logits of hidden states: the embedding.
     fn output_layer(&self) -> Head {
-        Head { weight: self.wte.weight, bias: None, divisor: None, softcap: None }
+        Head { weight: LayerWeight::plain(self.wte.weight), bias: None, divisor: None, softcap: None }
     }
 
     /// Mean cross entropy of predicting `targets` i64[B, T] from `tokens` i64[B, T]; targets of -100 do not count.

@@ -7,6 +7,7 @@ use fulgurite_ops::nn::fused_linear_cross_entropy;
 use fulgurite_ops::prelude::*;
 
 use crate::held::with_held;
+use crate::layer_weight::LayerWeight;
 
 thread_local! {
     static LOGITS: Cell<Logits> = const { Cell::new(Logits::Whole) };
@@ -52,7 +53,7 @@ impl fmt::Display for Logits {
 #[derive(Debug, Clone, Copy)]
 pub struct Head {
     /// [V, C].
-    pub weight: Tensor,
+    pub weight: LayerWeight,
     /// `[V]`.
     pub bias: Option<Tensor>,
     /// The layer's results are divided by it.
@@ -66,7 +67,7 @@ impl Head {
     #[track_caller]
     pub fn logits(self, hidden: Tensor) -> Tensor {
         scope("lm_head", || {
-            let logits = linear::with(hidden, self.weight).bias(self.bias).call();
+            let logits = self.weight.of_input(hidden, self.bias);
             let logits = self.divisor.map_or(logits, |divisor| logits / divisor);
             self.softcap.map_or(logits, |cap| tanh(logits / cap) * cap)
         })
@@ -86,10 +87,10 @@ impl Head {
             let divided = |x: Tensor| self.divisor.map_or(x, |divisor| x / divisor);
             // With autocast the layer is computed in 16 bits. A gradient that is added up in 16 bits would be rounded
             // once a chunk, and that of whole logits is rounded once.
-            fused_linear_cross_entropy::with(divided(hidden), self.weight, targets)
+            fused_linear_cross_entropy::with(divided(hidden), self.weight.weight, targets)
                 .bias(self.bias.map(divided))
                 .softcap(self.softcap)
-                .accum_dtype(self.weight.dtype().accumulator())
+                .accum_dtype(self.weight.weight.dtype().accumulator())
                 .call()
         })
     }

@@ -46,6 +46,11 @@ pub trait Model {
         self.parameters().iter().map(Parameter::elements).sum()
     }
 
+    /// Whether the layer of this parameter may have a weight of 8 or 4 bits ([`crate::quantized`]).
+    fn may_be_quantized(&self, _parameter: &str) -> bool {
+        false
+    }
+
     /// Token ids i64[B, T] to hidden states [B, T, C] after the final normalization.
     fn hidden(&self, params: &Parameters<Tensor>, tokens: Tensor, dropout: &Dropout) -> Tensor;
 

@@ -204,6 +204,9 @@ impl Model for ModelConfig {
     fn parameters(&self) -> Vec<Parameter> {
         self.model().parameters()
     }
+    fn may_be_quantized(&self, parameter: &str) -> bool {
+        self.model().may_be_quantized(parameter)
+    }
     #[track_caller]
     fn hidden(&self, params: &Parameters<Tensor>, tokens: Tensor, dropout: &Dropout) -> Tensor {
         self.model().hidden(params, tokens, dropout)

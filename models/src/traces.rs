@@ -13,6 +13,7 @@ use crate::model::Model;
 use crate::optimizer::OptimizerSettings;
 use crate::parameter_list::Parameters;
 use crate::parameters::copied;
+use crate::quantized::Quantization;
 use crate::step::{StepScalars, TrainState, train_step};
 
 pub use fulgurite_runtime::compile::loss_programs;
@@ -112,8 +113,24 @@ pub fn train_step_stages(
 
 /// The acquired trace of writing `length` tokens of each of `batch` sequences to a cache of `max_seq_length` positions,
 /// which is donated: the cache, and the logits of one of them each.
-pub fn decode_trace(
+pub fn decode_trace(config: &dyn Model, sizes: (usize, usize), max_seq_length: usize, dtype: DType) -> Result<Trace> {
+    decode_trace_with(config, parameter_metas(config, dtype), sizes, max_seq_length, dtype)
+}
+
+/// As [`decode_trace`], of a model whose weights are quantized.
+pub fn quantized_decode_trace(
     config: &dyn Model,
+    quantization: Quantization,
+    sizes: (usize, usize),
+    max_seq_length: usize,
+    dtype: DType,
+) -> Result<Trace> {
+    decode_trace_with(config, quantization.metas(config, dtype)?, sizes, max_seq_length, dtype)
+}
+
+fn decode_trace_with(
+    config: &dyn Model,
+    params: Parameters<TensorMeta>,
     (batch, length): (usize, usize),
     max_seq_length: usize,
     dtype: DType,
@@ -122,7 +139,6 @@ pub fn decode_trace(
         arguments: ["params", "cache", "tokens", "starts", "last"].map(str::to_owned).to_vec(),
         results: ["cache", "logits"].map(str::to_owned).to_vec(),
     };
-    let params = parameter_metas(config, dtype);
     let built: std::result::Result<_, std::convert::Infallible> =
         KvCache::build(config.cache_sizes(), batch, max_seq_length, &mut |shape| Ok(meta(shape, dtype)));
     let Ok(cache) = built;

@@ -15,6 +15,7 @@ use crate::model::Model;
 use crate::model_config::ModelConfig;
 use crate::parameter_list::Parameters;
 use crate::parameters::{parameters_from, to_host};
+use crate::quantized::Quantization;
 use crate::vision::ImageConfig;
 
 /// A model's parameters on the host: exactly those of its configuration `C`, each in its shape, in f32 or, as files may
@@ -94,6 +95,28 @@ impl<C: Model + Clone> Weights<C> {
         Parameters::build(&self.config.parameters(), &mut |parameter| {
             let tensor = self.tensors.get(&parameter.name).map(|tensor| tensor.converted(dtype)).transpose()?.flatten();
             let tensor = tensor.ok_or_else(|| wrong("dtype", format!("is {dtype}, expected f32 or bf16")))?;
+            tensor.to_array()?.to_device(device)
+        })
+    }
+
+    /// As [`Weights::placed`], of which those of layers are rounded to integers, one after the other, on the device.
+    ///
+    /// # Errors
+    /// Those of [`Quantization::build`], and types other than f32 and bf16.
+    pub fn quantized(
+        &self,
+        quantization: Quantization,
+        dtype: DType,
+        device: Device,
+    ) -> RuntimeResult<Parameters<Array>> {
+        quantization.build(&self.config, dtype, &mut |parameter, dtype| {
+            let tensor = self.tensors.get(&parameter.name);
+            let tensor = match dtype {
+                // Rounded once, from what the file has.
+                None => tensor.cloned(),
+                Some(dtype) => tensor.map(|tensor| tensor.converted(dtype)).transpose()?.flatten(),
+            };
+            let tensor = tensor.ok_or_else(|| wrong("dtype", "is another, expected f32 or bf16"))?;
             tensor.to_array()?.to_device(device)
         })
     }

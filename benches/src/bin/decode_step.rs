@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! decode_step [--model TinyLlama-1.1B] [--batch 1] [--prompt 512] [--cache 2048] [--tokens 256] [--dtype bf16]
-//!     [--executors decode,flash,...] [--layers N] [--profile FILE] [--plot FILE.svg [--against FILE]]
+//!     [--weights int8|int4[:GROUP] [--head-weights int8|int4[:GROUP]]] [--executors decode,flash,...] [--layers N]
+//!     [--profile FILE] [--plot FILE.svg [--against FILE]]
 //! ```
 //!
 //! Weights are random, drawn on the device. Prints one line of JSON: milliseconds of writing the prompts (median), of a
@@ -17,14 +18,16 @@ use fulgurite_benches::argument;
 use fulgurite_benches::median_of;
 use fulgurite_benches::plot::{Drawing, Field};
 use fulgurite_benches::step::options;
-use fulgurite_benches::weights::drawn;
+use fulgurite_benches::weights::{drawn, drawn_quantized};
 use fulgurite_models::decode::{by_decode, continued};
 use fulgurite_models::decoder::DecoderConfig;
 use fulgurite_models::model::Model;
+use fulgurite_models::quantized::{Integers, Quantization};
 use fulgurite_models::{KvCache, Parameters};
 use fulgurite_ops::prelude::{argmax, reshape};
 use fulgurite_runtime::compile::Options;
 use fulgurite_runtime::device::DeviceState;
+use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, DType, Device, Error, Result, Tensor, jit};
 
 type Arguments<T> = (Parameters<T>, KvCache<T>, T, T, T);
@@ -80,7 +83,15 @@ fn main() -> Result<()> {
     };
     let device = options.device.unwrap_or(cuda);
     let state = DeviceState::of(device)?;
-    let params = drawn(&config, dtype, device)?;
+    let integers = |name: &str| match argument(name) {
+        None => Ok(None),
+        Some(text) => text.parse::<Integers>().map(Some).map_err(|error| wrong(name, error)),
+    };
+    let (weights, head) = (integers("--weights")?, integers("--head-weights")?);
+    let params = match weights {
+        Some(blocks) => drawn_quantized(&config, Quantization { blocks, head }, dtype, device)?,
+        None => drawn(&config, dtype, device)?,
+    };
     let step = jit(|(params, cache, tokens, starts, last): Arguments<Tensor>| {
         let (cache, logits) = continued(&config, &params, cache, [tokens, starts, last]);
         let next = reshape(argmax::with(logits).dim(-1).call(), [batch as i64, 1]);
@@ -125,16 +136,20 @@ fn main() -> Result<()> {
         state.synchronize()?;
         piped_ms = start.elapsed().as_secs_f64() * 1e3 / count.max(1) as f64;
     }
+    let embedding = if config.tie_embeddings && head.is_none() { "" } else { "wte.weight" };
+    let weight_bytes: usize =
+        params.leaves().into_iter().filter(|(name, _)| name != embedding).map(|(_, array)| array.meta().bytes()).sum();
     let arguments = (params, cache, token.clone(), starts, zeros.clone());
     let compiled = step.compile(&arguments)?;
     let counts = compiled.program().counts().unwrap_or_default();
-    let tied = if config.tie_embeddings { 0 } else { config.padded_vocab_size * config.n_embd };
-    let elements = config.parameters().iter().map(|parameter| parameter.elements()).sum::<usize>() - tied;
-    let read = elements as f64 * dtype.size() as f64 / (piped_ms * 1e-3);
+    let read = weight_bytes as f64 / (piped_ms * 1e-3);
     let copied = copy_bandwidth(device, &state)?;
     let round = |x: f64| (x * 1e3).round() / 1e3;
     let line = serde_json::json!({
-            "who": "fulgurite", "size": size, "dtype": dtype.to_string(), "executors": executors, "B": batch,
+            "who": "fulgurite", "size": size, "dtype": dtype.to_string(), "executors": executors,
+            "weights": weights.map_or(dtype.to_string(), |weights| weights.to_string()),
+            "head_weights": head.map_or(dtype.to_string(), |head| head.to_string()), "weight_mib": weight_bytes >> 20,
+            "floor_ms": round(weight_bytes as f64 / copied * 1e3), "B": batch,
             "prompt": prompt, "cache": length, "prefill_ms": median_of(prefills),
             "decode_ms": (piped_ms * 1e4).round() / 1e4, "waited_ms": median_of(waited), "host_us": median_of(host),
             "tokens_s": (batch as f64 * 1e3 / piped_ms).round(), "first_s": (first_s * 100.0).round() / 100.0,

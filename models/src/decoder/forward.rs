@@ -12,8 +12,12 @@ use crate::cache::{Cached, Scores};
 use crate::config::{ConfigError, Parameter};
 use crate::dropout::Dropout;
 use crate::head::Head;
+use crate::layer_weight::{HEAD, LayerWeight};
 use crate::model::Model;
 use crate::parameter_list::Parameters;
+
+/// The layers of a block.
+const LAYERS: [&str; 6] = ["attn.qkv", "attn.proj", "mlp.fc", "mlp.fc_1", "mlp.fc_2", "mlp.proj"];
 
 impl Model for DecoderConfig {
     fn validate(&self) -> Result<(), ConfigError> {
@@ -51,6 +55,12 @@ impl Model for DecoderConfig {
         parameters::parameters(self)
     }
 
+    fn may_be_quantized(&self, parameter: &str) -> bool {
+        let of_block = parameter.strip_prefix("h.").and_then(|rest| rest.split_once('.')).map(|(_, own)| own);
+        // What chooses experts is small, and other layers' errors are averaged where it decides.
+        of_block.is_some_and(|own| LAYERS.iter().any(|layer| own.strip_suffix(".weight") == Some(*layer)))
+    }
+
     #[track_caller]
     fn hidden(&self, params: &Parameters<Tensor>, tokens: Tensor, _dropout: &Dropout) -> Tensor {
         let (length, context) = (tokens.size(1), self.block_size);
@@ -76,7 +86,9 @@ impl Model for DecoderConfig {
 
     #[track_caller]
     fn output_layer(&self, params: &Parameters<Tensor>) -> Head {
-        let weight = params.tensor(if self.tie_embeddings { "wte.weight" } else { "lm_head.weight" });
+        // Embeddings stay as they are where the same matrix is quantized to make logits.
+        let own = !self.tie_embeddings || params.get(HEAD).is_some();
+        let weight = LayerWeight::of(params, if own { HEAD } else { "wte.weight" });
         let bias = params.get("lm_head.bias").copied();
         Head { weight, bias, divisor: self.logits_divisor, softcap: self.final_logit_softcapping }
     }
@@ -182,9 +194,8 @@ impl Layers<'_> {
     fn linear(&self, path: &str, name: &str, x: Tensor) -> Tensor {
         let own = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
         scope(name, || {
-            let weight = self.params.tensor(&format!("{own}.weight"));
             let bias = self.params.get(&format!("{own}.bias")).copied();
-            linear::with(x, weight).bias(bias).call()
+            LayerWeight::of(self.params, &format!("{own}.weight")).of_input(x, bias)
         })
     }
 

@@ -19,6 +19,7 @@ use crate::cache::Cached;
 use crate::config::{ConfigError, Parameter};
 use crate::dropout::Dropout;
 use crate::head::Head;
+use crate::layer_weight::LayerWeight;
 use crate::model::Model;
 use crate::parameter_list::Parameters;
 
@@ -316,7 +317,7 @@ impl Model for ImageConfig {
 
     #[track_caller]
     fn output_layer(&self, _params: &Parameters<Tensor>) -> Head {
-        Head { weight: self.no_text(), bias: None, divisor: None, softcap: None }
+        Head { weight: LayerWeight::plain(self.no_text()), bias: None, divisor: None, softcap: None }
     }
 
     #[track_caller]

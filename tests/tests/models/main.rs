@@ -18,6 +18,7 @@ mod gpt2_traces;
 mod llama_executors;
 mod llama_files;
 mod llama_parity;
+mod quantized;
 mod tensor_parallel;
 mod training;
 mod vision_parity;
