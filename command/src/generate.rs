@@ -137,6 +137,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
             return Err(Failed("--weights is given with --devices, expected one of them".into()));
         }
         Some((_, axis)) => {
+            if loaded.weights.are_quantized() {
+                return Err(failed(&"--devices divides numbers, and the file has integers"));
+            }
             let place = place(axis).map_err(|error| failed(&error))?;
             placed(parts(loaded.weights.placed(dtype, Device::CPU)?, config, place, axis)?, dtype, device)?
         }

@@ -4,15 +4,10 @@
 pub(crate) const START: usize = 64;
 
 /// The first bytes of a kind, and the message about it.
-const KINDS: [(&[u8], &str); 6] = [
+const KINDS: [(&[u8], &str); 5] = [
     (
         b"version https://git-lfs.github.com/spec/",
         "is a pointer of git-lfs and not the file itself: run 'git lfs pull' in its folder, or download the file",
-    ),
-    (
-        b"GGUF",
-        "is a GGUF file, the format of llama.cpp, which is not read here: take the model's safetensors or \
-         pytorch_model.bin, which it was made of",
     ),
     // The first piece of a model of SentencePiece is its unknown token.
     (
@@ -40,7 +35,6 @@ mod tests {
     fn files_are_told_by_their_first_bytes() {
         let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n";
         assert!(told(pointer).unwrap().contains("'git lfs pull'"));
-        assert!(told(b"GGUF\x03\0\0\0").unwrap().contains("llama.cpp"));
         assert!(told(b"\n\x0e\n\x05<unk>\x15").unwrap().contains("SentencePiece"));
         assert!(told(b"<!DOCTYPE html>").unwrap().contains("web page"));
         for other in [&b"{}"[..], b"", b"GGU", b"version 1", b"PK\x03\x04"] {

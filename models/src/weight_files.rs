@@ -14,6 +14,7 @@ use crate::decoder::files::{self, names_several};
 pub use crate::decoder::hugging_face::Shards;
 use crate::decoder::{self, DecoderFilesError};
 use crate::foreign_file;
+use crate::gguf_file::MAGIC;
 use crate::hugging_face::{self, Names};
 use crate::kept;
 use crate::llmc::{Kind, LlmcCheckpoint, Version};
@@ -82,7 +83,7 @@ impl Loaded {
     /// file which a checkpoint names. `path` was loaded.
     pub fn tokenizer_folder(&self, path: &Path) -> Option<PathBuf> {
         match self.format {
-            Format::HuggingFace | Format::LitGpt => Some(files::folder_of(path).to_owned()),
+            Format::HuggingFace | Format::LitGpt | Format::Gguf => Some(files::folder_of(path).to_owned()),
             Format::Checkpoint => {
                 let file = self.tokenizer.as_deref().filter(|name| Tokenizer::names_file(name))?;
                 Path::new(file).parent().map(Path::to_owned)
@@ -165,6 +166,12 @@ pub fn open(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError
     let opened =
         std::fs::File::open(path).and_then(|file| file.take(foreign_file::START as u64).read_to_end(&mut start));
     opened.map_err(|source| WeightFileError::Read { path: path.to_owned(), source })?;
+    if start.starts_with(MAGIC) {
+        let read = decoder::gguf::read(path);
+        let weights = read.map_err(|source| WeightFileError::Decoder { path: path.to_owned(), source })?;
+        let tokenizer_file = tokenizer_vocabulary::in_folder(files::folder_of(path));
+        return Ok(Loaded { weights: weights.into(), format: Format::Gguf, tokenizer: None, tokenizer_file });
+    }
     if let Some(told) = foreign_file::told(&start) {
         return Err(WeightFileError::Foreign { path: path.to_owned(), told });
     }

@@ -82,7 +82,7 @@ fn files_of_other_kinds_are_refused_by_name() {
             complain(name, pointer).contains("is a pointer of git-lfs and not the file itself: run 'git lfs pull'")
         );
     }
-    assert!(complain("model.gguf", b"GGUF\x03\0\0\0").contains("is a GGUF file, the format of llama.cpp"));
+    assert!(complain("model.gguf", b"GGUF\x03\0\0\0").contains("ends within the number of tensors"));
     assert!(complain("pieces.model", b"\n\x0e\n\x05<unk>\x15\0").contains("is a model of SentencePiece"));
     assert!(load(&folder.path().join("absent"), None).unwrap_err().to_string().contains("absent"));
     // A checkpoint of a run must be whole.

@@ -15,10 +15,12 @@ pub enum Format {
     HuggingFace,
     /// A file of `torch.save` under LitGPT's names.
     LitGpt,
+    /// A file of llama.cpp, which is read alone.
+    Gguf,
 }
 
 impl Format {
-    /// All formats.
+    /// All formats that are written.
     pub const ALL: [Format; 6] = [
         Format::Checkpoint,
         Format::Llmc(Version::F32),
@@ -37,6 +39,7 @@ impl Format {
             Format::Llmc(Version::F32Unpadded) => "llmc-v1",
             Format::HuggingFace => "huggingface",
             Format::LitGpt => "litgpt",
+            Format::Gguf => "gguf",
         }
     }
 }

@@ -8,11 +8,13 @@ use fulgurite_runtime::tree::Tree;
 use fulgurite_runtime::{Array, Device, Result as RuntimeResult};
 
 use crate::argument_error::wrong;
-use crate::config::GptConfig;
+use crate::config::{GptConfig, Parameter};
 use crate::decoder::DecoderConfig;
 use crate::host_tensor::HostTensor;
+use crate::layer_weight::{HEAD, beside};
 use crate::model::Model;
 use crate::model_config::ModelConfig;
+use crate::packed::{bits_of, numbers_of};
 use crate::parameter_list::Parameters;
 use crate::parameters::{parameters_from, to_host};
 use crate::quantized::Quantization;
@@ -53,10 +55,15 @@ impl<C: Model + Clone> Weights<C> {
     /// Weights from tensors by the names of [`Model::parameters`]: all of them, in f32, bf16 or f16, and no others.
     pub fn new(config: C, tensors: BTreeMap<String, HostTensor>) -> Result<Self, WeightsError> {
         let parameters = config.parameters();
+        let mut beside_others = 0;
         for parameter in &parameters {
             let tensor = tensors.get(&parameter.name);
             let tensor = tensor.ok_or_else(|| WeightsError::Missing(parameter.name.clone()))?;
             let known = matches!(tensor.dtype(), DType::F32 | DType::BF16 | DType::F16);
+            if let Some(figures) = figures_of(&tensors, parameter) {
+                beside_others += figures;
+                continue;
+            }
             if !known || tensor.shape() != parameter.shape {
                 return Err(WeightsError::Wrong {
                     name: parameter.name.clone(),
@@ -66,8 +73,13 @@ impl<C: Model + Clone> Weights<C> {
                 });
             }
         }
-        if tensors.len() > parameters.len() {
-            let known = |name: &String| parameters.iter().any(|parameter| parameter.name == *name);
+        if tensors.len() > parameters.len() + beside_others {
+            let figures = |weight: &str| ["scales", "offsets"].map(|figure| beside(weight, figure));
+            let known = |name: &String| {
+                let mut of_any = parameters.iter().filter(|own| figures_of(&tensors, own).is_some());
+                parameters.iter().any(|parameter| parameter.name == *name)
+                    || of_any.any(|own| figures(&own.name).contains(name))
+            };
             if let Some(name) = tensors.keys().find(|name| !known(name)) {
                 return Err(WeightsError::Surplus(name.clone()));
             }
@@ -91,12 +103,45 @@ impl<C: Model + Clone> Weights<C> {
 
     /// The weights as parameters of an element type, f32 or bf16, on a device. On the host, those of a mapped file that
     /// have this type already are used where they are: a program cannot write over them.
+    ///
+    /// Weights of layers that a file has as integers stay integers, with their scales as the file has them
+    /// ([`crate::quantized`]).
     pub fn placed(&self, dtype: DType, device: Device) -> RuntimeResult<Parameters<Array>> {
-        Parameters::build(&self.config.parameters(), &mut |parameter| {
-            let tensor = self.tensors.get(&parameter.name).map(|tensor| tensor.converted(dtype)).transpose()?.flatten();
+        let (mut list, mut made) = (Vec::new(), Vec::new());
+        for parameter in self.config.parameters() {
+            let is_layer = self.config.may_be_quantized(&parameter.name) || parameter.name == HEAD;
+            if is_layer && figures_of(&self.tensors, &parameter).is_some() {
+                let figures = ["scales", "offsets"].map(|figure| beside(&parameter.name, figure));
+                for name in [parameter.name.clone()].into_iter().chain(figures) {
+                    let Some(tensor) = self.tensors.get(&name) else { continue };
+                    made.push(tensor.to_array()?.to_device(device)?);
+                    list.push(Parameter { name, shape: tensor.shape().to_vec(), ..parameter.clone() });
+                }
+                continue;
+            }
+            let tensor = self.numbers(&parameter, dtype)?;
             let tensor = tensor.ok_or_else(|| wrong("dtype", format!("is {dtype}, expected f32 or bf16")))?;
-            tensor.to_array()?.to_device(device)
-        })
+            made.push(tensor.to_array()?.to_device(device)?);
+            list.push(parameter);
+        }
+        let mut made = made.into_iter();
+        Parameters::build(&list, &mut |own| made.next().ok_or_else(|| wrong(&own.name, "was not made")))
+    }
+
+    /// A parameter in f32 or bf16, whatever it is stored as.
+    fn numbers(&self, parameter: &Parameter, dtype: DType) -> Result<Option<HostTensor>, OutOfMemory> {
+        let Some(tensor) = self.tensors.get(&parameter.name) else { return Ok(None) };
+        if figures_of(&self.tensors, parameter).is_none() {
+            return tensor.converted(dtype);
+        }
+        let figures = |name: &str| self.tensors.get(&beside(&parameter.name, name));
+        let Some(scales) = figures("scales") else { return Ok(None) };
+        numbers_of(tensor, scales, figures("offsets"), dtype)
+    }
+
+    /// Whether weights are integers.
+    pub fn are_quantized(&self) -> bool {
+        self.tensors.values().any(|tensor| bits_of(tensor).is_some())
     }
 
     /// As [`Weights::placed`], of which those of layers are rounded to integers, one after the other, on the device.
@@ -109,6 +154,9 @@ impl<C: Model + Clone> Weights<C> {
         dtype: DType,
         device: Device,
     ) -> RuntimeResult<Parameters<Array>> {
+        if self.are_quantized() {
+            return Err(wrong("weights", format!("are {quantization}, the file has integers already")));
+        }
         quantization.build(&self.config, dtype, &mut |parameter, dtype| {
             let tensor = self.tensors.get(&parameter.name);
             let tensor = match dtype {
@@ -123,6 +171,15 @@ impl<C: Model + Clone> Weights<C> {
 
     /// The weights in f32.
     pub fn widened(self) -> Result<Self, OutOfMemory> {
+        if self.are_quantized() {
+            let mut tensors = BTreeMap::new();
+            for parameter in self.config.parameters() {
+                if let Some(numbers) = self.numbers(&parameter, DType::F32)? {
+                    tensors.insert(parameter.name, numbers);
+                }
+            }
+            return Ok(Weights { tensors, ..self });
+        }
         let wide = |(name, tensor): (String, HostTensor)| Ok((name, tensor.widened()?.unwrap_or(tensor)));
         Ok(Weights { tensors: self.tensors.into_iter().map(wide).collect::<Result<_, OutOfMemory>>()?, ..self })
     }
@@ -145,6 +202,25 @@ impl<C: Model + Clone> Weights<C> {
     /// The tensors by name.
     pub fn tensors(&self) -> &BTreeMap<String, HostTensor> {
         &self.tensors
+    }
+}
+
+/// How many tensors are beside a parameter that is integers of 8 or 4 bits; `None` if it is not, or they do not fit it.
+fn figures_of(tensors: &BTreeMap<String, HostTensor>, parameter: &Parameter) -> Option<usize> {
+    let codes = tensors.get(&parameter.name)?;
+    let bits = bits_of(codes)?;
+    let [outputs, inputs] = parameter.shape[..] else { return None };
+    let scales = tensors.get(&beside(&parameter.name, "scales"))?;
+    let [rows, groups] = scales.shape()[..] else { return None };
+    let floats = matches!(scales.dtype(), DType::F32 | DType::BF16 | DType::F16);
+    let grouped = rows == outputs && groups > 0 && inputs.is_multiple_of(groups);
+    let whole = bits == 8 || (inputs.is_multiple_of(2) && grouped && (inputs / groups).is_multiple_of(2));
+    if !floats || !grouped || !whole || codes.shape() != [outputs, inputs * bits / 8] {
+        return None;
+    }
+    match tensors.get(&beside(&parameter.name, "offsets")) {
+        None => Some(1),
+        Some(offsets) => (offsets.shape() == scales.shape() && offsets.dtype() == scales.dtype()).then_some(2),
     }
 }
 

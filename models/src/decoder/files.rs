@@ -127,7 +127,7 @@ pub(crate) fn gather(path: &Path) -> Result<TensorFile, DecoderFilesError> {
             let gguf = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.file_name());
             let gguf = gguf.map(|name| name.to_string_lossy().into_owned()).find(|name| name.ends_with(".gguf"));
             let gguf = gguf.map_or(String::new(), |name| {
-                format!("; it has '{name}', a GGUF file of llama.cpp: take the safetensors that it was made of")
+                format!("; it has '{name}', a GGUF file of llama.cpp: name the file itself")
             });
             let message = format!("has no {} of a training run, and no {}{gguf}", kept::NEWEST, FILES.join(", "));
             Err(DecoderFilesError::File { path: path.to_owned(), message })

@@ -6,6 +6,7 @@ mod config;
 pub(crate) mod families;
 pub(crate) mod files;
 mod forward;
+pub(crate) mod gguf;
 pub(crate) mod hugging_face;
 pub(crate) mod hugging_face_config;
 mod hugging_face_names;
