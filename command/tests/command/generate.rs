@@ -88,6 +88,12 @@ fn what_cannot_be_used_is_named() {
         ("llama/tokenizer.json", "{", &[][..], "tokenizer.json': EOF while parsing"),
         ("llama/generation_config.json", "[", &[], "generation_config.json': EOF while parsing"),
         ("prompts.txt", "\n\n", &["--prompts", "prompts.txt"], "prompts.txt: has no line with a prompt"),
+        (
+            "unused",
+            "",
+            &["--weights", "int8:32"],
+            "are int8:32, 'h.0.mlp.proj.weight' has 48 inputs, expected a multiple of 32",
+        ),
         ("unused", "", &["--prompts", "absent.txt"], "'absent.txt'"),
         (
             "unused",
