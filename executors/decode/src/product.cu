@@ -142,7 +142,6 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
         return row * SCALES + (STEP * step + NEIGHBOURS * t) / GROUP_SIZE;
     };
     auto ask_figures = [&](int slot, int tile, int step) {
-        if (tile >= TILES || step >= STEPS) return;
 #pragma unroll
         for (int half = 0; half < 2 * MATRICES; ++half) {
             const int at = scale_at(tile, step, half) / SCALES_AT_ONCE * SCALES_AT_ONCE;
@@ -178,10 +177,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
                     reinterpret_cast<W*>(place(slot, 2 + half)), weight + later * ROW + AT_ONCE * (4 * step + t));
 #endif
             }
-        }
 #if BITS < 16
-        if (with_figures) ask_figures(slot, asked_tile, step);
+            if (with_figures) ask_figures(slot, asked_tile, step);
 #endif
+        }
         end_batch();
         if (++asked == EACH) {
             asked = 0;
@@ -206,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
     int late_tile = blockIdx.x / BLOCKS, late = 0;
 #pragma unroll 1
     for (int slot = 0; slot < DEPTH; ++slot) {
-        ask_figures(slot, late_tile, step_of(late));
+        if (late_tile < TILES && step_of(late) < STEPS) ask_figures(slot, late_tile, step_of(late));
         if (++late == EACH) {
             late = 0;
             late_tile += gridDim.x / BLOCKS;
@@ -277,23 +276,23 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
                     for (int m = 0; m < MATRICES; ++m) {
                         const uint4 upper = *place(slot, 2 * m), lower = *place(slot, 2 * m + 1);
 #if BITS < 16
-                        u32 scale[2], offset[2];
-#pragma unroll
-                        for (int half = 0; half < 2; ++half) {
+                        auto figure = [&](int half, int which) {
                             const bool second = scale_at(tile, step, 2 * m + half) % SCALES_AT_ONCE;
-                            scale[half] = Twice<T, SCALE>::of(*figures_of(slot, 2 * m + half, 0), second);
-                            // -0 is what changes no sum.
-                            offset[half] = 0x80008000u;
+                            return Twice<T, SCALE>::of(*figures_of(slot, 2 * m + half, which), second);
+                        };
+                        const u32 upper_scale = figure(0, 0), lower_scale = figure(1, 0);
 #if OFFSETS
-                            offset[half] = Twice<T, SCALE>::of(*figures_of(slot, 2 * m + half, 1), second);
+                        const u32 upper_offset = figure(0, 1), lower_offset = figure(1, 1);
+#else
+                        // -0 is what changes no sum.
+                        constexpr u32 upper_offset = 0x80008000u, lower_offset = 0x80008000u;
 #endif
-                        }
 #endif
 #pragma unroll
                         for (int part = 0; part < PARTS; ++part) {
 #if BITS < 16
-                            const uint4 a = eight_numbers<T, BITS, !OFFSETS>(upper, part, scale[0], offset[0]);
-                            const uint4 b = eight_numbers<T, BITS, !OFFSETS>(lower, part, scale[1], offset[1]);
+                            const uint4 a = eight_numbers<T, BITS, !OFFSETS>(upper, part, upper_scale, upper_offset);
+                            const uint4 b = eight_numbers<T, BITS, !OFFSETS>(lower, part, lower_scale, lower_offset);
 #else
                             const uint4 a = upper, b = lower;
 #endif
