@@ -34,6 +34,20 @@ pub struct Graph {
     pieces: Option<(Vec<CUgraphNode>, Vec<Range<usize>>)>,
 }
 
+/// How many nodes of each kind a graph has. The driver launches graphs of kernels and copies alone at once; of one with
+/// many fills it takes long, and may wait for the device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NodeCounts {
+    /// Launches of kernels.
+    pub kernels: usize,
+    /// Copies by the driver.
+    pub copies: usize,
+    /// Fills by the driver.
+    pub fills: usize,
+    /// Waits between streams, and what else there is.
+    pub others: usize,
+}
+
 /// A graph made ready for launching.
 #[derive(Debug)]
 pub struct ExecutableGraph {
@@ -165,6 +179,30 @@ impl Graph {
         Ok(count)
     }
 
+    /// Number of nodes of each kind.
+    pub fn node_counts(&self) -> Result<NodeCounts> {
+        let _current = self.context.enter()?;
+        let mut found = self.nodes()?;
+        let mut all: Vec<CUgraphNode> = vec![null_mut(); found];
+        let mut counts = NodeCounts::default();
+        if found == 0 {
+            return Ok(counts);
+        }
+        // SAFETY: the graph is alive, and there is room for all of its nodes.
+        unsafe { driver!(cuGraphGetNodes(self.raw, all.as_mut_ptr(), &mut found)) }?;
+        for node in all {
+            // SAFETY: the node is one of a graph that is alive.
+            let count = match unsafe { kind_of(node) }? {
+                NodeType::CU_GRAPH_NODE_TYPE_KERNEL => &mut counts.kernels,
+                NodeType::CU_GRAPH_NODE_TYPE_MEMCPY => &mut counts.copies,
+                NodeType::CU_GRAPH_NODE_TYPE_MEMSET => &mut counts.fills,
+                _ => &mut counts.others,
+            };
+            *count += 1;
+        }
+        Ok(counts)
+    }
+
     /// Whether its work is one chain, each piece of it behind the one before. Otherwise pieces may run side by side,
     /// and none can be updated. Of a graph that [`Stream::capture_pieces`] recorded.
     pub fn is_chain(&self) -> bool {
@@ -224,6 +262,17 @@ impl Graph {
     }
 }
 
+/// What a node does.
+///
+/// # Safety
+/// The node must be of a graph that is alive.
+unsafe fn kind_of(node: CUgraphNode) -> Result<NodeType> {
+    let mut kind = NodeType::CU_GRAPH_NODE_TYPE_EMPTY;
+    // SAFETY: promised by the caller; the pointer is valid for the call.
+    unsafe { driver!(cuGraphNodeGetType(node, &mut kind)) }?;
+    Ok(kind)
+}
+
 /// What a kernel node launches.
 ///
 /// # Safety
@@ -266,14 +315,9 @@ impl ExecutableGraph {
     }
 
     fn update_node(&self, node: CUgraphNode, other: CUgraphNode) -> Result<bool> {
-        let kind = |node: CUgraphNode| -> Result<NodeType> {
-            let mut kind = NodeType::CU_GRAPH_NODE_TYPE_EMPTY;
-            // SAFETY: the node is one of a graph that is alive; the pointer is valid for the call.
-            unsafe { driver!(cuGraphNodeGetType(node, &mut kind)) }?;
-            Ok(kind)
-        };
-        let of = kind(node)?;
-        if kind(other)? != of {
+        // SAFETY: both nodes are of graphs that are alive.
+        let (of, of_other) = unsafe { (kind_of(node)?, kind_of(other)?) };
+        if of_other != of {
             return Ok(false);
         }
         let context = self.context.raw();

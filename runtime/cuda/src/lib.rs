@@ -53,7 +53,7 @@ pub use error::{CudaError, Result};
 pub use event::Event;
 pub use fill::Fill;
 pub use gather::Gather;
-pub use graph::{CaptureMode, ExecutableGraph, Graph};
+pub use graph::{CaptureMode, ExecutableGraph, Graph, NodeCounts};
 pub use headers::{HEADERS, Header};
 pub use launch::Arguments;
 pub use library::{Library, LibraryState, Version};

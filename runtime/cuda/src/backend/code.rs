@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::collectives::{Watch, Watched};
-use crate::{CaptureMode, Context, CudaError, ExecutableGraph, Fill, Graph, Stream};
+use crate::{CaptureMode, Context, CudaError, ExecutableGraph, Fill, Graph, NodeCounts, Stream};
 use fulgurite_kernels::launch::DeviceAddress;
 use fulgurite_kernels::ranks::{self, RankError};
 
@@ -138,7 +138,10 @@ impl CudaCode {
         executable.upload(stream)?;
         self.counts.graphs += 1;
         self.counts.branched += usize::from(!graph.is_chain());
-        tracing::info!(function = %self.code.name, "recorded a graph");
+        if tracing::enabled!(tracing::Level::INFO) {
+            let NodeCounts { kernels, copies, fills, others } = graph.node_counts()?;
+            tracing::info!(function = %self.code.name, kernels, copies, fills, others, "recorded a graph");
+        }
         if self.graphs.len() == MOST_GRAPHS {
             self.graphs.remove(0);
         }

@@ -1,7 +1,9 @@
 //! Capturing, replaying, and streams that wait for each other.
 
 use crate::fixture::{Device, device};
-use fulgurite_cuda::{Arguments, CaptureMode, CudaError, DeviceMemory, Event, Function, LaunchShape, Priority, Stream};
+use fulgurite_cuda::{
+    Arguments, CaptureMode, CudaError, DeviceMemory, Event, Function, LaunchShape, NodeCounts, Priority, Stream,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
@@ -24,6 +26,27 @@ fn increment(device: &Device, function: &Function, value: &DeviceMemory) -> Resu
 fn replay(device: &Device, graph: &fulgurite_cuda::ExecutableGraph) {
     // SAFETY: what the graph uses is alive, and used by this stream only.
     unsafe { graph.launch(&device.stream) }.unwrap();
+}
+
+#[test]
+fn nodes_are_counted_by_their_kind() {
+    let Some(device) = device() else { return };
+    let function = device.function(SOURCE, "increment");
+    let (value, other) = (device.upload(&[0; 4]), device.upload(&[0; 4]));
+    let record = || -> Result<(), CudaError> {
+        increment(&device, &function, &value)?;
+        // SAFETY: all is allocated, has four bytes, and is used by this stream only.
+        unsafe {
+            device.stream.copy_on_device(other.address(), value.address(), 4)?;
+            device.stream.fill_u8(value.address(), 0, 4)?;
+        }
+        increment(&device, &function, &value)
+    };
+    let graph = device.stream.capture(CaptureMode::ThreadLocal, record).unwrap();
+    let expected = NodeCounts { kernels: 2, copies: 1, fills: 1, others: 0 };
+    assert_eq!(graph.node_counts().unwrap(), expected);
+    let nothing = device.stream.capture(CaptureMode::ThreadLocal, || Ok::<(), CudaError>(())).unwrap();
+    assert_eq!(nothing.node_counts().unwrap(), NodeCounts::default());
 }
 
 #[test]
