@@ -151,16 +151,7 @@ fn check_launch(command: &Command, kernels: &[KernelResources], workspace: u64) 
             found.stack_bytes, found.registers
         ));
     }
-    let given: Vec<usize> = parameters
-        .iter()
-        .map(|parameter| match parameter {
-            Parameter::Address(_) => 8,
-            Parameter::Addresses(list) => 8 * list.len(),
-            Parameter::Value(bytes) => bytes.len(),
-            Parameter::FaultCode => 4,
-            Parameter::PlaceAlong(_) => 8,
-        })
-        .collect();
+    let given: Vec<usize> = parameters.iter().map(Parameter::bytes).collect();
     let wanted: Vec<usize> = found.parameters.iter().map(|parameter| parameter.bytes).collect();
     if given != wanted {
         return Err(format!("{kernel} takes parameters of {wanted:?} bytes, the launch gives {given:?}"));

@@ -33,16 +33,6 @@ struct Launch {
     call: String,
 }
 
-fn size_of_parameter(parameter: &Parameter) -> usize {
-    match parameter {
-        Parameter::Address(_) => 8,
-        Parameter::Addresses(addresses) => 8 * addresses.len(),
-        Parameter::Value(bytes) => bytes.len(),
-        Parameter::FaultCode => 4,
-        Parameter::PlaceAlong(_) => 8,
-    }
-}
-
 /// The work of a call by kernels of `executor`; `None` if it has none for it. `aligned` says whether tensors start at
 /// multiples of more than their elements' size.
 fn planned(
@@ -95,7 +85,7 @@ fn launches(architecture: &str, aligned: bool) -> BTreeMap<String, (Arc<Source>,
                     let Command::Launch { source, kernel, parameters, shape } = command else { continue };
                     let call = format!("{} in {dtype}, sample {i}, by {executor}", def.name);
                     assert!(shape.grid.iter().chain(&shape.block).all(|extent| *extent > 0), "{call}: {shape:?}");
-                    let sizes = parameters.iter().map(size_of_parameter).collect();
+                    let sizes = parameters.iter().map(Parameter::bytes).collect();
                     let key = format!("{} {:?} {}", source.name, source.options, source.text);
                     found.entry(key).or_insert((source, Vec::new())).1.push(Launch { kernel, sizes, call });
                 }

@@ -55,6 +55,18 @@ pub enum Parameter {
     PlaceAlong(Axis),
 }
 
+impl Parameter {
+    /// Its size as a kernel takes it, in bytes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Parameter::Address(_) | Parameter::PlaceAlong(_) => 8,
+            Parameter::Addresses(addresses) => 8 * addresses.len(),
+            Parameter::Value(bytes) => bytes.len(),
+            Parameter::FaultCode => 4,
+        }
+    }
+}
+
 impl From<Address> for Parameter {
     fn from(address: Address) -> Parameter {
         Parameter::Address(address)

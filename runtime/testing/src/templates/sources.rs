@@ -257,16 +257,6 @@ fn all_launches(commands: &[Command]) -> Vec<&Command> {
     all
 }
 
-fn size_of(parameter: &Parameter) -> usize {
-    match parameter {
-        Parameter::Address(_) => 8,
-        Parameter::Addresses(addresses) => 8 * addresses.len(),
-        Parameter::Value(bytes) => bytes.len(),
-        Parameter::FaultCode => 4,
-        Parameter::PlaceAlong(_) => 8,
-    }
-}
-
 /// Compares a launch with the kernels of its source.
 fn launch(command: &Command, plan: &Plan, kernels: &[Entry]) -> Check {
     let Command::Launch { source, kernel, shape, parameters } = command else { return Ok(()) };
@@ -280,7 +270,7 @@ fn launch(command: &Command, plan: &Plan, kernels: &[Entry]) -> Check {
             names.join(", ")
         )));
     };
-    let given: Vec<usize> = parameters.iter().map(size_of).collect();
+    let given: Vec<usize> = parameters.iter().map(Parameter::bytes).collect();
     let taken = &found.parameters;
     ensure!(
         given == *taken,
