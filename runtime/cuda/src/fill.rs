@@ -53,9 +53,15 @@ impl Fill {
         if bytes == 0 {
             return Ok(());
         }
+        let (function, shape, arguments) = self.launch_of(to, byte, bytes);
+        // SAFETY: the kernel writes the range, which the caller vouches for, and nothing else.
+        unsafe { function.launch(stream, &shape, &arguments) }
+    }
+
+    /// The kernel, and how it is launched to set `bytes` bytes to `byte`.
+    pub(super) fn launch_of(&self, to: DeviceAddress, byte: u8, bytes: usize) -> (&Function, LaunchShape, Arguments) {
         let blocks = bytes.div_ceil(BYTES_OF_BLOCK).clamp(1, MOST_BLOCKS) as u32;
         let arguments = Arguments::new().pointer(to).u64(bytes as u64).u32(u32::from_ne_bytes([byte; 4]));
-        // SAFETY: the kernel writes the range, which the caller vouches for, and nothing else.
-        unsafe { self.function.launch(stream, &LaunchShape::linear(blocks, THREADS), &arguments) }
+        (&self.function, LaunchShape::linear(blocks, THREADS), arguments)
     }
 }

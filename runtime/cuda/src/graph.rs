@@ -1,5 +1,7 @@
 //! CUDA graphs: work recorded once from a stream, and launched again and again for the host cost of one call.
 
+mod fills;
+
 use super::call::driver;
 use super::context::Context;
 use super::error::{CudaError, Result};
@@ -182,15 +184,8 @@ impl Graph {
     /// Number of nodes of each kind.
     pub fn node_counts(&self) -> Result<NodeCounts> {
         let _current = self.context.enter()?;
-        let mut found = self.nodes()?;
-        let mut all: Vec<CUgraphNode> = vec![null_mut(); found];
         let mut counts = NodeCounts::default();
-        if found == 0 {
-            return Ok(counts);
-        }
-        // SAFETY: the graph is alive, and there is room for all of its nodes.
-        unsafe { driver!(cuGraphGetNodes(self.raw, all.as_mut_ptr(), &mut found)) }?;
-        for node in all {
+        for node in self.all_nodes()? {
             // SAFETY: the node is one of a graph that is alive.
             let count = match unsafe { kind_of(node) }? {
                 NodeType::CU_GRAPH_NODE_TYPE_KERNEL => &mut counts.kernels,
@@ -209,36 +204,50 @@ impl Graph {
         self.pieces.is_some()
     }
 
+    /// The nodes in the driver's order.
+    fn all_nodes(&self) -> Result<Vec<CUgraphNode>> {
+        let _current = self.context.enter()?;
+        let mut count = self.nodes()?;
+        let mut all: Vec<CUgraphNode> = vec![null_mut(); count];
+        if count > 0 {
+            // SAFETY: the graph is alive, and there is room for all of its nodes.
+            unsafe { driver!(cuGraphGetNodes(self.raw, all.as_mut_ptr(), &mut count)) }?;
+        }
+        Ok(all)
+    }
+
+    /// The edges: from a node, and at the same place to which.
+    fn edges(&self) -> Result<(Vec<CUgraphNode>, Vec<CUgraphNode>)> {
+        let _current = self.context.enter()?;
+        let mut count = 0;
+        // SAFETY: the graph is alive; with no place for edges the driver writes their number.
+        unsafe { driver!(cuGraphGetEdges_v2(self.raw, null_mut(), null_mut(), null_mut(), &mut count)) }?;
+        let (mut from, mut to): (Vec<CUgraphNode>, Vec<CUgraphNode>) =
+            (vec![null_mut(); count], vec![null_mut(); count]);
+        // SAFETY: plain numbers, for which zero is a value.
+        let mut kinds: Vec<CUgraphEdgeData> = vec![unsafe { zeroed() }; count];
+        if count > 0 {
+            // SAFETY: there is room for all edges.
+            unsafe {
+                let (from, to) = (from.as_mut_ptr(), to.as_mut_ptr());
+                driver!(cuGraphGetEdges_v2(self.raw, from, to, kinds.as_mut_ptr(), &mut count))
+            }?;
+        }
+        Ok((from, to))
+    }
+
     /// All nodes if each but the last has one other behind it, in this order.
     fn in_order(&self, count: usize) -> Result<Option<Vec<CUgraphNode>>> {
-        let _current = self.context.enter()?;
-        if self.nodes()? != count {
+        let all = self.all_nodes()?;
+        if all.len() != count {
             return Ok(None);
         }
         if count == 0 {
             return Ok(Some(Vec::new()));
         }
-        let mut all: Vec<CUgraphNode> = vec![null_mut(); count];
-        let (mut found, mut edges) = (count, 0);
-        // SAFETY: the graph is alive, and there is room for `count` nodes; with no place for edges the driver writes
-        // their number.
-        unsafe {
-            driver!(cuGraphGetNodes(self.raw, all.as_mut_ptr(), &mut found))?;
-            driver!(cuGraphGetEdges_v2(self.raw, null_mut(), null_mut(), null_mut(), &mut edges))?;
-        }
-        if found != count || edges != count - 1 {
+        let (from, to) = self.edges()?;
+        if from.len() != count - 1 {
             return Ok(None);
-        }
-        let (mut from, mut to): (Vec<CUgraphNode>, Vec<CUgraphNode>) =
-            (vec![null_mut(); edges], vec![null_mut(); edges]);
-        // SAFETY: plain numbers, for which zero is a value.
-        let mut kinds: Vec<CUgraphEdgeData> = vec![unsafe { zeroed() }; edges];
-        if edges > 0 {
-            // SAFETY: there is room for `edges` edges.
-            unsafe {
-                let (from, to) = (from.as_mut_ptr(), to.as_mut_ptr());
-                driver!(cuGraphGetEdges_v2(self.raw, from, to, kinds.as_mut_ptr(), &mut edges))
-            }?;
         }
         let next: HashMap<CUgraphNode, CUgraphNode> = from.into_iter().zip(to.iter().copied()).collect();
         let Some(first) = all.iter().find(|node| !to.contains(node)) else { return Ok(None) };

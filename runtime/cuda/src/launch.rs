@@ -82,6 +82,11 @@ impl Arguments {
     fn start(&self, n: usize) -> usize {
         if n == 0 { 0 } else { self.ends[n - 1] as usize }
     }
+
+    /// Where each argument is, as the driver takes them: it reads them, and writes nothing.
+    pub(super) fn pointers(&self) -> SmallVec<[*mut c_void; 16]> {
+        (0..self.ends.len()).map(|n| self.bytes[self.start(n)..].as_ptr().cast_mut().cast::<c_void>()).collect()
+    }
 }
 
 impl Function {
@@ -140,8 +145,7 @@ impl Function {
             attrs: attributes.as_mut_ptr(),
             numAttrs: attributes.len() as u32,
         };
-        let start = |n| arguments.bytes[arguments.start(n)..].as_ptr().cast_mut().cast::<c_void>();
-        let mut pointers: SmallVec<[*mut c_void; 16]> = (0..arguments.ends.len()).map(start).collect();
+        let mut pointers = arguments.pointers();
         // SAFETY: the driver copies the arguments during the call, of the sizes that were compared above; the rest is
         // alive; what the kernel does is promised by the caller.
         unsafe { driver!(cuLaunchKernelEx(&config, self.raw(), pointers.as_mut_ptr(), std::ptr::null_mut())) }

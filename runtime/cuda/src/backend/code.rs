@@ -42,7 +42,7 @@ pub(super) struct CudaCode {
     work: Vec<Vec<Work>>,
     /// If other ranks take part in it.
     collective: Option<Collectives>,
-    /// Clears the record of faults.
+    /// Clears the record of faults, and fills what calls of libraries have the driver fill.
     fill: Option<Fill>,
     choice: Choice,
     /// The streams that work is recorded on: other threads may enqueue on the device's meanwhile, which is no part of a
@@ -97,7 +97,7 @@ impl CudaCode {
         let whole = steps.len() == self.code.steps.len();
         let fences = recorders.fences.as_ref().filter(|_| whole);
         let main = recorders.main();
-        main.capture_pieces(CaptureMode::ThreadLocal, steps.len() + 1, |piece| {
+        let mut graph = main.capture_pieces(CaptureMode::ThreadLocal, steps.len() + 1, |piece| {
             let Some(at) = piece.checked_sub(1) else {
                 if let Some(record) = self.room.fault.filter(|_| whole) {
                     // SAFETY: the record has as many bytes, and is used by work of this program alone, which the
@@ -123,7 +123,16 @@ impl CudaCode {
                 if step + 1 == self.code.steps.len() { fences.end(recorders) } else { Ok(()) }
             };
             record().map_err(|error| CodeError::at(step, error))
-        })
+        })?;
+        if graph.node_counts()?.fills > 0 {
+            if self.fill.is_none() {
+                self.fill = fill_of(&self.context)?;
+            }
+            if let Some(fill) = &self.fill {
+                graph.fill_by(fill)?;
+            }
+        }
+        Ok(graph)
     }
 
     /// Records the work for these addresses.

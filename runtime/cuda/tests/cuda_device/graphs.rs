@@ -2,7 +2,8 @@
 
 use crate::fixture::{Device, device};
 use fulgurite_cuda::{
-    Arguments, CaptureMode, CudaError, DeviceMemory, Event, Function, LaunchShape, NodeCounts, Priority, Stream,
+    Arguments, CaptureMode, CudaError, DeviceMemory, Event, Fill, Function, Graph, LaunchShape, NodeCounts, Priority,
+    Stream,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -178,10 +179,60 @@ fn events_measure_time_and_order_streams() {
     assert!(untimed.milliseconds_since(&start).is_err());
 }
 
+/// The driver's fills beside work of two streams, one of them first and one last, each done by a kernel in its place.
+#[test]
+fn fills_are_done_by_kernels_where_they_were_recorded() {
+    let Some(device) = device() else { return };
+    let function = device.function(SOURCE, "increment");
+    let fill = Fill::new(&device.context).unwrap();
+    let other = Stream::with_priority(&device.context, Priority::High).unwrap();
+    let (a, b) = (device.upload(&[9; 16]), device.upload(&[9; 16]));
+    let capture = || {
+        device.stream.capture::<CudaError>(CaptureMode::ThreadLocal, || {
+            // SAFETY: all is allocated, and each piece is ordered behind those whose values it uses.
+            unsafe {
+                device.stream.fill_u8(a.address(), 1, 4)?;
+                device.stream.fill_u32(a.address().offset(4), 0x0505_0505, 1)?;
+                device.stream.fill_u32(a.address().offset(8), 0x0605_0403, 1)?;
+                other.wait_for(&device.stream)?;
+                other.fill_u16(b.address(), 0x0707, 2)?;
+                increment(&device, &function, &a)?;
+                other.copy_on_device(b.address().offset(4), b.address(), 4)?;
+                device.stream.wait_for(&other)?;
+                increment(&device, &function, &b)?;
+                device.stream.fill_u8(b.address().offset(4), 8, 2)
+            }
+        })
+    };
+    let mut graph = capture().unwrap();
+    assert_eq!(graph.node_counts().unwrap(), NodeCounts { kernels: 2, copies: 1, fills: 5, others: 0 });
+    graph.fill_by(&fill).unwrap();
+    let counts = graph.node_counts().unwrap();
+    assert_eq!(counts, NodeCounts { kernels: 6, copies: 1, fills: 1, others: 0 }, "bytes that differ stay");
+    let executable = graph.instantiate().unwrap();
+    for _ in 0..2 {
+        replay(&device, &executable);
+        let expected = [0x0101_0102, 0x0505_0505, 0x0605_0403, 0x0909_0909];
+        assert_eq!(device.download_of::<u32>(&a), expected);
+        assert_eq!(device.download_of::<u32>(&b), [0x0707_0708, 0x0707_0808, 0x0909_0909, 0x0909_0909]);
+    }
+}
+
 /// Work recorded in pieces: one of them is exchanged for its like with other addresses, and the rest stays.
 #[test]
 fn a_piece_of_a_graph_is_updated_without_recording_the_rest() {
     let Some(device) = device() else { return };
+    let fill = Fill::new(&device.context).unwrap();
+    update_a_piece(&device, None);
+    update_a_piece(&device, Some(&fill));
+}
+
+/// With `fill`, that does what the driver would fill.
+fn update_a_piece(device: &Device, fill: Option<&Fill>) {
+    let prepared = |mut graph: Graph| {
+        fill.map_or(Ok(()), |fill| graph.fill_by(fill)).unwrap();
+        graph
+    };
     let function = device.function(SOURCE, "increment");
     let other_function = device.function(SOURCE, "spin");
     let values: Vec<DeviceMemory> = (0..4).map(|_| device.upload(&[0; 64])).collect();
@@ -201,14 +252,16 @@ fn a_piece_of_a_graph_is_updated_without_recording_the_rest() {
         let all = device.download_of::<u32>(&values[value]);
         (all[0], all[2])
     };
-    let graph = device.stream.capture_pieces(CaptureMode::ThreadLocal, 3, |n| piece(n, 1)).unwrap();
-    assert_eq!(graph.nodes().unwrap(), 9);
+    let graph = prepared(device.stream.capture_pieces(CaptureMode::ThreadLocal, 3, |n| piece(n, 1)).unwrap());
+    let fills = if fill.is_some() { 0 } else { 3 };
+    assert_eq!(graph.node_counts().unwrap(), NodeCounts { kernels: 6 - fills, copies: 3, fills, others: 0 });
+    assert!(graph.is_chain());
     let mut executable = graph.instantiate().unwrap();
     replay(&device, &executable);
     let ones = (0x0101_0101, 0x0101_0102);
     assert_eq!([0, 1, 2, 3].map(numbers), [ones, ones, ones, (0, 0)]);
     // The second piece is for the fourth value from now on.
-    let one = device.stream.capture_pieces(CaptureMode::ThreadLocal, 1, |_| piece(3, 2)).unwrap();
+    let one = prepared(device.stream.capture_pieces(CaptureMode::ThreadLocal, 1, |_| piece(3, 2)).unwrap());
     assert!(executable.update(&graph, 1, &one, 0).unwrap());
     drop(one);
     for value in &values {
@@ -233,6 +286,7 @@ fn a_piece_of_a_graph_is_updated_without_recording_the_rest() {
             }
         })
         .unwrap();
+    let other = prepared(other);
     assert!(!executable.update(&graph, 0, &other, 0).unwrap());
     assert!(!executable.update(&graph, 0, &other, 1).unwrap());
     assert!(!executable.update(&graph, 7, &other, 0).unwrap());
