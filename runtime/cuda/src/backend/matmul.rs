@@ -42,13 +42,14 @@ pub struct MatmulAddresses {
 pub(super) const OPERANDS: usize = 9;
 
 impl Matmul {
-    /// The command. `instead` is done where the library has no algorithm for the product; empty if that is an error.
+    /// The command, which is the same however operands are aligned beyond what kernels have a use for. `instead` is done where the library has no algorithm for the product; empty if that is an error.
     pub fn command(self, of: &MatmulAddresses, instead: Vec<Command>) -> Command {
         let MatmulAddresses { a, b, c, d, bias, aux, workspace, factors: [a_factor, b_factor] } = *of;
         let operands: [Option<Address>; OPERANDS] =
             [Some(a), Some(b), Some(c.unwrap_or(d)), Some(d), bias, aux, Some(workspace), a_factor, b_factor];
+        let payload = Matmul { problem: self.problem.wherever_aligned(), ..self };
         Command::Library(Box::new(LibraryCall {
-            payload: Arc::new(self),
+            payload: Arc::new(payload),
             operands: operands.into_iter().collect(),
             instead,
         }))

@@ -90,6 +90,9 @@ impl Epilogue {
 /// of less, and name algorithms that then refuse it when they run.
 const EPILOGUE_ALIGNMENT: usize = 16;
 
+/// Bytes: kernels read and write no more at once, and have no use for a larger alignment.
+const ALIGNMENT: usize = 16;
+
 /// The layout of a matrix in memory: rows of contiguous elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Operand {
@@ -191,6 +194,18 @@ impl Problem {
             aux_alignment: 256,
             formats: None,
         }
+    }
+
+    /// The same product wherever its operands start on multiples of [`ALIGNMENT`] bytes. What a memory plan gives them
+    /// beyond that must not decide which algorithm is found the fastest: it adds in an order of its own, and a value
+    /// that is kept would have other bits than one that is computed again.
+    pub fn wherever_aligned(mut self) -> Problem {
+        for operand in [&mut self.a, &mut self.b, &mut self.d] {
+            operand.alignment = operand.alignment.min(ALIGNMENT);
+        }
+        self.bias_alignment = self.bias_alignment.min(ALIGNMENT);
+        self.aux_alignment = self.aux_alignment.min(ALIGNMENT);
+        self
     }
 
     /// How many values [`Epilogue`]'s vector has.
@@ -397,6 +412,19 @@ mod tests {
         assert_eq!(problem.stored_alignment(), 8);
         problem.epilogue = Epilogue::GeluAuxBias;
         assert_eq!(problem.stored_alignment(), 4);
+    }
+
+    #[test]
+    fn a_product_is_the_same_wherever_its_operands_start() {
+        let placed = |alignment: usize| {
+            let mut problem = Problem::contiguous(DType::BF16, 8, 16, 8);
+            (problem.a.alignment, problem.b.alignment, problem.d.alignment) = (alignment, alignment, alignment);
+            (problem.bias_alignment, problem.aux_alignment) = (alignment, alignment);
+            problem.wherever_aligned()
+        };
+        assert_eq!(placed(256), placed(64));
+        assert_eq!(placed(64), placed(16));
+        assert_ne!(placed(16), placed(8), "kernels read less at once");
     }
 
     #[test]
