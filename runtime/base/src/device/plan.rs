@@ -42,6 +42,8 @@ pub struct Plan {
     continued: Vec<(u32, u32)>,
     /// Operands that no kernel of the program writes.
     settled: Vec<u32>,
+    /// Those of them that a plan relies on.
+    in_place: Vec<u32>,
     /// Operands whose element `i` is `i`.
     counted: Vec<u32>,
     outside: Option<Outside>,
@@ -80,6 +82,7 @@ impl Plan {
             overlaid: Vec::new(),
             continued: Vec::new(),
             settled: Vec::new(),
+            in_place: Vec::new(),
             counted: Vec::new(),
             outside: None,
         }
@@ -105,8 +108,8 @@ impl Plan {
         self.overlaid.push((operand, result));
     }
 
-    /// Declares that operand number `operand` is an input of the program that is read where the caller has it, and
-    /// that nothing of the program writes.
+    /// Declares that operand number `operand` is an input of the program that nothing of the program writes, and that
+    /// is read where the caller has it if a plan asks [`Plan::is_settled`].
     pub fn settle(&mut self, operand: u32) {
         self.settled.push(operand);
     }
@@ -114,8 +117,18 @@ impl Plan {
     /// Whether nothing of the program writes this operand: a kernel that
     /// [overlaps](fulgurite_kernels::launch::LaunchShape::overlaps_previous) the one before may read it while that one
     /// still runs.
-    pub fn is_settled(&self, operand: &DeviceTensor) -> bool {
-        matches!(operand.address.place, Place::Operand(operand) if self.settled.contains(&operand))
+    pub fn is_settled(&mut self, operand: &DeviceTensor) -> bool {
+        let Place::Operand(operand) = operand.address.place else { return false };
+        let found = self.settled.contains(&operand);
+        if found {
+            self.in_place.push(operand);
+        }
+        found
+    }
+
+    /// Operands of which [`Plan::is_settled`] was asked and true: the program must not copy them.
+    pub fn read_in_place(&self) -> &[u32] {
+        &self.in_place
     }
 
     /// Declares that element `i` of the memory of operand number `operand` is `i`.

@@ -132,9 +132,9 @@ impl DeviceProgram {
     }
 
     fn planned(trace: Arc<Trace>, placement: Placement, least_aligned: bool) -> Result<DeviceProgram> {
-        let Steps { steps, work, workspace_bytes } = steps::planned(&trace, &placement, least_aligned)?;
+        let Steps { steps, work, workspace_bytes, in_place } = steps::planned(&trace, &placement, least_aligned)?;
         let few = work.iter().map(|step| step.commands.len()).sum::<usize>() <= FEW_COMMANDS;
-        let regions = Regions::new(&trace, &placement, workspace_bytes, !few);
+        let regions = Regions::new(&trace, &placement, (workspace_bytes, &in_place), !few);
         let inputs = trace.block.parameters.len();
         let values = placement.slots.iter().map(|slot| {
             let (root, start) = match slot.base {

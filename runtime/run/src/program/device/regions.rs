@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use rustc_hash::FxHashSet;
+
 use super::staging::LANDINGS;
 use crate::meta::TensorMeta;
 use crate::program::placement::{Base, Placement, Source as OutputSource};
@@ -49,12 +51,13 @@ pub(super) fn alignment(base: Base, offset: isize) -> usize {
 }
 
 impl Regions {
-    /// Divides the memory of a planned trace whose steps of each stream use at most `workspace_bytes` of workspace, and
-    /// whose runs may be replayed: those of a program that is not are written where the caller gets them.
+    /// Divides the memory of a planned trace whose steps of each stream use at most `workspace_bytes` of workspace, whose
+    /// kernels read the inputs `in_place` where the caller has them, and whose runs may be replayed: those of a program
+    /// that is not are written where the caller gets them.
     pub(super) fn new(
         trace: &Trace,
         placement: &Placement,
-        workspace_bytes: [u64; StreamKind::ALL.len()],
+        (workspace_bytes, in_place): ([u64; StreamKind::ALL.len()], &FxHashSet<usize>),
         replayed: bool,
     ) -> Regions {
         let mut end = 0u64;
@@ -78,7 +81,8 @@ impl Regions {
                     .outputs
                     .iter()
                     .any(|source| matches!(source, OutputSource::Passed(n) | OutputSource::Donated(n) if *n == i));
-                let small = meta.bytes() <= LARGEST_STAGED && trace.inputs[i].strides.is_none();
+                let small =
+                    meta.bytes() <= LARGEST_STAGED && trace.inputs[i].strides.is_none() && !in_place.contains(&i);
                 (small && !given_out && !trace.inputs[i].donated).then(|| take(meta.bytes() as u64))
             })
             .collect();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::regions::{LARGEST_STAGED, alignment};
+use super::regions::alignment;
 use crate::DType;
 use crate::argument::{Arg, Attribute, Scalar, map_arguments};
 use crate::device::host_work::Outside;
@@ -32,6 +32,10 @@ pub(super) struct Step {
     pub(super) continued: Vec<(usize, usize)>,
 }
 
+/// Inputs of so many bytes and fewer are copied to where the program has them, whatever kernels ask: what they hold may
+/// be new in each run.
+const LEAST_SETTLED: usize = 1 << 14;
+
 /// The steps of a program.
 pub(super) struct Steps {
     /// What the runtime keeps of each.
@@ -40,6 +44,8 @@ pub(super) struct Steps {
     pub(super) work: Vec<CodeStep>,
     /// The most that a step of each stream uses, in bytes.
     pub(super) workspace_bytes: [u64; StreamKind::ALL.len()],
+    /// Inputs that kernels read where the caller has them, however small they are.
+    pub(super) in_place: FxHashSet<usize>,
 }
 
 /// The device that a trace's values are on.
@@ -56,6 +62,7 @@ pub(super) fn planned(trace: &Trace, placement: &Placement, least_aligned: bool)
     let mut steps = Vec::with_capacity(block.symbols.len());
     let mut work = Vec::with_capacity(block.symbols.len());
     let mut workspace_bytes = [0; StreamKind::ALL.len()];
+    let mut in_place = FxHashSet::default();
     let written = written_inputs(trace, placement);
     let counted = counted(trace);
     // The step that computes a value.
@@ -84,7 +91,7 @@ pub(super) fn planned(trace: &Trace, placement: &Placement, least_aligned: bool)
         for (operand, id) in symbol.operands().enumerate() {
             if let Base::Input(input) = placement.slots[id.index()].base
                 && !written.contains(&input)
-                && block.meta(block.parameters[input]).bytes() > LARGEST_STAGED
+                && block.meta(block.parameters[input]).bytes() > LEAST_SETTLED
             {
                 plan.settle(operand as u32);
             }
@@ -108,6 +115,13 @@ pub(super) fn planned(trace: &Trace, placement: &Placement, least_aligned: bool)
         let after = after.iter().filter_map(|id| step_of.get(id).copied()).collect();
         step_of.extend(symbol.results.iter().map(|id| (*id, work.len())));
         let report = plan.report().cloned();
+        in_place.extend(plan.read_in_place().iter().filter_map(|operand| {
+            let id = symbol.operands().nth(*operand as usize)?;
+            match placement.slots[id.index()].base {
+                Base::Input(input) => Some(input),
+                Base::Arena(_) | Base::Output(_) => None,
+            }
+        }));
         let operands: Vec<usize> = symbol.operands().map(ValueId::index).collect();
         let results: Vec<usize> = symbol.results.iter().map(|id| id.index()).collect();
         let continued = plan.continued().iter();
@@ -128,7 +142,7 @@ pub(super) fn planned(trace: &Trace, placement: &Placement, least_aligned: bool)
         }
         work.push(CodeStep { commands, operands, results, fault_code: index as u32 + 1, stream: *stream, after });
     }
-    Ok(Steps { steps, work, workspace_bytes })
+    Ok(Steps { steps, work, workspace_bytes, in_place })
 }
 
 /// The values whose memory holds 0, 1, 2, ... from their first element on: results of an iota, and views that begin
