@@ -23,10 +23,21 @@ fn has_layout(tensor: &DeviceTensor, channels_last: bool) -> bool {
     (0..tensor.shape().len()).all(fits)
 }
 
-/// Whether channels are innermost in what is read of images and results. Weights are small in comparison, and are
-/// copied.
+/// The library's engines for elements of 16 bits and windows of several elements want this many channels innermost, or
+/// multiples of it. With channels before them, 64 images 64 x 56 x 56 and windows 3 x 3 take 555 us on an H200, and 44
+/// with channels innermost: two copies take less than what lies between. Windows of one element are plain products in
+/// either layout.
+const CHANNELS_AT_ONCE: usize = 8;
+
+/// Whether channels are to be innermost: where the library is much faster then, and where they are in what is read of
+/// images and results. Weights are small in comparison, and are copied.
 fn channels_are_last(pass: ConvolutionPass, tensors: &Tensors<'_>) -> bool {
-    let Tensors { image, out, .. } = *tensors;
+    let Tensors { image, weight, out } = *tensors;
+    let weights = weight.shape();
+    let many = weights[..2].iter().all(|channels| channels.is_multiple_of(CHANNELS_AT_ONCE));
+    if image.dtype().size() == 2 && many && weights[2..].iter().product::<usize>() > 1 {
+        return true;
+    }
     let read = match pass {
         ConvolutionPass::Forward => vec![image],
         ConvolutionPass::InputGradient => vec![out],
