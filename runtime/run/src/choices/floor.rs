@@ -14,8 +14,22 @@ const HOST: Rates = Rates { bytes_per_second: 1e11, flops_per_second: 2e12 };
 /// A gradient reads and writes about twice what the call does.
 const WITH_GRADIENT: f64 = 3.0;
 
+/// The part of its rate of products that a device may reach where a call is opened to its definition: kernels for all
+/// operators have no tensor cores.
+const OPENED: f64 = 1.0 / 16.0;
+
 /// What a call takes at least; `None` if the kind does not know its devices' rates. `trace` is the call's.
 pub(super) fn floor(question: &Question<'_>, trace: &Trace) -> Option<Duration> {
+    at(question, trace, 1.0)
+}
+
+/// What a call may take at least that is opened to its definition.
+pub(super) fn floor_of_opened(question: &Question<'_>, trace: &Trace) -> Option<Duration> {
+    at(question, trace, OPENED)
+}
+
+/// With so large a part of the rate of products.
+fn at(question: &Question<'_>, trace: &Trace, part: f64) -> Option<Duration> {
     let target = question.target;
     let rates = match Device::is_host(target.kind()) {
         true => HOST,
@@ -23,7 +37,7 @@ pub(super) fn floor(question: &Question<'_>, trace: &Trace) -> Option<Duration> 
     };
     let block = &trace.block;
     let arithmetic: f64 = block.symbols.iter().map(|symbol| flops(block, symbol) as f64).sum();
-    let seconds = (bytes_of(block) as f64 / rates.bytes_per_second).max(arithmetic / rates.flops_per_second);
+    let seconds = (bytes_of(block) as f64 / rates.bytes_per_second).max(arithmetic / (rates.flops_per_second * part));
     let times = if question.purpose == Purpose::Differentiated { WITH_GRADIENT } else { 1.0 };
     Some(Duration::from_secs_f64(seconds * times))
 }

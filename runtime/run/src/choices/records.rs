@@ -17,8 +17,8 @@ use super::budget::Done;
 use super::call::Call;
 use super::candidates::candidates;
 use super::clock::Clock;
-use super::entry::{Entry, Tried};
-use super::floor::floor;
+use super::entry::{DECOMPOSED, Entry, Tried};
+use super::floor::{floor, floor_of_opened};
 use super::journal::{Blame, Journal};
 use super::machine::{Machine, VERSION};
 use super::measure::{Measured, written};
@@ -239,12 +239,13 @@ impl Records {
         if let Some(known) = self.all_known().get(&call) {
             return known.found();
         }
-        let known = if candidates(question).len() < 2 {
+        let names = candidates(question);
+        let known = if names.len() < 2 {
             Known::Nothing
         } else if Clock::is_recorded(self.device) {
             // While a profiler records what the device does, nothing is measured; a later compilation asks again.
             return Found::Nothing;
-        } else if !is_costly(question, self.smallest) {
+        } else if !is_costly(question, &names, self.smallest) {
             Known::Nothing
         } else {
             match (!self.again).then(|| self.read(&call)).flatten() {
@@ -336,7 +337,7 @@ impl Records {
     /// No device is needed.
     pub fn candidates(question: &Question<'_>, smallest: Duration) -> Option<Vec<&'static str>> {
         let names = candidates(question);
-        (names.len() >= 2 && is_costly(question, smallest)).then_some(names)
+        (names.len() >= 2 && is_costly(question, &names, smallest)).then_some(names)
     }
 
     fn entry(&self, call: &Call, Measured { winner, tried, .. }: Measured) -> Entry {
@@ -368,11 +369,13 @@ impl Records {
     }
 }
 
-/// Whether a call takes at least `smallest`, on a thread of its own: that of a compilation may be tracing.
-fn is_costly(question: &Question<'_>, smallest: Duration) -> bool {
+/// Whether a call takes at least `smallest` by the first of its candidates, on a thread of its own: that of a
+/// compilation may be tracing.
+fn is_costly(question: &Question<'_>, names: &[&str], smallest: Duration) -> bool {
     if smallest.is_zero() {
         return true;
     }
+    let floor = if names.first() == Some(&DECOMPOSED) { floor_of_opened } else { floor };
     let floor = || floor(question, &program::trace(question, false).ok()?);
     let floor = std::thread::scope(|scope| scope.spawn(floor).join()).ok().flatten();
     floor.is_none_or(|floor| floor >= smallest)
