@@ -38,6 +38,7 @@ mod module;
 pub mod nvrtc;
 mod own_kernels;
 mod probe;
+mod record;
 pub mod sources;
 mod stream;
 mod symbols;

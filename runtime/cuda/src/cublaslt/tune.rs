@@ -15,6 +15,7 @@ use super::super::error::Result;
 use super::super::event::Event;
 use super::super::measuring::{FIRST_RUNS, FLUSH_BYTES, RUNS, SMALLEST, file_name, fill, keep_close, median};
 use super::super::memory::DeviceMemory;
+use super::super::record;
 use super::super::stream::Stream;
 use super::algorithm::Algorithm;
 use super::library::CublasLt;
@@ -271,30 +272,19 @@ fn subject(problem: &Problem, workspace_bytes: usize, version: &str, device: &De
     )
 }
 
-/// Text that people can read: what it belongs to, the algorithm, and a checksum of the lines before it.
+/// A record of an algorithm.
 fn text(subject: &str, algorithm: &Algorithm) -> String {
     let encoding: Vec<String> = algorithm.encoding.iter().map(|word| format!("{word:016x}")).collect();
     let Algorithm { workspace_bytes, split_k, .. } = algorithm;
-    let lines = format!(
-        "{FIRST_LINE}\nof: {subject}\nalgorithm: {}\nworkspace: {workspace_bytes}\nsplit_k: {split_k}\n",
-        encoding.join(" ")
-    );
-    let checksum = blake3::hash(lines.as_bytes()).to_hex();
-    format!("{lines}checksum: {checksum}\n")
+    let encoding = encoding.join(" ");
+    let further = format!("algorithm: {encoding}\nworkspace: {workspace_bytes}\nsplit_k: {split_k}\n");
+    record::text(FIRST_LINE, subject, &further)
 }
 
 /// The algorithm of a record's text, or what is wrong with it.
 fn parse(content: &str, subject: &str) -> Result<Algorithm, &'static str> {
-    let (lines, checksum) = content.split_once("checksum: ").ok_or("it has no checksum")?;
-    if checksum.trim_end() != blake3::hash(lines.as_bytes()).to_hex().as_str() {
-        return Err("wrong checksum");
-    }
-    let mut rest = lines.lines();
-    let mut value = |key: &str| rest.next().and_then(|line| line.strip_prefix(key)).ok_or("a line is missing");
-    value(FIRST_LINE)?;
-    if value("of: ")? != subject {
-        return Err("it belongs to another problem");
-    }
+    let mut lines = record::further(content, FIRST_LINE, subject)?;
+    let mut value = |key: &str| record::value(&mut lines, key);
     let words: Vec<u64> =
         value("algorithm: ")?.split(' ').filter_map(|word| u64::from_str_radix(word, 16).ok()).collect();
     let encoding = words.try_into().map_err(|_| "the algorithm is not eight numbers")?;
@@ -305,9 +295,7 @@ fn parse(content: &str, subject: &str) -> Result<Algorithm, &'static str> {
 
 /// A record, if there is one.
 fn read(folder: &Folder, file: &str, subject: &str) -> Result<Option<Algorithm>, String> {
-    let Some(content) = folder.read(file).map_err(|error| error.to_string())? else { return Ok(None) };
-    let content = String::from_utf8(content).map_err(|_| "it is no text")?;
-    parse(&content, subject).map(Some).map_err(str::to_owned)
+    record::read(folder, file, |content| parse(content, subject))
 }
 
 #[cfg(test)]
@@ -357,21 +345,6 @@ mod tests {
         assert_ne!(one, of(device(0, "A", 132), "13.0.2"));
         let aligned = Problem { bias_alignment: 16, ..problem.clone() };
         assert_ne!(one, subject(&aligned, 1024, "13.0.1", &device(0, "A", 132)));
-    }
-
-    #[test]
-    fn every_damage_is_noticed() {
-        let whole = text("a product", &algorithm());
-        assert!(parse(&whole, "a product").is_ok());
-        for end in 0..whole.len() - 1 {
-            assert!(parse(&whole[..end], "a product").is_err(), "cut off at {end}");
-        }
-        for at in 0..whole.len() - 1 {
-            let mut bytes = whole.clone().into_bytes();
-            bytes[at] ^= 1;
-            let damaged = String::from_utf8(bytes).unwrap();
-            assert!(parse(&damaged, "a product").is_err(), "changed at {at}");
-        }
     }
 
     #[test]
