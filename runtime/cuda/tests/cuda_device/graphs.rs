@@ -257,7 +257,7 @@ fn update_a_piece(device: &Device, fill: Option<&Fill>) {
     assert_eq!(graph.node_counts().unwrap(), NodeCounts { kernels: 6 - fills, copies: 3, fills, others: 0 });
     assert!(graph.is_chain());
     let mut executable = graph.instantiate().unwrap();
-    replay(&device, &executable);
+    replay(device, &executable);
     let ones = (0x0101_0101, 0x0101_0102);
     assert_eq!([0, 1, 2, 3].map(numbers), [ones, ones, ones, (0, 0)]);
     // The second piece is for the fourth value from now on.
@@ -268,7 +268,7 @@ fn update_a_piece(device: &Device, fill: Option<&Fill>) {
         // SAFETY: the value has 64 bytes.
         unsafe { device.stream.fill_u8(value.address(), 0, 64) }.unwrap();
     }
-    replay(&device, &executable);
+    replay(device, &executable);
     let changed = (0x0202_0202, 0x0202_0203);
     assert_eq!([0, 1, 2, 3].map(numbers), [ones, (0, 0), ones, changed]);
     // Pieces of other lengths, or with other kinds of nodes, are no likes.
