@@ -3,7 +3,9 @@
 //! attention reads the filled part of the cache alone. Norms, rotations, residuals and what is written to the cache are
 //! part of these kernels, and each begins to fetch its weights while the one before it still runs.
 //!
-//! Weights may be integers of 8 and 4 bits, whose numbers are widened in registers.
+//! Weights may be integers of 8 and 4 bits, which are widened in registers. Where a step of the kernel is of one group
+//! of inputs, its sum of products with integers is multiplied by the scale: the weights themselves are then not rounded
+//! to the input's type, as the definition of `linear_quantized` has it.
 //!
 //! Elements are bf16 or f16, sums are f32, and every sum is added up in an order that shapes and positions decide: two
 //! runs give the same bits. What a checker refuses, the next executor of the list takes.

@@ -19,9 +19,11 @@
 // outputs, and belongs to a cluster of two blocks: each multiplies one half of the inputs and tells the other its sums
 // of the 16 outputs that the other one writes. So half as much is read.
 //
-// Weights of fewer BITS than an element are quantized (`quantized.cuh`): 16 bytes are then 16 or 32 inputs, a step has
-// four times as many, and the scales of the groups come in a ring beside that of the weights. Each is multiplied by its
-// scale before the tensor cores, since the threads whose places they add up have other groups.
+// Weights of fewer BITS than an element are quantized (`quantized.cuh`): 16 bytes are then 16 or 32 inputs, and a step
+// has four times as many. The scales of a tile come to a table in shared memory with the first of its weights. Where a
+// step is of one group and there are no offsets, the tensor cores add up products with integers, and each sum is
+// multiplied by its scale. Otherwise the threads whose places are added up have other groups, and each weight is
+// multiplied by its scale before.
 //
 // With NORM a row is that of its root-mean-square normalization: elements are multiplied by `gain + OFFSET`, and the
 // sum by the reciprocal root of the mean of the squares, which each block computes of the elements that it reads
@@ -32,9 +34,11 @@ typedef ELEMENT T;
 constexpr int PARTS = 16 / BITS, NEIGHBOURS = 8 * PARTS, STEP = 4 * NEIGHBOURS;
 #if BITS < 16
 typedef u8 W;
-// Scales of a row of the weight. They are fetched by 4 bytes: of 16 bits two neighbours.
-constexpr int SCALES = INPUTS / GROUP_SIZE, SCALES_AT_ONCE = 4 / sizeof(SCALE);
-constexpr int FIGURES = OFFSETS ? 2 : 1;
+// Scales of a row of the weight, and the tables of a tile: of scales, and of those of the other weight or of offsets.
+constexpr int SCALES = INPUTS / GROUP_SIZE, KINDS = GATED || OFFSETS ? 2 : 1;
+constexpr bool BEHIND = !OFFSETS && GROUP_SIZE % STEP == 0;
+// Of 4 bits what is added to a number as it is widened stays, and is taken off the sum: so often the sum of the rows.
+constexpr bool RAISED = BEHIND && BITS == 4 && ROWS <= 8;
 #else
 typedef T W;
 #endif
@@ -52,9 +56,15 @@ constexpr int PAIRS = (OWN_STEPS + 2 * WARPS - 1) / (2 * WARPS);
 // Whether a thread keeps its part of the rows in registers for all tiles. Otherwise it has those of CHUNK steps, and of
 // as many that come next.
 constexpr bool KEPT = 2 * PAIRS * GROUPS * PARTS <= (BITS < 16 && MATRICES * WARPS > 24 ? 8 : 16);
-constexpr int CHUNK = KEPT ? 2 * PAIRS : 4 / PARTS;
+constexpr int CHUNK = KEPT ? 2 * PAIRS : BITS < 16 && GROUPS > 1 ? 1 : 4 / PARTS;
 // Steps of a warp in a tile; of the last some may be beyond the end.
 constexpr int EACH = (2 * PAIRS + CHUNK - 1) / CHUNK * CHUNK;
+// Of few rows, one warp adds up the sums of all warps while the others go on with the next tile.
+constexpr int BUFFERS = GROUPS == 1 && !SHARED ? 2 : 1;
+#if BITS < 16
+// Tiles whose scales are in use or on their way.
+constexpr int TABLES = (DEPTH + EACH - 1) / EACH + 1;
+#endif
 
 #if NORM
 // Two numbers times two others, each rounded once.
@@ -109,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
 #endif
     T* out) {
     extern __shared__ uint4 ring[];
-    __shared__ float partial[MATRICES][WARPS][8 * GROUPS][17];
+    __shared__ float partial[BUFFERS][MATRICES][WARPS][8 * GROUPS][17];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     const int rank = blockIdx.x % BLOCKS;
     // STEPS if it is beyond the end.
@@ -130,37 +140,40 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
         return ring + (slot * 2 * MATRICES + half) * (32 * WARPS) + threadIdx.x;
     };
 #if BITS < 16
-    // The scales of a place, and their offsets.
-    auto figures_of = [&](int slot, int half, int which) -> u32* {
-        u32* const figures = reinterpret_cast<u32*>(ring + DEPTH * 2 * MATRICES * 32 * WARPS);
-        return figures + ((slot * FIGURES + which) * 2 * MATRICES + half) * (32 * WARPS) + threadIdx.x;
+    // The table of a kind of the n-th tile of this block.
+    auto table_of = [&](int n, int kind) -> SCALE* {
+        SCALE* const tables = reinterpret_cast<SCALE*>(ring + DEPTH * 2 * MATRICES * 32 * WARPS);
+        return tables + (n % TABLES * KINDS + kind) * (TILE * SCALES);
     };
-    // The output whose weights are in a half of a place, and its scale among all.
-    auto scale_at = [&](int tile, int step, int half) {
-        const int later = SHARED && half > 1 ? 16 : 0;
-        const int row = min(TILE * tile + later + g + 8 * (half % 2), OUTPUTS - 1);
-        return row * SCALES + (STEP * step + NEIGHBOURS * t) / GROUP_SIZE;
-    };
-    auto ask_figures = [&](int slot, int tile, int step) {
+    // All threads copy the scales of a tile, which are one piece of memory: by 16 bytes, and the end of the last tile's
+    // by 4.
+    auto ask_table = [&](int n, int tile) {
+        const int bytes = min(TILE, OUTPUTS - TILE * tile) * SCALES * (int)sizeof(SCALE);
 #pragma unroll
-        for (int half = 0; half < 2 * MATRICES; ++half) {
-            const int at = scale_at(tile, step, half) / SCALES_AT_ONCE * SCALES_AT_ONCE;
+        for (int kind = 0; kind < KINDS; ++kind) {
 #if GATED
-            const SCALE* const from = half > 1 ? up_scales : scales;
+            const SCALE* const of = kind ? up_scales : scales;
+#elif OFFSETS
+            const SCALE* const of = kind ? offsets : scales;
 #else
-            const SCALE* const from = scales;
+            const SCALE* const of = scales;
 #endif
-            fetch_bytes<4>(figures_of(slot, half, 0), from + at);
-#if OFFSETS
-            fetch_bytes<4>(figures_of(slot, half, 1), offsets + at);
-#endif
+            const u8* const from = reinterpret_cast<const u8*>(of + TILE * tile * SCALES);
+            u8* const to = reinterpret_cast<u8*>(table_of(n, kind));
+            for (int at = 16 * threadIdx.x; at + 16 <= bytes; at += 16 * 32 * WARPS) fetch_bytes<16>(to + at, from + at);
+            for (int at = bytes / 16 * 16 + 4 * threadIdx.x; at < bytes; at += 4 * 32 * WARPS) {
+                fetch_bytes<4>(to + at, from + at);
+            }
         }
     };
 #endif
-    // The next weights to be asked for, and whether their scales are as well.
-    int asked_tile = blockIdx.x / BLOCKS, asked = 0;
-    auto ask = [&](int slot, bool with_figures) {
+    // The next weights to be asked for, in which of the block's tiles, and whether its scales are asked for as well.
+    int asked_tile = blockIdx.x / BLOCKS, asked_tiles = 0, asked = 0;
+    auto ask = [&](int slot, bool with_table) {
         const int step = step_of(asked);
+#if BITS < 16
+        if (with_table && asked == 0 && asked_tile < TILES) ask_table(asked_tiles, asked_tile);
+#endif
         if (asked_tile < TILES && step < STEPS) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
@@ -177,13 +190,11 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
                     reinterpret_cast<W*>(place(slot, 2 + half)), weight + later * ROW + AT_ONCE * (4 * step + t));
 #endif
             }
-#if BITS < 16
-            if (with_figures) ask_figures(slot, asked_tile, step);
-#endif
         }
         end_batch();
         if (++asked == EACH) {
             asked = 0;
+            ++asked_tiles;
             asked_tile += gridDim.x / BLOCKS;
         }
     };
@@ -202,14 +213,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
 #endif
 #if LATE_FIGURES
     // Scales may be written by the kernel before, weights were asked for already.
-    int late_tile = blockIdx.x / BLOCKS, late = 0;
 #pragma unroll 1
-    for (int slot = 0; slot < DEPTH; ++slot) {
-        if (late_tile < TILES && step_of(late) < STEPS) ask_figures(slot, late_tile, step_of(late));
-        if (++late == EACH) {
-            late = 0;
-            late_tile += gridDim.x / BLOCKS;
-        }
+    for (int n = 0, tile = blockIdx.x / BLOCKS; n < TABLES && n * EACH < DEPTH && tile < TILES; ++n) {
+        ask_table(n, tile);
+        tile += gridDim.x / BLOCKS;
     }
     end_batch();
 #endif
@@ -220,6 +227,29 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
     // PARTS times 8 elements of each row `8 group + g`, of CHUNK steps; the squares of a row are counted once.
     constexpr int PIECES = CHUNK * PARTS;
     uint4 x[PIECES][GROUPS], next[PIECES][GROUPS];
+#if BITS < 16
+    // Of each step the sums of the rows 2 t and 2 t + 1 of a group.
+    float row_sums[RAISED ? CHUNK : 1][GROUPS][4], next_sums[RAISED ? CHUNK : 1][GROUPS][4];
+    auto add_rows = [&](float(&to)[RAISED ? CHUNK : 1][GROUPS][4], const uint4(&of)[PIECES][GROUPS]) {
+        if constexpr (RAISED) {
+            constexpr u32 ones = Magic<T>::ONE;
+#pragma unroll
+            for (int i = 0; i < CHUNK; ++i)
+#pragma unroll
+                for (int group = 0; group < GROUPS; ++group) {
+                    float total[4] = {};
+#pragma unroll
+                    for (int part = 0; part < PARTS; ++part) {
+                        const uint4 of_rows = of[i * PARTS + part][group];
+                        multiply_add(T(), total, ones, ones, ones, ones, of_rows.x, of_rows.y);
+                        multiply_add(T(), total, ones, ones, ones, ones, of_rows.z, of_rows.w);
+                    }
+#pragma unroll
+                    for (int n = 0; n < 4; ++n) to[i][group][n] = total[n];
+                }
+        }
+    };
+#endif
     auto read_rows = [&](uint4(&to)[PIECES][GROUPS], int first, bool counts) {
 #pragma unroll
         for (int i = 0; i < PIECES; ++i) {
@@ -252,21 +282,40 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
         }
     };
     read_rows(x, 0, true);
+#if BITS < 16
+    add_rows(row_sums, x);
+#endif
 #if LATE_FIGURES
     await_all_but<0>();
 #endif
-    int slot = 0;
+#if BITS < 16
+    // Other threads have copied parts of the first table.
+    await_all_but<DEPTH - 1>();
+    __syncthreads();
+#endif
+    int own_tiles = 0, slot = 0;
 #if SHARED
     cluster_wait();
 #endif
     for (int tile = blockIdx.x / BLOCKS; tile < TILES; tile += gridDim.x / BLOCKS) {
         const bool is_first = tile == blockIdx.x / BLOCKS;
         float sums[MATRICES][GROUPS][4] = {};
+#if BITS < 16
+        // The scales of the row of the weight that is a half of a place.
+        auto scales_of = [&](int half, int kind) -> const SCALE* {
+            return table_of(own_tiles, kind) + (g + 8 * (half % 2) + (SHARED && half > 1 ? 16 : 0)) * SCALES;
+        };
+#endif
 #pragma unroll 1
         for (int first = 0; first < EACH; first += CHUNK) {
             // Of the last chunk the next is the first of the next tile.
             const bool wraps = first + CHUNK == EACH;
-            if constexpr (!KEPT) read_rows(next, wraps ? 0 : first + CHUNK, is_first && !wraps);
+            if constexpr (!KEPT) {
+                read_rows(next, wraps ? 0 : first + CHUNK, is_first && !wraps);
+#if BITS < 16
+                add_rows(next_sums, next);
+#endif
+            }
 #pragma unroll
             for (int i = 0; i < CHUNK; ++i) {
                 await_all_but<DEPTH - 1>();
@@ -276,33 +325,54 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
                     for (int m = 0; m < MATRICES; ++m) {
                         const uint4 upper = *place(slot, 2 * m), lower = *place(slot, 2 * m + 1);
 #if BITS < 16
-                        auto figure = [&](int half, int which) {
-                            const bool second = scale_at(tile, step, 2 * m + half) % SCALES_AT_ONCE;
-                            return Twice<T, SCALE>::of(*figures_of(slot, 2 * m + half, which), second);
-                        };
-                        const u32 upper_scale = figure(0, 0), lower_scale = figure(1, 0);
+                        const int group_of = (STEP * step + (BEHIND ? 0 : NEIGHBOURS * t)) / GROUP_SIZE;
+                        const SCALE upper_scale = scales_of(2 * m, GATED ? m : 0)[group_of];
+                        const SCALE lower_scale = scales_of(2 * m + 1, GATED ? m : 0)[group_of];
 #if OFFSETS
-                        const u32 upper_offset = figure(0, 1), lower_offset = figure(1, 1);
+                        const u32 upper_offset = twice<T>(scales_of(2 * m, 1)[group_of]);
+                        const u32 lower_offset = twice<T>(scales_of(2 * m + 1, 1)[group_of]);
 #else
                         // -0 is what changes no sum.
                         constexpr u32 upper_offset = 0x80008000u, lower_offset = 0x80008000u;
 #endif
+                        float integers[GROUPS][4] = {};
+                        float(&added)[GROUPS][4] = BEHIND ? integers : sums[m];
 #endif
 #pragma unroll
                         for (int part = 0; part < PARTS; ++part) {
 #if BITS < 16
-                            const uint4 a = eight_numbers<T, BITS, !OFFSETS>(upper, part, upper_scale, upper_offset);
-                            const uint4 b = eight_numbers<T, BITS, !OFFSETS>(lower, part, lower_scale, lower_offset);
+                            uint4 a = eight_integers<T, BITS, !OFFSETS, RAISED>(upper, part);
+                            uint4 b = eight_integers<T, BITS, !OFFSETS, RAISED>(lower, part);
+                            if constexpr (!BEHIND) {
+                                a = times_scale<T>(a, twice<T>(upper_scale), upper_offset);
+                                b = times_scale<T>(b, twice<T>(lower_scale), lower_offset);
+                            }
 #else
                             const uint4 a = upper, b = lower;
+                            float(&added)[GROUPS][4] = sums[m];
 #endif
 #pragma unroll
                             for (int group = 0; group < GROUPS; ++group) {
                                 const uint4 of_rows = x[i * PARTS + part][group];
-                                multiply_add(T(), sums[m][group], a.x, b.x, a.y, b.y, of_rows.x, of_rows.y);
-                                multiply_add(T(), sums[m][group], a.z, b.z, a.w, b.w, of_rows.z, of_rows.w);
+                                multiply_add(T(), added[group], a.x, b.x, a.y, b.y, of_rows.x, of_rows.y);
+                                multiply_add(T(), added[group], a.z, b.z, a.w, b.w, of_rows.z, of_rows.w);
                             }
                         }
+#if BITS < 16
+                        if constexpr (BEHIND) {
+#pragma unroll
+                            for (int group = 0; group < GROUPS; ++group)
+#pragma unroll
+                                for (int n = 0; n < 4; ++n) {
+                                    float integer = integers[group][n];
+                                    if constexpr (RAISED) {
+                                        integer = fmaf(-Magic<T>::RAISED_BY, row_sums[i][group][n], integer);
+                                    }
+                                    const float scale = widen(n < 2 ? upper_scale : lower_scale);
+                                    sums[m][group][n] = fmaf(integer, scale, sums[m][group][n]);
+                                }
+                        }
+#endif
                     }
                 }
                 ask(slot, true);
@@ -313,6 +383,16 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
                 for (int i = 0; i < PIECES; ++i)
 #pragma unroll
                     for (int group = 0; group < GROUPS; ++group) x[i][group] = next[i][group];
+#if BITS < 16
+                if constexpr (RAISED) {
+#pragma unroll
+                    for (int i = 0; i < CHUNK; ++i)
+#pragma unroll
+                        for (int group = 0; group < GROUPS; ++group)
+#pragma unroll
+                            for (int n = 0; n < 4; ++n) row_sums[i][group][n] = next_sums[i][group][n];
+                }
+#endif
             }
         }
 #pragma unroll
@@ -321,7 +401,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
             for (int group = 0; group < GROUPS; ++group)
 #pragma unroll
                 for (int i = 0; i < 4; ++i)
-                    partial[m][warp][8 * group + 2 * t + i % 2][g + i / 2 * 8] = sums[m][group][i];
+                    partial[own_tiles % BUFFERS][m][warp][8 * group + 2 * t + i % 2][g + i / 2 * 8] = sums[m][group][i];
 #if NORM
         __shared__ float of_squares[WARPS][8 * GROUPS];
         if (is_first && t == g / 2) {
@@ -331,11 +411,17 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
             }
         }
 #endif
+#if BITS < 16
+        // Parts of the next tile's table that other threads read.
+        await_all_but<DEPTH - 1>();
+#endif
         __syncthreads();
         auto of_warps = [&](int matrix, int row, int output) {
             float total = 0;
 #pragma unroll
-            for (int from = 0; from < WARPS; ++from) total += partial[matrix][from][row][output];
+            for (int from = 0; from < WARPS; ++from) {
+                total += partial[own_tiles % BUFFERS][matrix][from][row][output];
+            }
             return total;
         };
 #if NORM
@@ -357,7 +443,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
         cluster_arrive();
         cluster_wait();
 #endif
-        for (int place = threadIdx.x; place < 16 * ROWS; place += 32 * WARPS) {
+        // Another warp for each tile is the first.
+        const int from_first = BUFFERS == 1 ? 0 : 32 * (own_tiles % WARPS);
+        const int thread = threadIdx.x >= from_first ? threadIdx.x - from_first : threadIdx.x + 32 * WARPS - from_first;
+        for (int place = thread; place < 16 * ROWS; place += 32 * WARPS) {
             const int row = place / 16, n = TILE * tile + (SHARED ? 16 * rank : 0) + place % 16;
             if (n >= OUTPUTS) continue;
 #if SHARED
@@ -388,12 +477,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
 #endif
             out[row * OUTPUTS + n] = narrow<T>(total[0]);
         }
-        // The sums of the next tile are written where these were read.
+        // The sums of the next tile are written where these were read, unless there are two places: the ones of this
+        // tile are read by then, since no warp goes through the next barrier before.
 #if SHARED
         cluster_arrive();
         cluster_wait();
 #else
-        __syncthreads();
+        if constexpr (BUFFERS == 1) __syncthreads();
 #endif
+        ++own_tiles;
     }
 }

@@ -21,11 +21,13 @@ const LEAST_WEIGHT: usize = 1 << 18;
 const DEPTHS: [usize; 3] = [8, 6, 4];
 const STEPS_OF_WARP: usize = 4;
 const MOST_WARPS: usize = 16;
-/// The most warps where a block has two quantized weights, or shares its multiprocessor with another one: a thread
-/// needs more registers for what it multiplies 16 bytes of integers by.
+/// The most warps where a block has two quantized weights, or shares its multiprocessor with another one, and more than
+/// eight rows: a thread needs more registers for what it multiplies 16 bytes of integers by.
 const FEWER_WARPS: usize = 12;
-/// Bytes of shared memory for the scale of 16 bytes of weights, or for its offset.
-const BYTES_OF_SCALE: usize = 4;
+/// Bytes of shared memory beside the ring and the scales of tiles: for parts of sums.
+const BYTES_OF_PARTS: usize = 38 << 10;
+/// The most bytes of the scales of one output: tables of them are in shared memory beside a ring.
+const MOST_OF_OUTPUT: usize = 2048;
 
 /// Whether the kernel is written for `input` [..., in] times `weight` [out, in].
 pub(crate) fn product_fits(input: &TensorMeta, weight: &TensorMeta) -> Claim {
@@ -71,8 +73,13 @@ pub(crate) fn quantized_fits(
         "scales is {}, takes bf16, f16 and f32",
         scales.dtype()
     );
-    // They are read by four bytes.
+    // They are read by four bytes at least.
     refuse_unless!(scales.bytes().is_multiple_of(4), "takes an even number of scales, scales is {scales}");
+    let of_output = inputs / group_size * scales.dtype().size();
+    refuse_unless!(
+        of_output <= MOST_OF_OUTPUT,
+        "takes at most {MOST_OF_OUTPUT} bytes of scales of an output, scales is {scales}"
+    );
     refuse_unless!(outputs <= i32::MAX as usize / inputs, "counts elements by an int, weight is {weight}");
     Ok(())
 }
@@ -132,37 +139,48 @@ impl Product<'_> {
         let rows = self.input.len() / inputs;
         let properties = plan.properties();
         let (tiles, multiprocessors) = (outputs.div_ceil(OUTPUTS), properties.multiprocessors);
+        // Bytes of the scales and offsets of one output of each weight.
+        let of_output = self.quantized.map_or(0, |Quantized { scales, offsets, group_size, .. }| {
+            (scales.len() + usize::from(offsets.is_some())) * (inputs / group_size) * scales[0].dtype().size()
+        });
         // Each block reads all rows. Where there are many, and a block or two of every multiprocessor have all tiles,
         // two blocks share a part of the rows, and two tiles.
         let shared = rows > 8
             && properties.clusters
             && self.weights.len() == 1
             && (multiprocessors / 2..=2 * multiprocessors).contains(&tiles)
-            && inputs >= 2 * STEP * STEPS_OF_WARP;
+            && inputs >= 2 * STEP * STEPS_OF_WARP
+            && of_output <= MOST_OF_OUTPUT / 2;
         let blocks_of_tile = if shared { 2 } else { 1 };
         // Blocks go through several tiles; where all have one with two blocks on a multiprocessor, none waits for a
         // second one. Of more rows, which each block reads, fewer blocks are better.
         let in_pairs = (rows <= 8 || shared) && (multiprocessors + 1..=2 * multiprocessors).contains(&tiles);
         // Warps share the inputs of a tile of outputs.
+        let steps = (inputs / (STEP * 16 / bits)).div_ceil(blocks_of_tile);
         let warps = match self.quantized {
             None => (inputs / blocks_of_tile / STEP / STEPS_OF_WARP).next_power_of_two().clamp(2, MOST_WARPS),
             Some(_) => {
-                let most = if in_pairs || self.weights.len() == 2 { FEWER_WARPS } else { MOST_WARPS };
-                warps_of((inputs / (STEP * 16 / bits)).div_ceil(blocks_of_tile), most)
+                let fewer = rows > 8 && (in_pairs || self.weights.len() == 2);
+                let most = if fewer { FEWER_WARPS } else { MOST_WARPS };
+                warps_of(steps, most)
             }
         };
-        let figures = self.quantized.map_or(0, |quantized| 1 + usize::from(quantized.offsets.is_some()));
-        let bytes_of = |depth: usize| depth * 2 * (AT_ONCE + figures * BYTES_OF_SCALE) * 32 * warps;
-        // Beside the ring there are the parts of sums, of 38 KiB at most.
-        let fit = properties.shared_bytes_per_block / (bytes_of(DEPTHS[0]) + (38 << 10));
+        let matrices = self.weights.len().max(blocks_of_tile);
+        let bytes_of = |depth: usize| {
+            // Tiles whose scales are in use, or whose weights are on their way.
+            let tables = (depth / matrices).div_ceil(2 * steps.div_ceil(2 * warps)) + 1;
+            depth * 2 * AT_ONCE * 32 * warps + tables * blocks_of_tile * OUTPUTS * of_output
+        };
+        let room = |depth: usize| properties.shared_bytes_per_block / (bytes_of(depth) + BYTES_OF_PARTS);
         let depth = match (
-            (in_pairs && !shared) || fit < if in_pairs { 2 } else { 1 },
+            (in_pairs && !shared) || room(DEPTHS[0]) < if in_pairs { 2 } else { 1 },
             rows <= 8 && tiles <= multiprocessors,
         ) {
             (true, _) => DEPTHS[2],
             (false, true) => DEPTHS[1],
             (false, false) => DEPTHS[0],
         };
+        let depth = if room(depth) == 0 { matrices } else { depth };
         let tiles = tiles.next_multiple_of(blocks_of_tile);
         let most = multiprocessors * if in_pairs { 2 } else { 1 };
         let blocks = tiles.min(most / blocks_of_tile * blocks_of_tile);
@@ -176,13 +194,18 @@ impl Product<'_> {
         plan.define("INPUTS", inputs);
         plan.define("OUTPUTS", outputs);
         plan.define("WARPS", warps);
-        plan.define("DEPTH", depth / self.weights.len().max(blocks_of_tile));
+        plan.define("DEPTH", depth / matrices);
         let (weights, rest) = operands[1..].split_at(self.weights.len());
-        let settled = weights.iter().all(|weight| plan.is_settled(weight));
-        plan.define("SETTLED", u8::from(settled));
         let figures = &rest[..scales.len() + usize::from(offsets.is_some())];
+        // Each of them is asked of: those that are settled are read where the caller has them.
+        let mut all_settled = |tensors: &[DeviceTensor]| {
+            let unsettled = tensors.iter().filter(|tensor| !plan.is_settled(tensor)).count();
+            unsettled == 0
+        };
+        let (settled, figures_settled) = (all_settled(weights), all_settled(figures));
+        plan.define("SETTLED", u8::from(settled));
         // Small inputs of a program may be copied by it: their weights are asked for before.
-        plan.define("LATE_FIGURES", u8::from(settled && !figures.iter().all(|figure| plan.is_settled(figure))));
+        plan.define("LATE_FIGURES", u8::from(settled && !figures_settled));
         plan.define("BITS", bits);
         plan.define("OFFSETS", u8::from(offsets.is_some()));
         if let Some(Quantized { scales, group_size, .. }) = self.quantized {

@@ -25,11 +25,13 @@ template <> struct Magic<bf16> {
     // 128, 1 and -1; -128, and -136 where 0 to 15 stand for -8 to 7.
     static constexpr u32 BASE = 0x43004300u, ONE = 0x3f803f80u, MINUS_ONE = 0xbf80bf80u;
     static constexpr u32 OFF = 0xc300c300u, OFF_CENTERED = 0xc308c308u;
+    static constexpr float RAISED_BY = 136.0f;
 };
 template <> struct Magic<f16> {
     // 1024 and 1; -1024, -1032, and -1152, which takes 128 off as well.
     static constexpr u32 BASE = 0x64006400u, ONE = 0x3c003c00u;
     static constexpr u32 OFF = 0xe400e400u, OFF_CENTERED = 0xe408e408u, OFF_SIGNED = 0xe480e480u;
+    static constexpr float RAISED_BY = 1032.0f;
 };
 
 // (word & mask) | base by one instruction; of constants the compiler makes two.
@@ -39,9 +41,10 @@ __device__ __forceinline__ u32 raised(u32 word, u32 mask, u32 base) {
     return out;
 }
 
-// The numbers of 4 bits at bits 0 and 16, as elements; CENTERED, 8 less.
-template <typename T, bool CENTERED> __device__ __forceinline__ u32 pair_of_4(u32 word) {
+// The numbers of 4 bits at bits 0 and 16, as elements; CENTERED, 8 less; RAISED, `Magic<T>::RAISED_BY` more than that.
+template <typename T, bool CENTERED, bool RAISED> __device__ __forceinline__ u32 pair_of_4(u32 word) {
     typedef Magic<T> M;
+    if constexpr (RAISED) return raised(word, 0x000f000fu, M::BASE);
     return of_pairs(T(), raised(word, 0x000f000fu, M::BASE), M::ONE, CENTERED ? M::OFF_CENTERED : M::OFF);
 }
 
@@ -57,22 +60,27 @@ __device__ __forceinline__ u32 pair_of_8(f16, u32 word) {
     return of_pairs(f16(), raised(word ^ 0x00800080u, 0x00ff00ffu, M::BASE), M::ONE, M::OFF_SIGNED);
 }
 
-// Eight numbers times their scale, plus their offset: those of word `part` of 4 bits, of words `2 part` and `2 part +
-// 1` of 8 bits. `scale` and `offset` hold an element twice.
-template <typename T, int NUMBER_BITS, bool CENTERED>
-__device__ __forceinline__ uint4 eight_numbers(const uint4& packed, int part, u32 scale, u32 offset) {
+// Eight numbers: those of word `part` of 4 bits, of words `2 part` and `2 part + 1` of 8 bits.
+template <typename T, int NUMBER_BITS, bool CENTERED, bool RAISED>
+__device__ __forceinline__ uint4 eight_integers(const uint4& packed, int part) {
     const u32 words[4] = {packed.x, packed.y, packed.z, packed.w};
     u32 pairs[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
         if constexpr (NUMBER_BITS == 4) {
-            pairs[i] = pair_of_4<T, CENTERED>(words[part] >> (4 * i));
+            pairs[i] = pair_of_4<T, CENTERED, RAISED>(words[part] >> (4 * i));
         } else {
             pairs[i] = pair_of_8(T(), words[2 * part + i / 2] >> (8 * (i % 2)));
         }
-        pairs[i] = of_pairs(T(), pairs[i], scale, offset);
     }
     return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+}
+
+// Eight numbers times their scale, plus their offset, which hold an element twice.
+template <typename T> __device__ __forceinline__ uint4 times_scale(const uint4& eight, u32 scale, u32 offset) {
+    return make_uint4(
+        of_pairs(T(), eight.x, scale, offset), of_pairs(T(), eight.y, scale, offset),
+        of_pairs(T(), eight.z, scale, offset), of_pairs(T(), eight.w, scale, offset));
 }
 
 // Eight neighbours in the order of `eight_numbers`.
@@ -88,21 +96,7 @@ template <int NUMBER_BITS> __device__ __forceinline__ uint4 in_order_of_numbers(
     }
 }
 
-// A scale of type S in a word, in its lower or upper half if there are two, as an element T twice.
-template <typename T, typename S> struct Twice {
-    static __device__ __forceinline__ u32 of(u32 word, bool upper) {
-        S own;
-        own.bits = (u16)(upper ? word >> 16 : word);
-        return narrow<T>(widen(own)).bits * 0x10001u;
-    }
-};
-template <typename T> struct Twice<T, T> {
-    static __device__ __forceinline__ u32 of(u32 word, bool upper) {
-        return __byte_perm(word, word, upper ? 0x3232 : 0x1010);
-    }
-};
-template <typename T> struct Twice<T, float> {
-    static __device__ __forceinline__ u32 of(u32 word, bool) {
-        return narrow<T>(__uint_as_float(word)).bits * 0x10001u;
-    }
-};
+// A scale as an element T, twice.
+template <typename T, typename S> __device__ __forceinline__ u32 twice(S scale) {
+    return narrow<T>(widen(scale)).bits * 0x10001u;
+}
