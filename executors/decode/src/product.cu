@@ -25,6 +25,8 @@
 // multiplied by its scale. Otherwise the threads whose places are added up have other groups, and each weight is
 // multiplied by its scale before.
 //
+// PAIRED, two blocks are on a multiprocessor, and share its registers.
+//
 // With NORM a row is that of its root-mean-square normalization: elements are multiplied by `gain + OFFSET`, and the
 // sum by the reciprocal root of the mean of the squares, which each block computes of the elements that it reads
 // anyway.
@@ -94,7 +96,12 @@ __device__ __forceinline__ uint4 scaled(const uint4& row, const uint4& gain) {
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS) product(
+#if PAIRED
+#define BOUNDS __launch_bounds__(32 * WARPS, 2)
+#else
+#define BOUNDS __launch_bounds__(32 * WARPS)
+#endif
+extern "C" __global__ void BOUNDS product(
     const T* input, const W* weight,
 #if GATED
     const W* up,

@@ -21,9 +21,11 @@ const LEAST_WEIGHT: usize = 1 << 18;
 const DEPTHS: [usize; 3] = [8, 6, 4];
 const STEPS_OF_WARP: usize = 4;
 const MOST_WARPS: usize = 16;
-/// The most warps where a block has two quantized weights, or shares its multiprocessor with another one, and more than
-/// eight rows: a thread needs more registers for what it multiplies 16 bytes of integers by.
+/// The most warps where a block of more than eight rows has two quantized weights, or shares its multiprocessor with
+/// another block: a thread needs more registers for what it multiplies 16 bytes of integers by.
 const FEWER_WARPS: usize = 12;
+/// The same of weights of 4 bits where two blocks share a multiprocessor.
+const WARPS_OF_PAIRS: usize = 8;
 /// Bytes of shared memory beside the ring and the scales of tiles: for parts of sums.
 const BYTES_OF_PARTS: usize = 38 << 10;
 /// The most bytes of the scales of one output: tables of them are in shared memory beside a ring.
@@ -160,8 +162,12 @@ impl Product<'_> {
         let warps = match self.quantized {
             None => (inputs / blocks_of_tile / STEP / STEPS_OF_WARP).next_power_of_two().clamp(2, MOST_WARPS),
             Some(_) => {
-                let fewer = rows > 8 && (in_pairs || self.weights.len() == 2);
-                let most = if fewer { FEWER_WARPS } else { MOST_WARPS };
+                let most = match (in_pairs, bits) {
+                    (true, 4) if rows <= 8 => WARPS_OF_PAIRS,
+                    (true, _) => FEWER_WARPS,
+                    (false, _) if rows > 8 && self.weights.len() == 2 => FEWER_WARPS,
+                    (false, _) => MOST_WARPS,
+                };
                 warps_of(steps, most)
             }
         };
@@ -213,6 +219,7 @@ impl Product<'_> {
             plan.define("SCALE", type_of(scales[0].dtype()));
         }
         plan.define("SHARED", u8::from(shared));
+        plan.define("PAIRED", u8::from(in_pairs && rows <= 8 && self.quantized.is_some()));
         plan.define("GATED", u8::from(self.weights.len() == 2));
         plan.define("NORM", u8::from(self.norm.is_some()));
         plan.define("BIAS", u8::from(self.bias.is_some()));
