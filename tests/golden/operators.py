@@ -311,6 +311,18 @@ def product_of(input, dim=None, keepdim=False, dtype=None):
     return torch.prod(input, dtype=dtype) if dim is None else torch.prod(input, dim, keepdim, dtype=dtype)
 
 
+def by_tolerances(function):
+    """Both tolerances are tensors where one is; negative infinity says that there is no `rtol`."""
+
+    def call(a, atol=0.0, rtol=-math.inf, hermitian=False):
+        given = {"atol": atol, "rtol": None if isinstance(rtol, float) and rtol == -math.inf else rtol}
+        if any(isinstance(value, torch.Tensor) for value in given.values()):
+            given = {name: torch.as_tensor(value, dtype=a.dtype) for name, value in given.items() if value is not None}
+        return function(a, hermitian=hermitian, **given)
+
+    return call
+
+
 def of_triangle(function):
     """Positions in a triangle, on the CPU whatever the device."""
     return lambda row, col, offset=0, dtype=torch.int64, device="cpu": function(row, col, offset=offset, dtype=dtype)
@@ -506,6 +518,7 @@ FUNCTIONS = {
     **{name: positional(getattr(torch, name)) for name in ("atleast_1d", "atleast_2d", "atleast_3d")},
     "block_diag": lambda tensors: torch.block_diag(*tensors),
     **{name: of_triangle(getattr(torch, name)) for name in ("tril_indices", "triu_indices")},
+    **{f"linalg.{name}": by_tolerances(getattr(torch.linalg, name)) for name in ("pinv", "matrix_rank")},
     "eye": eye,
     "sort": sort,
     "argsort": argsort,
@@ -531,7 +544,7 @@ FUNCTIONS = {
         f"linalg.{name}": of_matrices(getattr(torch.linalg, name))
         for name in (
             *("cholesky", "solve", "solve_triangular", "inv", "det", "slogdet", "qr", "eigvalsh", "svdvals", "lu_factor"),
-            *("lu", "matrix_exp", "pinv", "matrix_rank", "cond"),
+            *("lu", "matrix_exp", "cond"),
         )
     },
     **{

@@ -9,7 +9,8 @@ use ndarray::Array2;
 use super::arrays::{array, permuted, product, reshaped};
 use super::promotion::{broadcast, named_dims, position};
 use super::{
-    both_batched, inv, inverses, matrix_rank, meet, movedim, pinv, read_as, solutions, solve, svdvals, triangle,
+    ABSENT, both_batched, detach, inv, inverses, matrix_rank, meet, movedim, pinv, read_as, solutions, solve, svdvals,
+    triangle,
 };
 use crate::prims;
 use crate::prims::matrices::{
@@ -451,7 +452,8 @@ attribute_enum! {
 /// singular values, of which `driver` says which there are; others are empty. Singular values up to `rcond` times the
 /// largest one count as zero; `rcond` is the machine epsilon times the larger extent if it is absent. For `gelsy`
 /// PyTorch cuts off by a QR decomposition with pivots instead. Unlike PyTorch's, rests are told of matrices with more
-/// rows than columns whatever their rank is, which no shape can depend on.
+/// rows than columns whatever their rank is, which no shape can depend on. As in PyTorch singular values have no
+/// gradient here; see [`mod@svdvals`].
 #[operator(torch = "linalg.lstsq", dtypes(f32, f64), autocast = keep)]
 pub mod lstsq {
     #[results(solution, residuals, rank, singular_values)]
@@ -486,7 +488,7 @@ pub mod lstsq {
     ) -> (Tensor, Tensor, Tensor, Tensor) {
         let (shape, of_b) = (a.shape(), b.shape());
         let (_, m, n) = extents(&shape);
-        let driver = driver.unwrap_or(Driver::Gelsy);
+        let (driver, part) = (driver.unwrap_or(Driver::Gelsy), rcond.unwrap_or(ABSENT));
         let columns = if of_b.len() < shape.len() { prims::reshape(b, [&*of_b, &[1]].concat()) } else { b };
         let least = match driver {
             Driver::Gels if m >= n => {
@@ -497,7 +499,7 @@ pub mod lstsq {
                 let (q, r) = prims::qr(transposed(a));
                 prims::matmul(q, prims::triangular_solve(transposed(r), columns, false, false))
             }
-            _ => prims::matmul(pinv::with(a).rtol(rcond).call(), columns),
+            _ => prims::matmul(pinv::with(a).rtol(part).call(), columns),
         };
         let none = || prims::full([0], 0.0, a.dtype(), a.device());
         let residuals = match m > n && driver != Driver::Gelsy {
@@ -509,10 +511,10 @@ pub mod lstsq {
         };
         let rank = match driver {
             Driver::Gels => prims::full([0], 0i64, DType::I64, a.device()),
-            _ => matrix_rank::with(a).rtol(rcond).call(),
+            _ => matrix_rank::with(a).rtol(part).call(),
         };
         let values = match driver {
-            Driver::Gelsd | Driver::Gelss => svdvals(a),
+            Driver::Gelsd | Driver::Gelss => detach(svdvals(a)),
             _ => none(),
         };
         let own = if of_b.len() < shape.len() { [extents(&shape).0, &[n]].concat() } else { least.shape().to_vec() };
@@ -566,11 +568,18 @@ pub mod lstsq {
 
     fn samples(s: &mut Samples) {
         s.case(with(s.normal([4, 2]), s.normal([4, 3])));
-        s.case(with(s.normal([2, 3, 2]), s.normal([2, 3])).driver(Driver::Gelsd));
+        let of_values = "singular values have no gradient";
+        s.case(with(s.normal([2, 3, 2]), s.normal([2, 3])).driver(Driver::Gelsd)).forward_only(of_values);
         s.case(with(s.normal([4, 2]), s.normal([4, 1])).driver(Driver::Gels));
         s.case(with(s.normal([2, 3]), s.normal([2, 2])).driver(Driver::Gels));
-        s.case(with(s.normal([2, 4]), s.normal([2])).driver(Driver::Gelss));
+        s.case(with(s.normal([2, 4]), s.normal([2])).driver(Driver::Gelss)).forward_only(of_values);
         let dependent = s.values([3, 2], [1.0, 2.0, 2.0, 4.0, 3.0, 6.5]);
+        // PyTorch's gradients of the solution and of its rest alone.
+        let (a, b) = (s.values([3, 2], [3.0, 1.0, 1.0, 2.0, 0.5, -1.0]), s.values([3, 1], [1.0, 2.0, 3.0]));
+        s.case(with(a, b).driver(Driver::Gelsd)).forward_only(of_values).gradients([
+            &[224.0 / 165.0, -124.0 / 165.0, -512.0 / 165.0, 84.0 / 55.0, -112.0 / 33.0, 62.0 / 33.0],
+            &[-292.0 / 165.0, 676.0 / 165.0, 146.0 / 33.0],
+        ]);
         s.case(with(dependent, s.normal([3, 1])).rcond(0.25).driver(Driver::Gelsy)).forward_only("its rank changes");
     }
 

@@ -1,38 +1,47 @@
 //! What singular values tell of matrices. They are computed in f32 and f64.
 
 use fulgurite_ops_macros::operator;
-use fulgurite_runtime::rules::{Failure, Precondition};
+use fulgurite_runtime::argument::Operand;
+use fulgurite_runtime::rules::{ArrayD, Failure, Precondition};
 use fulgurite_runtime::{Tensor, TensorMeta};
 use ndarray::Array2;
 
-use super::arrays::array;
+use super::arrays::{array, spread};
+use super::promotion::{broadcast, broadcast_shapes, constant_like, operands_in, sum_to};
 use super::{
     NormOrder, Triangle, eigvalsh, from_triangle, inv, matrix_norm, matrix_norms, order_text, slice_at, svdvals,
 };
 use crate::prims;
+use crate::prims::checks::same_dtype;
 use crate::prims::matrices::{are_matrices, are_square, as_rows, extents, matrices, solved, stacked, transposed};
+
+/// The `rtol` that says that there is none.
+pub(crate) const ABSENT: f64 = f64::NEG_INFINITY;
 
 /// The pseudo-inverse of Moore and Penrose of each matrix, by its singular values above the larger of `atol` and of
 /// `rtol` times the largest one; the others count as zero. `rtol` is the machine epsilon times the larger extent of the
-/// matrices if it is absent and `atol` is not above zero. If `hermitian`, the matrices are symmetric, their lower
-/// triangle is read, and their eigenvalues are taken.
+/// matrices if it is absent, which negative infinity says, and `atol` is not above zero. Both are numbers, or tensors
+/// that broadcast with the leading dimensions of `a`. If `hermitian`, the matrices are symmetric, their lower triangle
+/// is read, and their eigenvalues are taken.
 ///
 /// The gradient is that of Golub and Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares
-/// problems whose variables separate", 1973, for matrices whose rank does not change.
+/// problems whose variables separate", 1973, for matrices whose rank does not change. That of tolerances is zero.
 #[operator(torch = "linalg.pinv", dtypes(f32, f64), autocast = keep)]
 pub mod pinv {
     fn pinv(
         a: Tensor<Floating>,
-        #[default(None)] atol: Option<f64>,
-        #[default(None)] rtol: Option<f64>,
+        #[default(0.0)] atol: Operand<Floating>,
+        #[default(f64::NEG_INFINITY)] rtol: Operand<Floating>,
         #[default(false)] hermitian: bool,
     ) -> Tensor;
 
-    fn requires(a: &TensorMeta, hermitian: bool) -> Result<()> {
-        super::of_kind(a, hermitian, [Code::Rank, Code::Square])
+    fn requires(Args { a, atol, rtol, hermitian }: Args<&TensorMeta>) -> Result<()> {
+        super::of_kind(a, hermitian, [Code::Rank, Code::Square])?;
+        super::tolerances_meet(a, [atol, rtol], [Code::SameDType, Code::Tolerance])
     }
 
     fn decomposition(Args { a, atol, rtol, hermitian }: Args<Tensor>) -> Tensor {
+        let a = super::with_tolerances(a, [atol, rtol]);
         let shape = a.shape();
         let (batch, m, n) = extents(&shape);
         if m == 0 || n == 0 {
@@ -54,6 +63,8 @@ pub mod pinv {
         let out = with(a).atol(atol).rtol(rtol).hermitian(hermitian).call();
         (out, move |d_out: Tensor| {
             let product = prims::matmul;
+            let shape = a.shape();
+            let a = super::with_tolerances(a, [atol, rtol]);
             let a = if hermitian { from_triangle(a, Triangle::Lower) } else { a };
             let [inverse, cotangent] = [out, d_out].map(transposed);
             let within = product(product(inverse, d_out), inverse);
@@ -65,16 +76,18 @@ pub mod pinv {
             let d_a = prims::sub(prims::add(by_columns, by_rows), within);
             // As that of the eigenvalues and eigenvectors.
             let symmetric = |d_a: Tensor| prims::mul(prims::add(d_a, transposed(d_a)), 0.5);
-            Grads { a: if hermitian { symmetric(d_a) } else { d_a } }
+            let zero = |tolerance: Operand<Tensor>| tolerance.tensor().map(|given| constant_like(*given, 0.0));
+            let d_a = sum_to(if hermitian { symmetric(d_a) } else { d_a }, &shape);
+            Grads { a: d_a, atol: zero(atol), rtol: zero(rtol) }
         })
     }
 
-    fn reference(a: &ReferenceTensor, atol: Option<f64>, rtol: Option<f64>, hermitian: bool) -> ArrayD<f64> {
+    fn reference(a: &ReferenceTensor, atol: ArrayD<f64>, rtol: ArrayD<f64>, hermitian: bool) -> ArrayD<f64> {
+        let (epsilon, [a, atol, rtol]) = (a.dtype().epsilon(), super::meeting([a.floats(), &atol, &rtol]));
         let (_, m, n) = extents(a.shape());
-        let epsilon = a.dtype().epsilon();
-        let one = |matrix: Array2<f64>| {
+        let one = |((matrix, atol), rtol): ((Array2<f64>, &f64), &f64)| {
             let (values, left, right) = super::spectrum(&matrix, hermitian);
-            let kept = super::kept(&values, [m, n], epsilon, atol, rtol);
+            let kept = super::kept(&values, [m, n], epsilon, *atol, *rtol);
             let mut out = Array2::zeros((n, m));
             for (i, value) in values.iter().enumerate().filter(|(i, _)| kept[*i]) {
                 let column = right.column(i).to_owned().insert_axis(ndarray::Axis(1));
@@ -82,7 +95,7 @@ pub mod pinv {
             }
             out
         };
-        let found: Vec<_> = matrices(a.floats()).into_iter().map(one).collect();
+        let found: Vec<_> = matrices(&a).into_iter().zip(&atol).zip(&rtol).map(one).collect();
         stacked(a.shape(), &[n, m], &found)
     }
 
@@ -96,11 +109,22 @@ pub mod pinv {
         s.case(with(s.values([2, 2], [-2.0, 9.0, 1.0, 3.0])).hermitian(true)).forward_only("of symmetric matrices");
         s.case(with(s.normal([2, 0, 3])));
         s.case(with(s.normal([0, 2, 2])));
+        // As many tolerances as rows: that of a matrix is not that of a row.
+        s.case(with(s.normal([2, 2, 2])).atol(s.values([2], [0.0, 0.001])).rtol(s.values([2], [0.0, 0.001])));
+        s.case(with(s.normal([3, 2])).rtol(s.values([2, 1], [0.0001, 0.001])));
+        let diagonal = s.values([2, 2], [4.0, 0.0, 0.0, 1.0]);
+        s.case(with(diagonal.clone()).atol(s.values([3], [0.0, 2.0, 5.0]))).forward_only("the rank changes");
+        s.case(with(diagonal).atol(0.5).rtol(s.values([2], [0.5, 0.0]))).forward_only("the rank changes");
+        s.case(with(s.normal([0, 3])).atol(s.values([], [1.0])));
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Rank, with(e.normal([3])), "a has shape [3], expected at least two dimensions");
         e.case(Square, with(e.normal([2, 3])).hermitian(true), "a has shape [2, 3], expected square matrices");
+        let other = if e.dtype() == DType::F64 { DType::F32 } else { DType::F64 };
+        e.case(SameDType, with(e.normal([2, 3])).rtol(e.of(other, [])), "rtol is f");
+        let apart = with(e.normal([3, 2, 2])).atol(e.normal([2]));
+        e.case(Tolerance, apart, "atol has shape [2], expected one that broadcasts with [3]");
     }
 }
 
@@ -109,16 +133,18 @@ pub mod pinv {
 pub mod matrix_rank {
     fn matrix_rank(
         a: Tensor<Floating>,
-        #[default(None)] atol: Option<f64>,
-        #[default(None)] rtol: Option<f64>,
+        #[default(0.0)] atol: Operand<Floating>,
+        #[default(f64::NEG_INFINITY)] rtol: Operand<Floating>,
         #[default(false)] hermitian: bool,
     ) -> Tensor;
 
-    fn requires(a: &TensorMeta, hermitian: bool) -> Result<()> {
-        super::of_kind(a, hermitian, [Code::Rank, Code::Square])
+    fn requires(Args { a, atol, rtol, hermitian }: Args<&TensorMeta>) -> Result<()> {
+        super::of_kind(a, hermitian, [Code::Rank, Code::Square])?;
+        super::tolerances_meet(a, [atol, rtol], [Code::SameDType, Code::Tolerance])
     }
 
     fn decomposition(Args { a, atol, rtol, hermitian }: Args<Tensor>) -> Tensor {
+        let a = super::with_tolerances(a, [atol, rtol]);
         let shape = a.shape();
         let (batch, m, n) = extents(&shape);
         if m == 0 || n == 0 {
@@ -129,14 +155,14 @@ pub mod matrix_rank {
         prims::sum(prims::convert_element_type(counts, DType::I64), [batch.len()])
     }
 
-    fn reference(a: &ReferenceTensor, atol: Option<f64>, rtol: Option<f64>, hermitian: bool) -> ArrayD<i64> {
+    fn reference(a: &ReferenceTensor, atol: ArrayD<f64>, rtol: ArrayD<f64>, hermitian: bool) -> ArrayD<i64> {
+        let (epsilon, [a, atol, rtol]) = (a.dtype().epsilon(), super::meeting([a.floats(), &atol, &rtol]));
         let (batch, m, n) = extents(a.shape());
-        let epsilon = a.dtype().epsilon();
-        let one = |matrix: &Array2<f64>| {
-            let (values, ..) = super::spectrum(matrix, hermitian);
-            super::kept(&values, [m, n], epsilon, atol, rtol).into_iter().filter(|kept| *kept).count() as i64
+        let one = |((matrix, atol), rtol): ((Array2<f64>, &f64), &f64)| {
+            let (values, ..) = super::spectrum(&matrix, hermitian);
+            super::kept(&values, [m, n], epsilon, *atol, *rtol).into_iter().filter(|kept| *kept).count() as i64
         };
-        array(batch, matrices(a.floats()).iter().map(one).collect())
+        array(batch, matrices(&a).into_iter().zip(&atol).zip(&rtol).map(one).collect())
     }
 
     fn samples(s: &mut Samples) {
@@ -146,11 +172,20 @@ pub mod matrix_rank {
         s.case(with(s.values([2, 2], [4.0, 0.0, 0.0, 1.0])).atol(2.0));
         s.case(with(s.values([2, 2], [1.0, 5.0, 1.0, 1.0])).hermitian(true));
         s.case(with(s.normal([2, 0, 3])));
+        let diagonal = s.values([2, 2], [4.0, 0.0, 0.0, 1.0]);
+        s.case(with(diagonal.clone()).atol(s.values([3], [0.0, 2.0, 5.0])));
+        s.case(with(diagonal.clone()).atol(0.5).rtol(s.values([2, 1], [0.5, 0.0])));
+        s.case(with(diagonal).rtol(s.values([], [0.25])));
+        s.case(with(s.normal([0, 3])).atol(s.values([], [1.0])));
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Rank, with(e.normal([3])), "a has shape [3], expected at least two dimensions");
         e.case(Square, with(e.normal([2, 3])).hermitian(true), "a has shape [2, 3], expected square matrices");
+        let other = if e.dtype() == DType::F64 { DType::F32 } else { DType::F64 };
+        e.case(SameDType, with(e.normal([2, 3])).rtol(e.of(other, [])), "rtol is f");
+        let apart = with(e.normal([3, 2, 2])).atol(e.normal([2]));
+        e.case(Tolerance, apart, "atol has shape [2], expected one that broadcasts with [3]");
     }
 }
 
@@ -233,26 +268,69 @@ fn of_kind(a: &TensorMeta, hermitian: bool, [rank, square]: [Precondition; 2]) -
     if hermitian { are_square(("a", a), square) } else { Ok(()) }
 }
 
-/// The part of the largest singular value that others count from, if it is not given.
-fn usual_part([m, n]: [usize; 2], epsilon: f64, atol: Option<f64>, rtol: Option<f64>) -> f64 {
-    let usual = if atol.is_some_and(|atol| atol > 0.0) { 0.0 } else { epsilon * m.max(n) as f64 };
-    rtol.unwrap_or(usual)
+/// Fails unless tolerances are of the type of `a` and broadcast with its leading dimensions.
+fn tolerances_meet(
+    a: &TensorMeta,
+    tolerances: [Operand<&TensorMeta>; 2],
+    [types, shapes]: [Precondition; 2],
+) -> Result<(), Failure> {
+    let mut batch = extents(a.shape()).0.to_vec();
+    for (name, tolerance) in ["atol", "rtol"].into_iter().zip(tolerances) {
+        let Operand::Tensor(tolerance) = tolerance else { continue };
+        same_dtype(("a", a), (name, tolerance), types)?;
+        let (shape, own) = (broadcast_shapes(&[&batch, tolerance.shape()]), tolerance.shape());
+        let text = format_args!("{name} has shape {own:?}, expected one that broadcasts with {batch:?}");
+        batch = shape.ok_or_else(|| shapes.unmet(text))?;
+    }
+    Ok(())
+}
+
+/// The matrices repeated as often as there are tolerances for them.
+#[track_caller]
+fn with_tolerances(a: Tensor, tolerances: [Operand<Tensor>; 2]) -> Tensor {
+    let shape = a.shape();
+    let (batch, m, n) = extents(&shape);
+    let shapes = tolerances.map(|tolerance| tolerance.tensor().map_or_else(Vec::new, |given| given.shape().to_vec()));
+    let batch = broadcast_shapes(&[batch, &shapes[0], &shapes[1]]).unwrap_or_default();
+    broadcast(a, &[&batch[..], &[m, n]].concat())
 }
 
 /// Which of the singular values `[..., k]`, which are not negative, are above both tolerances.
 #[track_caller]
-fn above(sizes: Tensor, extents: [usize; 2], atol: Option<f64>, rtol: Option<f64>) -> Tensor {
+fn above(sizes: Tensor, [m, n]: [usize; 2], atol: Operand<Tensor>, rtol: Operand<Tensor>) -> Tensor {
     let (last, count) = (sizes.rank() - 1, sizes.shape()[sizes.rank() - 1]);
-    let part = usual_part(extents, sizes.dtype().epsilon(), atol, rtol);
-    let relative = prims::mul(prims::amax(sizes, [last]), part);
-    let least = prims::maximum(relative, atol.unwrap_or(0.0));
+    let usual = sizes.dtype().epsilon() * m.max(n) as f64;
+    let part = match (rtol, atol) {
+        (Operand::Scalar(number), Operand::Scalar(atol)) if number.to_f64() == ABSENT => {
+            if atol.to_f64() > 0.0 {
+                0.0.into()
+            } else {
+                usual.into()
+            }
+        }
+        (Operand::Scalar(number), Operand::Tensor(atol)) if number.to_f64() == ABSENT => {
+            Operand::Tensor(prims::select(prims::gt(atol, 0.0), 0.0, constant_like(atol, usual)))
+        }
+        _ => rtol,
+    };
+    let largest = Operand::Tensor(prims::amax(sizes, [last]));
+    let [largest, part, atol] = operands_in([largest, part, atol], sizes.dtype());
+    let least = prims::maximum(prims::mul(largest, part), atol);
     prims::gt(sizes, crate::prims::matrices::as_columns(least, count))
 }
 
+/// For references: matrices and both of their tolerances, repeated so that there are as many of each.
+fn meeting([a, atol, rtol]: [&ArrayD<f64>; 3]) -> [ArrayD<f64>; 3] {
+    let (batch, m, n) = extents(a.shape());
+    let batch = broadcast_shapes(&[batch, atol.shape(), rtol.shape()]).unwrap_or_default();
+    [spread(a, &[&batch[..], &[m, n]].concat()), spread(atol, &batch), spread(rtol, &batch)]
+}
+
 /// For references: which values count.
-fn kept(values: &[f64], extents: [usize; 2], epsilon: f64, atol: Option<f64>, rtol: Option<f64>) -> Vec<bool> {
+fn kept(values: &[f64], [m, n]: [usize; 2], epsilon: f64, atol: f64, rtol: f64) -> Vec<bool> {
     let largest = values.iter().fold(0.0f64, |most, value| most.max(value.abs()));
-    let least = (largest * usual_part(extents, epsilon, atol, rtol)).max(atol.unwrap_or(0.0));
+    let usual = if atol > 0.0 { 0.0 } else { epsilon * m.max(n) as f64 };
+    let least = (largest * if rtol == ABSENT { usual } else { rtol }).max(atol);
     values.iter().map(|value| value.abs() > least).collect()
 }
 
