@@ -252,7 +252,7 @@ pub mod broadcast_tensors {
 }
 
 /// The sum over the dimensions that `input` has been repeated along to get its shape from `size`. Integers and booleans
-/// are summed as i64, where anything is; f16 and bf16 are accumulated in f32.
+/// are summed as i64, where anything is, and where `size` is empty; f16 and bf16 are accumulated in f32.
 #[operator(torch = "Tensor.sum_to_size")]
 pub mod sum_to_size {
     fn sum_to_size(input: Tensor, size: Vec<usize>) -> Tensor;
@@ -268,7 +268,7 @@ pub mod sum_to_size {
     }
 
     fn decomposition(input: Tensor, size: &[usize]) -> Tensor {
-        if *input.shape() == *size {
+        if *input.shape() == *size && !size.is_empty() {
             return input;
         }
         let dtype = if input.dtype().is_floating() { input.dtype() } else { DType::I64 };
@@ -288,7 +288,7 @@ pub mod sum_to_size {
         match dtype.is_floating() {
             true => ReferenceTensor::from_floats(dtype, sums),
             false => {
-                let dtype = if shape == size { dtype } else { DType::I64 };
+                let dtype = if shape == size && !size.is_empty() { dtype } else { DType::I64 };
                 ReferenceTensor::from_integers(dtype, sums.mapv(|x| x as i64))
             }
         }
@@ -300,6 +300,7 @@ pub mod sum_to_size {
         s.case(with(s.normal([1, 3]), [3]));
         s.case(with(s.normal([4]), []));
         s.case(with(s.normal([0, 2]), [1, 2]));
+        s.case(with(s.normal([]), []));
     }
 
     fn errors(e: &mut ErrorSamples) {
