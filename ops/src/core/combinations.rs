@@ -1,10 +1,13 @@
 //! Which elements go with which: products of sets, members of sets, and places of elements.
 
 use fulgurite_ops_macros::operator;
+use fulgurite_runtime::argument::Operand;
 use fulgurite_runtime::{DType, Tensor};
 
 use super::arrays::{array, rearranged, zip};
-use super::promotion::{any_tensor, as_tensor, broadcast, cast, elementwise_meta, operands_meet, result_type};
+use super::promotion::{
+    any_tensor, as_tensor, broadcast, cast, constant_like, elementwise_meta, operands_meet, result_type,
+};
 use super::{any, argsort, eq, meshgrid, ne, piece, pow, read_as, searchsorted, sort, where_};
 use crate::prims;
 use crate::prims::checks::same_dtype;
@@ -290,7 +293,8 @@ pub mod unravel_index {
         let indices = cast(indices, DType::I64);
         let along = |(dim, extent): (usize, &usize)| {
             let apart: usize = shape[dim + 1..].iter().map(|extent| (*extent).max(1)).product();
-            prims::remainder(prims::floor_divide(indices, apart as i64), (*extent).max(1) as i64)
+            let [apart, extent] = [apart, (*extent).max(1)].map(|number| super::whole(indices, number as i64));
+            prims::remainder(prims::floor_divide(indices, apart), extent)
         };
         shape.iter().enumerate().map(along).collect()
     }
@@ -311,6 +315,8 @@ pub mod unravel_index {
         s.case(with(s.values([4], [-1.0, 6.0, 100.0, -7.0]).cast(DType::I64), [2, 3]));
         s.case(with(s.integers(0, 5, []).cast(DType::I32), [5]));
         s.case(with(s.integers(0, 5, [0]), [0, 3]));
+        s.case(with(s.values([2], [0.0, 1e18]).cast(DType::I64), [1, i64::MAX as usize]));
+        s.case(with(s.values([2], [-1.0, 1e18]).cast(DType::I64), [2, (1 << 60) + 1]));
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -318,6 +324,16 @@ pub mod unravel_index {
         e.case(Empty, with(e.integers(0, 1, [1]), [2, 0]), "which has no elements");
         e.case(Elements, with(e.integers(0, 1, [1]), [1usize << 40, 1 << 40]), "expected at most 2^63 - 1 elements");
     }
+}
+
+/// An integer beside `like`, of i64: a tensor where no f64, which numbers of programs are, holds it.
+#[track_caller]
+fn whole(like: Tensor, number: i64) -> Operand<Tensor> {
+    if number.unsigned_abs() <= 1 << f64::MANTISSA_DIGITS {
+        return number.into();
+    }
+    let high = prims::mul(constant_like(like, number >> 32), 1i64 << 32);
+    Operand::Tensor(prims::add(high, constant_like(like, number & 0xffff_ffff)))
 }
 
 /// The positions of `size` elements that are not zero, in row-major order: a row of `input`'s dimensions for each. Rows
