@@ -132,7 +132,7 @@ operators! {
     #[operator(torch = $torch, effects(random))]
     pub mod $name {
         fn $name(
-            input: Tensor<Floating>,
+            input: Tensor,
             #[default(0.5)] p: f64,
             #[default(false)] training: bool,
             #[default(None)] generator: Option<Tensor<Integer>>,
@@ -143,6 +143,12 @@ operators! {
             let draws = training && p > 0.0 && p < 1.0;
             let of_channels: bool = $of_channels;
             let has_channels = !of_channels || input.rank() > 1;
+            require!(
+                !draws || input.dtype().is_floating(),
+                DrawsFloating,
+                "training with p = {p} moves and scales elements: input is {}, expected a floating-point dtype",
+                input.dtype()
+            );
             require!(
                 !draws || (generator.is_some() && has_channels),
                 Draws,
@@ -168,12 +174,14 @@ operators! {
                     let kept = kept(input, leading, p, generator);
                     cast(prims::select(kept, moved, LIMIT * scale * (p - 1.0)), input.dtype())
                 }
+                _ if training && p == 1.0 && !input.dtype().is_floating() => constant_like(input, 0i64),
                 _ if training && p == 1.0 => prims::mul(input, 0.0),
                 _ => input,
             }
         }
 
         fn reference(Args { input, p, training, generator }: Args<&ReferenceTensor>) -> Result<ArrayD<f64>> {
+            let input = input.floats();
             if !training || p == 0.0 {
                 return Ok(input.clone());
             }
@@ -187,10 +195,12 @@ operators! {
         }
 
         fn samples(s: &mut Samples) {
-            for shape in [&[33, 5][..], &[2, 7, 3]] {
-                s.case(with(s.normal(shape)).p(0.3).training(true).generator(s.integers(0, 1 << 20, [2])));
+            if s.dtype().is_floating() {
+                for shape in [&[33, 5][..], &[2, 7, 3]] {
+                    s.case(with(s.normal(shape)).p(0.3).training(true).generator(s.integers(0, 1 << 20, [2])));
+                }
+                s.case(with(s.normal([4, 8])).training(true).generator(s.integers(0, 1 << 20, [3])));
             }
-            s.case(with(s.normal([4, 8])).training(true).generator(s.integers(0, 1 << 20, [3])));
             s.case(with(s.normal([4, 8])));
             s.case(with(s.normal([4, 8])).p(0.0).training(true));
             s.case(with(s.normal([4, 8])).p(1.0).training(true));
@@ -199,6 +209,8 @@ operators! {
         fn errors(e: &mut ErrorSamples) {
             let input = || e.normal([2, 3]);
             e.case(Probability, with(input()).p(1.5), "p is 1.5, expected a probability from 0 to 1");
+            let whole = with(e.of(DType::I64, [2, 3])).training(true);
+            e.case(DrawsFloating, whole, "input is i64, expected a floating-point dtype");
             e.case(Draws, with(input()).training(true), "give a generator");
             let of_channels: bool = $of_channels;
             if of_channels {
@@ -212,7 +224,7 @@ operators! {
     table($name, $torch, $of_channels) {
         /// Each element has the limit of SELU for small numbers, -1.758, with probability `p`, in training; all are
         /// then scaled and moved so that mean 0 and variance 1 stay what they are. Draws are those of
-        /// [`mod@crate::nn::dropout`]. Klambauer et al., 2017.
+        /// [`mod@crate::nn::dropout`]. Integers and booleans pass where nothing is drawn. Klambauer et al., 2017.
         alpha_dropout, "nn.functional.alpha_dropout", false;
         /// As [`mod@alpha_dropout`] of whole channels of `input` [N, C, ...].
         feature_alpha_dropout, "nn.functional.feature_alpha_dropout", true;
