@@ -11,14 +11,14 @@ use super::{has_norm, last, norm, reduced_array, reduced_meta, row_norm, soft_po
 use crate::core::arrays::{array, reduce, reshaped, zip};
 use crate::core::detach;
 use crate::core::promotion::{
-    accumulating, broadcast, cast, common_shape, describe_shapes, elementwise_meta, result_type,
+    accumulating, broadcast, cast, common_shape, describe_shapes, elementwise_meta, floating, result_type,
 };
 use crate::prims::{self, add, div, eq, le, log, lt, minimum, mul, neg, select, sqrt, sub};
 
-/// Tensors in the type that sums of the type they meet in are added up in, each of its own shape.
+/// Tensors in the type that sums of the type they meet in are added up in, of integers f32, each of its own shape.
 #[track_caller]
 fn wide<const N: usize>(tensors: [Tensor; N]) -> [Tensor; N] {
-    let dtype = result_type(&tensors.map(Operand::Tensor));
+    let dtype = floating(result_type(&tensors.map(Operand::Tensor)));
     tensors.map(|tensor| accumulating(cast(tensor, dtype)))
 }
 
@@ -127,12 +127,12 @@ fn variance_shape(input: &[usize], var: &[usize]) -> Option<Vec<usize>> {
 }
 
 /// The loss of pairs of vectors that are alike, whose `target` is 1, or unlike, whose `target` is -1: with the cosine c
-/// of their angle `1 - c`, or `max(0, c - margin)`.
+/// of their angle `1 - c`, or `max(0, c - margin)`. Integers and booleans are f32.
 #[operator(torch = "nn.functional.cosine_embedding_loss", autocast = full)]
 pub mod cosine_embedding_loss {
     fn cosine_embedding_loss(
-        input1: Tensor<Floating>,
-        input2: Tensor<Floating>,
+        input1: Tensor,
+        input2: Tensor,
         target: Tensor,
         #[default(0.0)] margin: f64,
         #[default(Reduction::Mean)] reduction: Reduction,
@@ -150,7 +150,7 @@ pub mod cosine_embedding_loss {
         );
         let both = [Operand::Tensor(input1), Operand::Tensor(input2)];
         require!(common_shape(&both).is_some(), Broadcast, "shapes {} do not broadcast", describe_shapes(&both));
-        let meta = elementwise_meta(&both, result_type(&both));
+        let meta = elementwise_meta(&both, floating(result_type(&both)));
         let cosines = meta.with_shape(&meta.shape()[..rank]);
         let all = super::reduced_meta([&cosines, &target.with_dtype(meta.dtype())], reduction);
         all.map_err(|text| Failure::new(Code::Broadcast.name(), text))
@@ -158,7 +158,7 @@ pub mod cosine_embedding_loss {
 
     fn decomposition(Args { input1, input2, target, margin, reduction }: Args<Tensor>) -> Tensor {
         let both = [input1, input2].map(Operand::Tensor);
-        let meta = elementwise_meta(&both, result_type(&both));
+        let meta = elementwise_meta(&both, floating(result_type(&both)));
         let [x, y] = super::wide([input1, input2]).map(|tensor| broadcast(tensor, meta.shape()));
         let dims = last(meta.rank());
         let sum = |terms: Tensor| prims::sum(terms, &dims);
@@ -174,6 +174,7 @@ pub mod cosine_embedding_loss {
 
     fn reference(Args { input1, input2, target, margin, reduction }: Args<&ReferenceTensor>) -> ArrayD<f64> {
         let sum = |terms: &ArrayD<f64>| reduce(terms, Some(&[-1]), false, |row| row.iter().sum::<f64>());
+        let [input1, input2] = [input1.floats(), input2.floats()];
         let products = sum(&zip(input1, input2, |a, b| a * b));
         let of = |x: &ArrayD<f64>| sum(&x.mapv(|a| a * a));
         let lengths = zip(&of(input1), &of(input2), |a: f64, b: f64| ((a + 1e-12) * (b + 1e-12)).sqrt());
@@ -188,6 +189,18 @@ pub mod cosine_embedding_loss {
 
     fn samples(s: &mut Samples) {
         let target = s.values([4], [1.0, -1.0, -1.0, 1.0]);
+        if !s.dtype().is_floating() {
+            // Whose cosines are not near 1, from which they are subtracted.
+            let first = [1.0, 2.0, 0.0, 0.0, 1.0, 3.0, 2.0, 0.0, 1.0, 1.0, 1.0, 0.0];
+            let second = [0.0, 1.0, 2.0, 1.0, 0.0, 1.0, 0.0, 3.0, 1.0, 0.0, 1.0, 1.0];
+            for reduction in [Reduction::None, Reduction::Mean, Reduction::Sum] {
+                let of = with(s.values([4, 3], first), s.values([4, 3], second), target.clone().cast(DType::I64));
+                s.case(of.margin(-0.6).reduction(reduction));
+            }
+            let of = |values: [f64; 3]| s.values([3], values);
+            s.case(with(of([1.0, 2.0, 0.0]), of([0.0, 1.0, 2.0]), s.values([], [1.0]).cast(DType::I64)));
+            return;
+        }
         for reduction in [Reduction::None, Reduction::Mean, Reduction::Sum] {
             let of = with(s.normal([4, 3]), s.normal([4, 3]), target.clone().cast(DType::I64));
             s.case(of.margin(-0.6).reduction(reduction));
