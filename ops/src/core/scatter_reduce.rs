@@ -155,21 +155,29 @@ pub mod scatter_reduce {
 }
 
 /// `input` with the parts of `source` along `dim` put together with those that `index` names by the rule `reduce`, in
-/// order; without `include_self`, what `input` has at such places does not count. f16 and bf16 are combined in f32. A
-/// position out of range is an error when the program runs.
+/// order; without `include_self`, what `input` has at such places does not count. f16 and bf16 are combined in f32.
+/// Booleans have no mean, and as in PyTorch those of `input` count. A position out of range is an error when the program
+/// runs.
 #[operator(torch = "index_reduce", autocast = widest)]
 pub mod index_reduce {
     fn index_reduce(
-        input: Tensor<Number>,
+        input: Tensor,
         dim: i64,
         index: Tensor<Integer>,
-        source: Tensor<Number>,
+        source: Tensor,
         reduce: IndexReduction,
         #[default(true)] include_self: bool,
     ) -> Tensor;
 
-    fn meta(Args { input, dim, index, source, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
+    fn meta(Args { input, dim, index, source, reduce, include_self }: Args<&TensorMeta>) -> Result<TensorMeta> {
         let dim = normalize_dim(dim, input.rank())?;
+        require!(
+            input.dtype() != DType::Bool || (include_self && reduce != IndexReduction::Mean),
+            Booleans,
+            "input has booleans, reduce is {} and include_self {include_self}, expected another rule than \"mean\" \
+             that counts what input has",
+            reduce.to_attribute()
+        );
         require!(index.rank() <= 1, IndexRank, "index has shape {:?}, expected one dimension at most", index.shape());
         let one = |shape: &[usize]| if shape.is_empty() { vec![1] } else { shape.to_vec() };
         let mut expected = one(input.shape());
@@ -210,9 +218,11 @@ pub mod index_reduce {
 
     fn samples(s: &mut Samples) {
         use IndexReduction::{Amax, Amin, Mean, Prod};
-        for (reduce, include_self) in
-            [(Prod, true), (Prod, false), (Mean, true), (Mean, false), (Amax, true), (Amin, false)]
-        {
+        let rules = match s.dtype() {
+            DType::Bool => &[(Prod, true), (Amax, true), (Amin, true)][..],
+            _ => &[(Prod, true), (Prod, false), (Mean, true), (Mean, false), (Amax, true), (Amin, false)],
+        };
+        for (reduce, include_self) in rules.iter().copied() {
             let call = with(s.normal([4, 6]), 0, s.integers(0, 4, [5]), s.normal([5, 6]), reduce);
             s.case(call.include_self(include_self));
         }
@@ -225,6 +235,11 @@ pub mod index_reduce {
 
     fn errors(e: &mut ErrorSamples) {
         let prod = IndexReduction::Prod;
+        for (reduce, include_self) in [(IndexReduction::Mean, true), (IndexReduction::Prod, false)] {
+            let [input, source] = [(), ()].map(|()| e.of(DType::Bool, [2]));
+            let call = with(input, 0, e.integers(0, 2, [2]), source, reduce).include_self(include_self);
+            e.case(Booleans, call, "expected another rule than");
+        }
         let wide = with(e.normal([2, 3]), 1, e.integers(0, 2, [2, 3]), e.normal([2, 3]), prod);
         e.case(IndexRank, wide, "index has shape [2, 3]");
         let short = with(e.normal([2, 3]), 0, e.integers(0, 2, [4]), e.normal([3, 3]), prod);
