@@ -6,6 +6,7 @@ use fulgurite_runtime::Tensor;
 
 use super::arrays::{joined, zip};
 use super::complex_references::{each, each_to_real};
+use super::detach;
 use super::parts::{Complex, is_complex};
 use super::promotion::{broadcast, broadcast_shapes, cast, constant_like, floating};
 use crate::prims;
@@ -58,7 +59,9 @@ operators! {
     table($name, $torch, $first, $second, $least, $value, $re, $im) {
         /// The complex numbers with these real and imaginary parts.
         complex, "complex", real, imag, -3.0, |re: Tensor, im: Tensor| Complex { re, im }, |a, _| a, |_, b| b;
-        /// The complex numbers at this distance from zero and this angle, in radians: `abs · e^(i · angle)`.
+        /// The complex numbers at this distance from zero and this angle, in radians: `abs · e^(i · angle)`. The
+        /// gradient by `abs` is that of the product, also of numbers that are no distances; PyTorch's is zero at zero,
+        /// and has the other sign below it.
         polar, "polar", abs, angle, 0.1,
             |size: Tensor, angle: Tensor| Complex {
                 re: prims::mul(size, prims::cos(angle)),
@@ -223,7 +226,7 @@ pub mod resolve_conj {
 }
 
 /// The angle of each complex number with the axis of real ones, in radians from -π to π; of real numbers π below zero
-/// and 0 from there on. The gradient at zero, and by real numbers, is zero.
+/// and 0 from there on. The gradient at zero, and by real numbers, is zero, also at NaN.
 #[operator(torch = "angle", complex)]
 pub mod angle {
     fn angle(input: Tensor) -> Tensor;
@@ -239,7 +242,7 @@ pub mod angle {
         let input = cast(input, floating(input.dtype()));
         let right = constant_like(input, 0.0);
         let angle = prims::select(prims::lt(input, 0.0), std::f64::consts::PI, right);
-        prims::select(prims::ne(input, input), input, angle)
+        prims::select(prims::ne(input, input), detach(input), angle)
     }
 
     fn reference(input: &ReferenceTensor) -> ReferenceTensor {
@@ -249,6 +252,9 @@ pub mod angle {
 
     fn samples(s: &mut Samples) {
         s.composed_unary(Domain::ALL);
+        if s.dtype().is_floating() {
+            s.case(with(s.values([3], [f64::NAN, -2.0, 3.0]))).forward_only("NaN").gradients([&[0.0; 3]]);
+        }
     }
 }
 

@@ -205,7 +205,8 @@ pub mod inv {
 }
 
 /// The solution `X` of `A · X = B` for each matrix `B` of `input`, where the triangle of `input2` is a Cholesky factor
-/// of `A`: `A = L · Lᵀ`, or `Uᵀ · U` if `upper`.
+/// of `A`: `A = L · Lᵀ`, or `Uᵀ · U` if `upper`. The other triangle is not read, and its gradient is zero; PyTorch's
+/// has numbers there.
 #[operator(torch = "cholesky_solve", dtypes(f32, f64))]
 pub mod cholesky_solve {
     fn cholesky_solve(input: Tensor<Floating>, input2: Tensor<Floating>, #[default(false)] upper: bool) -> Tensor;
