@@ -43,7 +43,12 @@ def test_arithmetic_is_numpys():
         (x * 2, NUMBERS * 2), (x * 2j, NUMBERS * 2j), (1j - y, 1j - other), (1.5 - x, 1.5 - NUMBERS),
         (fulgurite.jit(lambda x: x / 4j)(x), NUMBERS / 4j), (x @ ops.t(x), NUMBERS @ NUMBERS.T),
         (x == x, NUMBERS == NUMBERS), (x[1, 1:], NUMBERS[1, 1:]), (ops.complex(y, y), other + 1j * other),
-        (ops.polar(y, y), other * numpy.exp(1j * other)),
+        (ops.polar(y, y), other * numpy.exp(1j * other)), (ops.pow(x, 3), NUMBERS**3),
+        (ops.pow(x, x), NUMBERS**NUMBERS), (ops.pow(x, y), NUMBERS**other), (ops.pow(2.5, x), 2.5**NUMBERS),
+        (ops.prod(x, 1), NUMBERS.prod(1)),
+        (ops.einsum("ij,kj->ik", [x, x]), NUMBERS @ NUMBERS.T), (ops.diagonal(x), numpy.diagonal(NUMBERS)),
+        (ops.gather(x, 1, fulgurite.array([[2, 0], [1, 1]])), NUMBERS[[[0], [1]], [[2, 0], [1, 1]]]),
+        (ops.take(x, fulgurite.array([5, -6])), NUMBERS.ravel()[[5, 0]]),
     ]:
         assert found.numpy().dtype == expected.dtype and numpy.allclose(found.numpy(), expected, rtol=1e-12)
 

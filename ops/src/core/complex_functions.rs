@@ -4,7 +4,7 @@
 use fulgurite_runtime::Tensor;
 
 use super::parts::{Complex, hypotenuse, is_complex};
-use crate::prims::{self, add, atan2, div, eq, exp as exponential, ge, log, lt, mul, neg, select, sqrt, sub};
+use crate::prims::{self, add, atan2, div, eq, exp as exponential, ge, gt, log, lt, mul, neg, select, sqrt, sub};
 
 /// `complex` of complex numbers, `real` of others.
 #[track_caller]
@@ -90,6 +90,20 @@ pub fn reciprocal_root(z: Complex) -> Complex {
 #[track_caller]
 pub fn reciprocal(z: Complex) -> Complex {
     Complex::real(prims::support::constant(z.re, 1.0)).over(z)
+}
+
+/// `a^b` by `e^(b · log a)`. Zero has the powers of C and PyTorch: zero where the real part of `b` is above zero, infinite
+/// where it is below, and otherwise NaN.
+#[track_caller]
+pub fn power(a: Complex, b: Complex) -> Complex {
+    let (zero, above) = (a.is_zero(), gt(b.re, 0.0));
+    let value = exp(b.times(logarithm(Complex { re: select(zero, 1.0, a.re), ..a })));
+    let number = |number: f64| prims::support::constant(b.re, number);
+    let beyond = select(lt(b.re, 0.0), f64::INFINITY, number(f64::NAN));
+    Complex {
+        re: select(zero, select(above, 0.0, beyond), value.re),
+        im: select(zero, select(above, 0.0, number(f64::NAN)), value.im),
+    }
 }
 
 /// `sin z`.

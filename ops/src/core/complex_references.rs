@@ -75,6 +75,21 @@ pub fn sqrt(z: Complex64) -> Complex64 {
     Complex64::new(root * half.cos(), root * half.sin())
 }
 
+/// `a^b` in polar form, of `a` that is not zero; see [`super::complex_functions::power`] of zero.
+pub fn power(a: Complex64, b: Complex64) -> Complex64 {
+    if a.re == 0.0 && a.im == 0.0 {
+        return match b.re.partial_cmp(&0.0) {
+            Some(std::cmp::Ordering::Greater) => Complex64::new(0.0, 0.0),
+            Some(std::cmp::Ordering::Less) => Complex64::new(f64::INFINITY, f64::NAN),
+            _ => Complex64::new(f64::NAN, f64::NAN),
+        };
+    }
+    let (size, angle) = (a.re.hypot(a.im), a.im.atan2(a.re));
+    let turned = b.re * angle + b.im * size.ln();
+    let size = size.powf(b.re) * (-b.im * angle).exp();
+    Complex64::new(size * turned.cos(), size * turned.sin())
+}
+
 /// `a / b` by the squared magnitude of `b`.
 pub fn quotient(a: Complex64, b: Complex64) -> Complex64 {
     let square = b.re * b.re + b.im * b.im;

@@ -6,6 +6,7 @@ use fulgurite_runtime::rules::ArrayD;
 use fulgurite_runtime::{DType, Tensor, TensorMeta};
 
 use super::arrays::{array, permuted, reduce, reshaped, spread, values, zip};
+use super::parts;
 use super::promotion::{accumulating, broadcast, broadcast_shapes, cast, position};
 use super::{mm, mul, read_as, sum};
 use crate::prims;
@@ -220,7 +221,7 @@ fn contracted(a: Tensor, b: Tensor, of_a: &[usize], of_b: &[usize]) -> Tensor {
 /// The dimensions in this order; the tensor itself if it is theirs.
 #[track_caller]
 pub(crate) fn arranged(tensor: Tensor, order: &[usize]) -> Tensor {
-    if order.iter().enumerate().all(|(i, dim)| i == *dim) { tensor } else { prims::permute(tensor, order) }
+    if order.iter().enumerate().all(|(i, dim)| i == *dim) { tensor } else { parts::permute(tensor, order) }
 }
 
 /// For references: the sum of products over dimensions of both.

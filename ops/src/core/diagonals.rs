@@ -4,13 +4,14 @@ use fulgurite_ops_macros::{operator, operators};
 use fulgurite_runtime::{Tensor, TensorMeta};
 
 use super::arrays::{array, rearranged};
+use super::parts;
 use super::promotion::{broadcast, cast, result_type};
 use super::{atleast_2d, column_minus_row, movedim, piece, sum};
 use crate::prims;
 
 /// The diagonal of the matrices in the dimensions `dim1` and `dim2`, `offset` places above the main one (below it if
 /// negative), as the last dimension of the result.
-#[operator(torch = "diagonal")]
+#[operator(torch = "diagonal", complex)]
 pub mod diagonal {
     fn diagonal(input: Tensor, #[default(0)] offset: i64, #[default(0)] dim1: i64, #[default(1)] dim2: i64) -> Tensor;
 
@@ -29,10 +30,10 @@ pub mod diagonal {
         let length = rows.saturating_sub(row).min(columns.saturating_sub(column));
         let square = piece(piece(moved, batch, row.min(rows), length), batch + 1, column.min(columns), length);
         // Neighbours on the diagonal of a square in row-major order are one row and one column apart.
-        let flat = prims::reshape(square, [&shape[..batch], &[length * length]].concat());
+        let flat = parts::reshape(square, [&shape[..batch], &[length * length]].concat());
         let mut steps = vec![1; batch + 1];
         steps[batch] = length + 1;
-        prims::slice(flat, vec![0; batch + 1], &*flat.shape(), steps)
+        parts::slice(flat, vec![0; batch + 1], &*flat.shape(), steps)
     }
 
     fn reference(input: &ReferenceTensor, offset: i64, dim1: i64, dim2: i64) -> ReferenceTensor {

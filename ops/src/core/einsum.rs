@@ -1,10 +1,14 @@
 //! Einstein's sums: products of tensors whose dimensions letters name, summed over the letters that the result lacks.
 
+use std::iter::{Product, Sum as Total};
+use std::ops::AddAssign;
+
 use fulgurite_ops_macros::operator;
-use fulgurite_runtime::Tensor;
-use fulgurite_runtime::rules::{ArrayD, ReferenceTensor};
+use fulgurite_runtime::rules::ArrayD;
+use fulgurite_runtime::{DType, Tensor};
 
 use super::arrays::array;
+use super::parts;
 use super::promotion::{accumulating, cast};
 use super::{arranged, diagonal, matmul, read_as};
 use crate::prims;
@@ -15,10 +19,10 @@ use crate::prims::checks::same_dtype;
 /// operand is its diagonal. `...` are dimensions that broadcast. Without `->` the result has the ellipsis and then the
 /// letters that occur once, A to Z before a to z. Operands are multiplied two at a time, in the order that takes the
 /// fewest multiplications where they are at most eight, and otherwise the cheapest pair first. A sum of a single
-/// operand of integers is i64.
-#[operator(torch = "einsum", autocast = low)]
+/// operand of integers or booleans is i64. Several operands of booleans have their conjunctions, and no sums.
+#[operator(torch = "einsum", autocast = low, complex)]
 pub mod einsum {
-    fn einsum(equation: String, operands: Vec<Tensor<Number>>) -> Tensor;
+    fn einsum(equation: String, operands: Vec<Tensor>) -> Tensor;
 
     fn requires(equation: &str, operands: &[TensorMeta]) -> Result<()> {
         require!(!operands.is_empty(), NoOperands, "operands is empty, expected at least one tensor");
@@ -26,10 +30,16 @@ pub mod einsum {
             same_dtype(("the first operand", &operands[0]), ("another", meta), Code::SameDType)?;
         }
         let shapes: Vec<&[usize]> = operands.iter().map(TensorMeta::shape).collect();
-        super::parsed(equation, &shapes).map_err(|wrong| match wrong {
+        let sum = super::parsed(equation, &shapes).map_err(|wrong| match wrong {
             super::Wrong::Equation(text) => Code::Equation.unmet(format_args!("equation {equation:?} {text}")),
             super::Wrong::Extents(text) => Code::Extents.unmet(format_args!("equation {equation:?}: {text}")),
         })?;
+        let adds = (0..sum.extents.len()).any(|number| !sum.out.contains(&number));
+        require!(
+            operands[0].dtype() != DType::Bool || operands.len() == 1 || !adds,
+            Booleans,
+            "equation {equation:?} adds products of booleans, expected numbers, or all letters in the result"
+        );
         Ok(())
     }
 
@@ -42,8 +52,14 @@ pub mod einsum {
         }
     }
 
-    fn reference(equation: &str, operands: &[ReferenceTensor]) -> ArrayD<f64> {
-        super::summed(equation, operands)
+    fn reference(equation: &str, operands: &[ReferenceTensor]) -> ReferenceTensor {
+        match operands.iter().any(|operand| operand.imaginary().is_some()) {
+            true => super::summed(equation, &operands.iter().map(ReferenceTensor::complex).collect::<Vec<_>>()).into(),
+            false => {
+                let floats: Vec<_> = operands.iter().map(|operand| operand.floats().clone()).collect();
+                super::summed(equation, &floats).into()
+            }
+        }
     }
 
     fn samples(s: &mut Samples) {
@@ -61,8 +77,13 @@ pub mod einsum {
             ("ij,kj->k", &[&[3, 1], &[2, 4]]),
             ("Ba,aB,...->...", &[&[2, 3], &[3, 2], &[]]),
             ("ij,jk->ik", &[&[2, 0], &[0, 3]]),
+            ("ij,ji->ij", &[&[2, 3], &[3, 2]]),
+            ("ij->j", &[&[2, 3]]),
         ];
-        for (equation, shapes) in cases {
+        // Of booleans those without a sum of products.
+        let without = |equation: &str| !equation.contains(',') || matches!(equation, "i,j" | "ij,ji->ij");
+        let (cases, dtype) = (cases.iter(), s.dtype());
+        for (equation, shapes) in cases.filter(|(text, _)| dtype != DType::Bool || without(text)) {
             s.case(with(*equation, shapes.iter().map(|shape| s.normal(shape)).collect::<Vec<_>>()));
         }
     }
@@ -73,6 +94,8 @@ pub mod einsum {
         };
         e.case(NoOperands, of("ij", &[]), "operands is empty");
         e.case(SameDType, with("i,i", [e.of(DType::F32, [2]), e.of(DType::F64, [2])]), "another is f64");
+        let truth = [(); 2].map(|()| e.of(DType::Bool, [2]));
+        e.case(Booleans, with("i,i", truth), "adds products of booleans");
         e.case(Equation, of("ij,jk", &[&[2, 3]]), "has 2 operands, expected 1");
         e.case(Equation, of("i1", &[&[2, 3]]), "'1' in operand 0");
         e.case(Equation, of("ijk", &[&[2, 3]]), "operand 0 has 3 letters and shape [2, 3]");
@@ -410,7 +433,8 @@ fn product_of(order: &Order, factors: &[Factor], sum: &Sum) -> Factor {
         let dtype = first.tensor.dtype();
         let wide = |tensor: Tensor| if inner.is_empty() { tensor } else { accumulating(tensor) };
         let [a, b] = [&first, &second].map(|factor| spread_over(wide(factor.tensor), &factor.dims, &all, sum));
-        let terms = Factor { tensor: prims::mul(a, b), dims: all };
+        let tensor = if dtype == DType::Bool { prims::logical_and(a, b) } else { parts::mul(a.into(), b.into()) };
+        let terms = Factor { tensor, dims: all };
         let Factor { tensor, dims } = only(terms, &dims, true);
         return Factor { tensor: cast(tensor, dtype), dims };
     }
@@ -434,8 +458,9 @@ fn only(factor: Factor, wanted: &[usize], keeps_type: bool) -> Factor {
         return factor;
     }
     let dtype = factor.tensor.dtype();
-    let total = prims::sum(accumulating(factor.tensor), dims);
-    let tensor = if keeps_type || dtype.is_floating() { cast(total, dtype) } else { total };
+    let numbers = if dtype == DType::Bool { cast(factor.tensor, DType::I64) } else { accumulating(factor.tensor) };
+    let total = parts::sum(numbers, dims);
+    let tensor = if keeps_type || dtype.is_differentiable() { cast(total, dtype) } else { total };
     Factor { tensor, dims: factor.dims.iter().copied().filter(|number| wanted.contains(number)).collect() }
 }
 
@@ -449,11 +474,11 @@ fn spread_over(tensor: Tensor, dims: &[usize], all: &[usize], sum: &Sum) -> Tens
         return tensor;
     }
     let shape: Vec<usize> = all.iter().map(|number| sum.extents[*number]).collect();
-    prims::broadcast_in_dim(tensor, shape, places)
+    parts::broadcast_in_dim(tensor, shape, places)
 }
 
 /// For references: the sum over all indices, one by one.
-fn summed(equation: &str, operands: &[ReferenceTensor]) -> ArrayD<f64> {
+fn summed<T: Copy + AddAssign + Product + Total>(equation: &str, operands: &[ArrayD<T>]) -> ArrayD<T> {
     let text: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
     let (left, right) = text.split_once("->").map_or((&*text, None), |(left, right)| (left, Some(right)));
     let terms: Vec<&str> = left.split(',').collect();
@@ -484,7 +509,7 @@ fn summed(equation: &str, operands: &[ReferenceTensor]) -> ArrayD<f64> {
     let extents: Vec<usize> = all.iter().map(extent).collect();
     let of_name = |name: char| all.iter().position(|own| *own == name).unwrap_or(0);
     let shape: Vec<usize> = out.chars().map(|name| extents[of_name(name)]).collect();
-    let mut totals: ArrayD<f64> = ArrayD::zeros(shape.clone());
+    let mut totals: ArrayD<T> = ArrayD::from_elem(shape.clone(), std::iter::empty().sum());
     for flat in 0..extents.iter().product::<usize>() {
         let mut rest = flat;
         let mut at = vec![0; extents.len()];
@@ -494,10 +519,10 @@ fn summed(equation: &str, operands: &[ReferenceTensor]) -> ArrayD<f64> {
         let index = |names: &str, shape: &[usize]| -> Vec<usize> {
             names.chars().zip(shape).map(|(name, extent)| if *extent == 1 { 0 } else { at[of_name(name)] }).collect()
         };
-        let term: f64 = terms
+        let term: T = terms
             .iter()
             .zip(operands)
-            .map(|(names, operand)| operand.floats()[index(names, operand.shape()).as_slice()])
+            .map(|(names, operand)| operand[index(names, operand.shape()).as_slice()])
             .product();
         totals[index(&out, &shape).as_slice()] += term;
     }

@@ -4,11 +4,10 @@ use fulgurite_runtime::Tensor;
 use super::arrays::rearranged;
 use super::parts;
 use super::promotion::position;
-use crate::prims;
 
 /// `out[i][j] = input[index[i][j]][j]` for `dim = 0`, likewise for other dimensions. A tensor without dimensions counts
 /// as one of a single element. An index out of range is an error when the program runs.
-#[operator(torch = "gather")]
+#[operator(torch = "gather", complex)]
 pub mod gather {
     fn gather(input: Tensor, dim: i64, index: Tensor<Integer>) -> Tensor;
 
@@ -27,8 +26,8 @@ pub mod gather {
     }
 
     fn decomposition(input: Tensor, dim: i64, index: Tensor) -> Tensor {
-        let picked = prims::gather(at_least_1d(input), position(dim, input.rank()), at_least_1d(index));
-        if index.rank() == 0 { prims::reshape(picked, []) } else { picked }
+        let picked = parts::gather(at_least_1d(input), position(dim, input.rank()), at_least_1d(index));
+        if index.rank() == 0 { parts::reshape(picked, []) } else { picked }
     }
 
     fn reference(input: &ReferenceTensor, dim: i64, index: &ArrayD<i64>) -> Result<ReferenceTensor> {

@@ -93,6 +93,46 @@ pub fn index_select(tensor: Tensor, dim: usize, index: Tensor) -> Tensor {
     each(tensor, |parts| prims::index_select(parts, dim, index))
 }
 
+/// As [`prims::gather`](fn@prims::gather).
+#[track_caller]
+pub fn gather(tensor: Tensor, dim: usize, index: Tensor) -> Tensor {
+    on_parts(tensor, |parts, pair| {
+        let places: Vec<usize> = (0..index.rank()).collect();
+        let both = [&*index.shape(), pair].concat();
+        prims::gather(parts, dim, if pair.is_empty() { index } else { prims::broadcast_in_dim(index, both, places) })
+    })
+}
+
+/// As [`prims::prod`](fn@prims::prod). Complex numbers are multiplied by halves, two at a time, so that the gradient is
+/// that of products, also where elements are zero.
+#[track_caller]
+pub fn prod(tensor: Tensor, dims: impl AsRef<[usize]>) -> Tensor {
+    if !is_complex(tensor) {
+        return prims::prod(tensor, dims);
+    }
+    let shape = tensor.shape().to_vec();
+    let (reduced, kept): (Vec<usize>, Vec<usize>) = (0..shape.len()).partition(|dim| dims.as_ref().contains(dim));
+    let extents = |dims: &[usize]| dims.iter().map(|dim| shape[*dim]).collect::<Vec<_>>();
+    let (outer, mut count) = (extents(&kept), extents(&reduced).iter().product::<usize>());
+    if count == 0 {
+        return Complex::real(prims::full(outer, 1i64, tensor.dtype().part(), tensor.device())).tensor();
+    }
+    let last = outer.len();
+    let mut factors = reshape(permute(tensor, [&kept[..], &reduced].concat()), [&outer[..], &[count]].concat());
+    let part = |factors: Tensor, from: usize, to: usize| {
+        let (mut starts, mut ends) = (vec![0; last + 1], factors.shape().to_vec());
+        (starts[last], ends[last]) = (from, to);
+        slice(factors, starts, ends, vec![1; last + 1])
+    };
+    while count > 1 {
+        let half = count / 2;
+        let pairs = mul(part(factors, 0, half).into(), part(factors, half, 2 * half).into());
+        factors = if count % 2 == 0 { pairs } else { cat([pairs, part(factors, 2 * half, count)], last) };
+        count = half + count % 2;
+    }
+    reshape(factors, outer)
+}
+
 /// As [`prims::sum`](fn@prims::sum).
 #[track_caller]
 pub fn sum(tensor: Tensor, dims: impl AsRef<[usize]>) -> Tensor {
@@ -230,7 +270,7 @@ pub fn cast_to_complex(tensor: Tensor, dtype: DType) -> Tensor {
 
 /// Both operands in parts. One of them is a complex tensor; numbers are repeated as often as it has elements.
 #[track_caller]
-fn pair(operands: [Operand<Tensor>; 2]) -> [Complex; 2] {
+pub fn pair(operands: [Operand<Tensor>; 2]) -> [Complex; 2] {
     let parts = operands.map(|operand| operand.tensor().map(|tensor| Complex::of(*tensor)));
     let like = parts.iter().flatten().next().map(|known| known.re);
     let mut both = operands.into_iter().zip(parts).map(|(operand, known)| match (known, operand, like) {

@@ -8,12 +8,12 @@ use fulgurite_runtime::{DType, Tensor, TensorMeta};
 
 use super::arrays::{rearranged, spread, values};
 use super::promotion::{broadcast, broadcast_shapes, cast, fills, operand_number, position};
-use super::{at_least_1d, flatten, in_range, read_as};
+use super::{at_least_1d, flatten, in_range, parts, read_as};
 use crate::prims;
 
 /// The elements of `input` at the positions `index` among all elements in row-major order; a negative position counts
 /// from the end. A position out of range is an error when the program runs.
-#[operator(torch = "take")]
+#[operator(torch = "take", complex)]
 pub mod take {
     fn take(input: Tensor, index: Tensor<Integer>) -> Tensor;
 
@@ -31,7 +31,7 @@ pub mod take {
     fn decomposition(input: Tensor, index: Tensor) -> Tensor {
         let (count, shape) = (input.meta().len(), index.shape());
         let places = super::from_start(read_as(index, &[index.meta().len()]), count);
-        read_as(prims::index_select(flatten(input), 0, places), &shape)
+        read_as(parts::index_select(flatten(input), 0, places), &shape)
     }
 
     fn reference(input: &ReferenceTensor, index: &ArrayD<i64>) -> Result<ReferenceTensor> {
@@ -68,7 +68,7 @@ pub mod take {
 /// The elements of `input` along `dim` at the positions `indices`, of which negative ones count from the end; both
 /// broadcast in the other dimensions. Without `dim` both are taken as one dimension, where no position is negative. A
 /// position out of range is an error when the program runs.
-#[operator(torch = "take_along_dim")]
+#[operator(torch = "take_along_dim", complex)]
 pub mod take_along_dim {
     fn take_along_dim(input: Tensor, indices: Tensor<Integer>, #[default(None)] dim: Option<i64>) -> Tensor;
 
@@ -96,14 +96,14 @@ pub mod take_along_dim {
     }
 
     fn decomposition(input: Tensor, indices: Tensor, dim: Option<i64>) -> Tensor {
-        let Some(dim) = dim else { return prims::gather(flatten(input), 0, flatten(indices)) };
+        let Some(dim) = dim else { return parts::gather(flatten(input), 0, flatten(indices)) };
         if input.rank() == 0 {
-            return read_as(prims::gather(at_least_1d(input), 0, from_start(at_least_1d(indices), 1)), &[]);
+            return read_as(parts::gather(at_least_1d(input), 0, from_start(at_least_1d(indices), 1)), &[]);
         }
         let dim = position(dim, input.rank());
         let [to_input, to_indices] = super::facing(&input.shape(), &indices.shape(), dim);
         let indices = from_start(indices, input.shape()[dim]);
-        prims::gather(broadcast(input, &to_input), dim, broadcast(indices, &to_indices))
+        parts::gather(broadcast(input, &to_input), dim, broadcast(indices, &to_indices))
     }
 
     fn reference(input: &ReferenceTensor, indices: &ArrayD<i64>, dim: Option<i64>) -> Result<ReferenceTensor> {
