@@ -38,12 +38,15 @@ import cases  # noqa: E402
 from cases import Parameters  # noqa: E402
 
 USUAL = ["float32", "bfloat16", "float16", "int64", "bool"]
-# What `--dtype` takes besides: integers that are computed as int64 is.
-DTYPES = {name: getattr(torch, name) for name in [*USUAL, "uint8", "int8", "int16", "int32"]}
+# What `--dtype` takes besides: integers that are computed as int64 is, and complex numbers, which few operators take.
+DTYPES = {name: getattr(torch, name) for name in [*USUAL, "uint8", "int8", "int16", "int32", "complex64"]}
+# Complex numbers that files of tensors do not hold.
+NOT_HELD = (torch.complex32, torch.complex128)
 
 # Relative and absolute tolerance of outputs; the absolute one is a part of the largest element. PyTorch computes some 16-bit
 # results with intermediate roundings of its own, so that two roundings of the result's type are allowed.
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-9, torch.bfloat16: 2.0**-6, torch.float16: 2.0**-9}
+TOLERANCE |= {torch.complex64: 2e-5}
 
 # Operators of one run of the command: the tensors of their cases are in memory together.
 AT_ONCE = 6
@@ -79,6 +82,12 @@ ORDER |= {"nn.functional.embedding_bag": ["weight", "input", "offsets"], "bernou
 ORDER |= {"rand_like": ["input"], "randn_like": ["input"], "randn": ["size"], "Tensor.exponential_": ["input", "lambd"]}
 ORDER |= {"multinomial": ["input", "num_samples", "replacement"]}
 ORDER |= {"Tensor.log_normal_": ["input", "mean", "std"], "Tensor.cauchy_": ["input", "median", "sigma"]}
+
+# The database calls these functions through a lambda that leaves out results.
+WHOLE = {"linalg.lstsq": torch.linalg.lstsq}
+
+# Variants of which the database's function computes the argument from the sample's: the function, and its argument.
+PREPARED = {("linalg.pinv", "singular"): (torch.linalg.pinv, lambda a, b: a @ b.mT)}
 
 # Names of arguments that differ from those of the operator's parameters.
 RENAMED = {
@@ -155,9 +164,11 @@ class Writer:
 
     def value(self, key, value):
         if isinstance(value, torch.Tensor):
-            if value.dtype.is_complex or value.layout != torch.strided:
+            if value.dtype in NOT_HELD or value.layout != torch.strided:
                 raise Unrepresentable(f"a tensor of {value.dtype}")
-            self.tensors[key] = value.detach().clone().contiguous()
+            if value.device.type != "cpu":
+                raise Unrepresentable(f"a tensor of the device {value.device.type}")
+            self.tensors[key] = value.detach().clone().resolve_conj().contiguous()
             return {"tensor": key}
         if isinstance(value, torch.dtype):
             return {"dtype": str(value).removeprefix("torch.")}
@@ -263,39 +274,45 @@ def differentiable_inputs(arguments):
             named.append((name, value))
         elif isinstance(value, (list, tuple)):
             named += [(f"{name}.{i}", item) for i, item in enumerate(value) if isinstance(item, torch.Tensor)]
-    return [(name, value) for name, value in named if value.dtype.is_floating_point and value.requires_grad]
+    return [(name, value) for name, value in named if differentiable(value.dtype) and value.requires_grad]
+
+
+def differentiable(dtype):
+    return dtype.is_floating_point or dtype.is_complex
 
 
 def in_float64(value):
-    """The value with tensors of floating-point types in float64, as leaves."""
+    """The value with tensors of floating-point types in float64 and of complex ones in complex128, as leaves."""
     if isinstance(value, torch.Tensor):
-        return with_leaf(value.detach().double() if value.dtype.is_floating_point else value.detach())
+        dtype = torch.complex128 if value.dtype.is_complex else torch.float64 if value.dtype.is_floating_point else value.dtype
+        return with_leaf(value.detach().to(dtype))
     if isinstance(value, (list, tuple)):
         return type(value)(in_float64(item) for item in value)
     return value
 
 
 def with_leaf(value):
-    return value.requires_grad_() if value.dtype.is_floating_point else value
+    return value.requires_grad_() if differentiable(value.dtype) else value
 
 
 def evaluated(op, sample, arguments, cotangents):
     """PyTorch's outputs, gradients by names, and cotangents (made if `cotangents` is None)."""
     outputs = flat(op(sample.input, *sample.args, **sample.kwargs))
-    record = {"outputs": [o.detach() for o in outputs]}
-    floating = [o for o in outputs if o.dtype.is_floating_point]
+    record = {"outputs": [o.detach().resolve_conj() for o in outputs]}
+    floating = [o for o in outputs if differentiable(o.dtype)]
     inputs = differentiable_inputs(arguments)
     if not inputs or not any(o.requires_grad for o in floating):
         return record, []
     if cotangents is None:
-        cotangents = [torch.randn(o.shape).to(o.dtype) for o in floating]
+        cotangents = [torch.randn(o.shape, dtype=o.dtype if o.dtype.is_complex else None).to(o.dtype) for o in floating]
     through = [(o, c.to(o.dtype)) for o, c in zip(floating, cotangents) if o.requires_grad]
     try:
         gradients = torch.autograd.grad([o for o, _ in through], [v for _, v in inputs], [c for _, c in through], allow_unused=True)
     except Exception as error:
         record["no gradient"] = f"{type(error).__name__}: {error}"[:200]
         return record, cotangents
-    record["gradients"] = {n: (torch.zeros_like(v) if g is None else g.detach()) for (n, v), g in zip(inputs, gradients)}
+    known = [torch.zeros_like(v) if g is None else g.detach().resolve_conj() for (_, v), g in zip(inputs, gradients)]
+    record["gradients"] = dict(zip((n for n, _ in inputs), known))
     return record, cotangents
 
 
@@ -314,7 +331,7 @@ def evaluated_where_differentiable(op, sample, arguments, without):
 
 def samples_of(info, dtype):
     """PyTorch's inputs: (kind, sample)."""
-    floating = dtype.is_floating_point
+    floating = differentiable(dtype)
     for kind, make in (("sample", info.sample_inputs), ("reference", info.reference_inputs)):
         iterator = None
         try:
@@ -338,8 +355,7 @@ def with_gradients(sample):
 
     def leaf(value):
         if isinstance(value, torch.Tensor):
-            value = value.detach().clone()
-            return value.requires_grad_() if value.dtype.is_floating_point else value
+            return with_leaf(value.detach().clone())
         if isinstance(value, (list, tuple)):
             return type(value)(leaf(item) for item in value)
         return value
@@ -357,6 +373,8 @@ def close(got, expected, tolerance):
         return f"dtype {got.dtype}, expected {expected.dtype}"
     if expected.numel() == 0:
         return None
+    if expected.dtype.is_complex:
+        return close(torch.view_as_real(got), torch.view_as_real(expected), tolerance)
     if not expected.dtype.is_floating_point:
         unequal = int((got != expected).sum())
         return f"{unequal} of {expected.numel()} elements differ" if unequal else None
@@ -378,7 +396,7 @@ def inputs_of(database, torch_name):
     """PyTorch's entries for a function, each with the function: of that name, or of another one that it is an alias of."""
     name = IN_DATABASE.get(torch_name, torch_name)
     for known in (name, torch_name.removeprefix("Tensor.")):
-        found = [(info, info.op) for info in database if info.name == known]
+        found = [(info, WHOLE.get(known, info.op)) for info in database if info.name == known]
         found = found or [(info, alias.op) for info in database for alias in info.aliases or [] if alias.name == known]
         if found:
             return found
@@ -443,7 +461,7 @@ class Collected:
                 cotangents += [torch.zeros_like(channels if own is None else own) for own in running]
         except Exception as error:
             record["refused"] = f"{type(error).__name__}: {error}"[:200]
-        floating = any(isinstance(v, torch.Tensor) and v.dtype.is_floating_point for v in flat_values(arguments.values()))
+        floating = any(isinstance(v, torch.Tensor) and differentiable(v.dtype) for v in flat_values(arguments.values()))
         if "outputs" in record and floating and torch_name not in RANDOM:
             try:
                 exact = with_gradients(sample)
@@ -455,8 +473,8 @@ class Collected:
                 record["exact"], _ = evaluated(op, exact, of_exact, cotangents or None)
             except Exception:
                 pass
-        if any(o.dtype.is_complex for o in record.get("outputs", [])):
-            self.skipped["complex or 8-bit results"] += 1
+        if any(o.dtype in NOT_HELD for o in record.get("outputs", [])):
+            self.skipped["complex results that files do not hold"] += 1
             return
         draws = arguments.get("training", True) and arguments.get("p", 0.5) if "dropout" in torch_name else arguments.get("dropout_p", 0.0)
         draws = draws or (torch_name in RANDOM and "dropout" not in torch_name)
@@ -503,6 +521,10 @@ class Collected:
                 made += [("error", e.sample_input) for e in errors]
                 seen = set()
                 for number, (kind, sample) in enumerate(made):
+                    if (torch_name, info.variant_test_name) in PREPARED:
+                        op, prepare = PREPARED[torch_name, info.variant_test_name]
+                        with torch.no_grad():
+                            sample.input, sample.args = prepare(sample.input, *sample.args), ()
                     name = f"{torch_name}/{info.variant_test_name or 'plain'}/{dtype_name}/{kind}{number}"
                     self.take(name, torch_name, op, sample, dtype, seen)
 
@@ -616,6 +638,8 @@ def near(got, expected, exact, tolerance):
     why = close(got, expected, tolerance)
     if why is None or exact is None or got.shape != expected.shape or got.dtype != expected.dtype:
         return why
+    if got.dtype.is_complex:
+        got, expected, exact = (torch.view_as_real(t) for t in (got, expected, exact.to(got.dtype)))
     g, e, x = got.double(), expected.double(), exact.to(got.dtype).double()
     scale = float(x[torch.isfinite(x)].abs().max()) if bool(torch.isfinite(x).any()) else 0.0
     same = (g == e) | (g.isnan() & e.isnan())
