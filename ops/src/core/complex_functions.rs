@@ -92,8 +92,8 @@ pub fn reciprocal(z: Complex) -> Complex {
     Complex::real(prims::support::constant(z.re, 1.0)).over(z)
 }
 
-/// `a^b` by `e^(b · log a)`. Zero has the powers of C and PyTorch: zero where the real part of `b` is above zero, infinite
-/// where it is below, and otherwise NaN.
+/// `a^b` by `e^(b · log a)`. Zero has the powers of C and PyTorch: zero where the real part of `b` is above zero,
+/// infinite where it is below, and otherwise NaN.
 #[track_caller]
 pub fn power(a: Complex, b: Complex) -> Complex {
     let (zero, above) = (a.is_zero(), gt(b.re, 0.0));

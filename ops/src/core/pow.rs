@@ -9,8 +9,8 @@ use super::promotion::{constant_like, elementwise_meta, fills, operands_meet, pr
 use crate::prims;
 
 /// `input` to the power `exponent`, elementwise, with broadcasting and type promotion. Small whole exponents and roots
-/// are written with products and square roots. A complex zero has the powers that C and PyTorch have: zero of an exponent
-/// whose real part is above zero, infinity and NaN of one below, NaN otherwise; to the number 0 it is one.
+/// are written with products and square roots. A complex zero has the powers that C and PyTorch have: zero of an
+/// exponent whose real part is above zero, infinity and NaN of one below, NaN otherwise; to the number 0 it is one.
 #[operator(torch = "pow", autocast = full, complex)]
 pub mod pow {
     fn pow(input: Operand, exponent: Operand) -> Tensor;

@@ -156,8 +156,8 @@ pub mod scatter_reduce {
 
 /// `input` with the parts of `source` along `dim` put together with those that `index` names by the rule `reduce`, in
 /// order; without `include_self`, what `input` has at such places does not count. f16 and bf16 are combined in f32.
-/// Booleans have no mean, and as in PyTorch those of `input` count. A position out of range is an error when the program
-/// runs.
+/// Booleans have no mean, and as in PyTorch those of `input` count. A position out of range is an error when the
+/// program runs.
 #[operator(torch = "index_reduce", autocast = widest)]
 pub mod index_reduce {
     fn index_reduce(
