@@ -1,4 +1,4 @@
-//! What references of complex numbers share: plain ndarray in complex f64, apart from the decompositions.
+//! What references share of complex numbers: plain ndarray in complex f64, apart from the decompositions.
 
 use fulgurite_runtime::argument::Operand;
 use fulgurite_runtime::rules::{ArrayD, ReferenceTensor};

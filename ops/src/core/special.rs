@@ -48,21 +48,21 @@ operators! {
             (lgamma(input), move |d_out: Tensor| Grads {
                 input: cotangent_of(d_out, input, |d, x| mul(d, digamma(x))),
             }),
-            gamma_reference::log_gamma;
+            gamma_reference::lanczos_log_gamma;
         /// The derivative of [`mod@lgamma`], elementwise: `Γ'(x) / Γ(x)`; infinite at 0, with the other sign, and NaN
         /// at -1, -2, ...
         digamma, "digamma", _, Domain::POSITIVE,
             (digamma(input), move |d_out: Tensor| Grads {
                 input: cotangent_of(d_out, input, |d, x| mul(d, polygamma(1, x))),
             }),
-            gamma_reference::digamma;
+            gamma_reference::lanczos_digamma;
         /// The number whose error function each element is; infinite at -1 and 1, NaN beyond.
-        erfinv, "erfinv", full, Domain::UNIT, _, error_reference::erfinv;
+        erfinv, "erfinv", full, Domain::UNIT, _, error_reference::newton_erfinv;
         /// The quantile of the normal distribution, elementwise: the number below which a draw is with the probability
         /// `input`; infinite at 0 and 1, NaN beyond.
-        ndtri, "special.ndtri", _, Domain::range(0.02, 0.98), _, error_reference::ndtri;
+        ndtri, "special.ndtri", _, Domain::range(0.02, 0.98), _, error_reference::newton_ndtri;
         /// The complement of the error function times `e^(x²)`, elementwise, which is finite where both are not.
-        erfcx, "special.erfcx", _, Domain::range(-2.0, 6.0), _, error_reference::erfcx;
+        erfcx, "special.erfcx", _, Domain::range(-2.0, 6.0), _, error_reference::fraction_erfcx;
         /// The modified Bessel function of the first kind of order 0 times `e^(-|x|)`, elementwise.
         i0e, "special.i0e", _, Domain::ALL, _, scaled_bessel_0;
         /// The modified Bessel function of the first kind of order 1 times `e^(-|x|)`, elementwise.
@@ -70,10 +70,12 @@ operators! {
     }
 }
 
+/// For references: of the order 0.
 fn scaled_bessel_0(x: f64) -> f64 {
     bessel_reference(x, 0)
 }
 
+/// For references: of the order 1.
 fn scaled_bessel_1(x: f64) -> f64 {
     bessel_reference(x, 1)
 }
@@ -131,7 +133,7 @@ operators! {
             select(lt(x, -1.0), far, near)
         },
             |x| if x < -1.0 {
-                (error_reference::erfcx(-x / SQRT_2) / 2.0).ln() - x * x / 2.0
+                (error_reference::fraction_erfcx(-x / SQRT_2) / 2.0).ln() - x * x / 2.0
             } else {
                 (-erfc(x / SQRT_2) / 2.0).ln_1p()
             },
@@ -294,7 +296,7 @@ pub mod polygamma {
     fn reference(n: i64, input: &ArrayD<f64>) -> ArrayD<f64> {
         let sign = if n % 2 == 0 { -1.0 } else { 1.0 };
         let of = |x: f64| match n {
-            0 => gamma_reference::digamma(x),
+            0 => gamma_reference::lanczos_digamma(x),
             n => sign * super::factorial(n) * super::zeta_reference(n as f64 + 1.0, x),
         };
         input.mapv(of)
@@ -345,7 +347,7 @@ pub mod mvlgamma {
 
     fn reference(input: &ArrayD<f64>, p: i64) -> ArrayD<f64> {
         let constant = (p * (p - 1)) as f64 / 4.0 * PI.ln();
-        let term = |x: f64, j: i64| gamma_reference::log_gamma(x - j as f64 / 2.0);
+        let term = |x: f64, j: i64| gamma_reference::lanczos_log_gamma(x - j as f64 / 2.0);
         input.mapv(|x| constant + (0..p).map(|j| term(x, j)).sum::<f64>())
     }
 

@@ -68,7 +68,7 @@ pub const GELU_INNER_SCALE: f64 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
 /// The weight of the cube in what the hyperbolic tangent of `gelu` is taken of.
 pub const GELU_CUBE_WEIGHT: f64 = 0.044715;
 
-/// The reference of [`gelu`] for one element, in f64.
+/// For references: [`gelu`] of one element, in f64.
 pub(crate) fn gelu_of(x: f64, approximate: Approximate) -> f64 {
     match approximate {
         Approximate::None => x / 2.0 * (1.0 + crate::core::arrays::erf(x / 2f64.sqrt())),

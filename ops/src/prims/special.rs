@@ -42,29 +42,29 @@ operators! {
         /// Natural logarithm of the magnitude of the gamma function, elementwise; infinite at 0, -1, -2, ...
         lgamma, "lgamma", _, Domain::POSITIVE, [0.5, 1.5, 2.0, 8.0, 700.0, -0.5, -2.75, -40.5],
             log_gamma(input),
-            gamma_reference::log_gamma,
+            gamma_reference::lanczos_log_gamma,
             mul(d_out, digamma(input));
         /// The derivative of [`mod@lgamma`], elementwise: `Γ'(x) / Γ(x)`; infinite at 0, with the other sign, and NaN
         /// at -1, -2, ...
         digamma, "digamma", _, Domain::POSITIVE, [0.5, 1.5, 2.0, 8.0, 700.0, -0.5, -2.75, -40.5],
             log_gamma_slope(input),
-            gamma_reference::digamma,
+            gamma_reference::lanczos_digamma,
             mul(d_out, trigamma(input));
         /// The number whose error function each element is; infinite at -1 and 1, NaN beyond.
         erfinv, "erfinv", full, Domain::UNIT, [0.84, 0.86, -0.95, 0.999, 1.0, -1.0, 1.5, -2.0],
             quantile(input * 0.5, (1.0 - input.abs()) * 0.5) * FRAC_1_SQRT_2,
-            error_reference::erfinv,
+            error_reference::newton_erfinv,
             mul(mul(d_out, 1.0 / std::f64::consts::FRAC_2_SQRT_PI), exp(mul(out, out)));
         /// The quantile of the normal distribution, elementwise: the number below which a draw is with the probability
         /// `input`; infinite at 0 and 1, NaN beyond.
         ndtri, "special.ndtri", _, Domain::range(0.02, 0.98), [0.07, 0.08, 0.93, 1e-3, 0.0, 1.0, -0.5, 2.0],
             quantile(input - 0.5, input.minimum(1.0 - input)),
-            error_reference::ndtri,
+            error_reference::newton_ndtri,
             mul(mul(d_out, (2.0 * PI).sqrt()), exp(mul(mul(out, out), 0.5)));
         /// The complement of the error function times `e^(x²)`, elementwise, which is finite where both are not.
         erfcx, "special.erfcx", _, Domain::range(-2.0, 6.0), [0.0, -0.0, 30.0, 2e4, -1.5, -5.0, -100.0, 1e-3],
             scaled_erfc(input),
-            error_reference::erfcx,
+            error_reference::fraction_erfcx,
             mul(d_out, sub(mul(mul(input, out), 2.0), std::f64::consts::FRAC_2_SQRT_PI));
         /// The modified Bessel function of the first kind of order 0 times `e^(-|x|)`, elementwise.
         i0e, "special.i0e", _, Domain::ALL, [19.9, 20.1, -20.1, 500.0, 6e4, 1e-3, -12.0, -300.0],
@@ -490,7 +490,7 @@ pub(crate) mod gamma_reference {
         3.689_918_265_953_162_5e-6,
     ];
 
-    /// The sum and its derivative, for `Γ(1 + z)`.
+    /// For references: the sum and its derivative, for `Γ(1 + z)`.
     fn lanczos(z: f64) -> (f64, f64) {
         let (mut sum, mut slope) = (LANCZOS[0], 0.0);
         for (k, coefficient) in LANCZOS.iter().enumerate().skip(1) {
@@ -501,8 +501,8 @@ pub(crate) mod gamma_reference {
         (sum, slope)
     }
 
-    /// `log |Γ(x)|`.
-    pub(crate) fn log_gamma(x: f64) -> f64 {
+    /// For references: `log |Γ(x)|`.
+    pub(crate) fn lanczos_log_gamma(x: f64) -> f64 {
         if x.is_infinite() || (x <= 0.0 && x == x.floor()) {
             return f64::INFINITY;
         }
@@ -511,15 +511,15 @@ pub(crate) mod gamma_reference {
             return 0.0;
         }
         if x < 0.5 {
-            return (PI / (PI * (x - x.round())).sin().abs()).ln() - log_gamma(1.0 - x);
+            return (PI / (PI * (x - x.round())).sin().abs()).ln() - lanczos_log_gamma(1.0 - x);
         }
         let z = x - 1.0;
         let t = z + G + 0.5;
         (2.0 * PI).sqrt().ln() + (z + 0.5) * t.ln() - t + lanczos(z).0.ln()
     }
 
-    /// `Γ'(x) / Γ(x)`.
-    pub(crate) fn digamma(x: f64) -> f64 {
+    /// For references: `Γ'(x) / Γ(x)`.
+    pub(crate) fn lanczos_digamma(x: f64) -> f64 {
         if x == 0.0 {
             return f64::INFINITY.copysign(-x);
         }
@@ -530,7 +530,7 @@ pub(crate) mod gamma_reference {
             return f64::NAN;
         }
         if x < 0.5 {
-            return digamma(1.0 - x) - PI / (PI * (x - x.round())).tan();
+            return lanczos_digamma(1.0 - x) - PI / (PI * (x - x.round())).tan();
         }
         let z = x - 1.0;
         let t = z + G + 0.5;
@@ -546,8 +546,8 @@ pub(crate) mod error_reference {
 
     use crate::core::arrays::{erf, erfc};
 
-    /// The number, not negative, whose error function is `y` and its complement `p`: by bisection, then by Newton's
-    /// method.
+    /// For references: the number, not negative, whose error function is `y` and its complement `p`: by bisection, then
+    /// by Newton's method.
     fn inverse(y: f64, p: f64) -> f64 {
         let beyond = |t: f64| if y < 0.5 { erf(t) - y } else { p - erfc(t) };
         let (mut low, mut high) = (0.0, 30.0);
@@ -558,8 +558,8 @@ pub(crate) mod error_reference {
         (0..4).fold((low + high) / 2.0, |t, _| t - beyond(t) / (FRAC_2_SQRT_PI * (-t * t).exp()))
     }
 
-    /// The number whose error function is `x`.
-    pub(crate) fn erfinv(x: f64) -> f64 {
+    /// For references: the number whose error function is `x`.
+    pub(crate) fn newton_erfinv(x: f64) -> f64 {
         match x.abs() {
             y if y > 1.0 || y.is_nan() => f64::NAN,
             1.0 => f64::INFINITY.copysign(x),
@@ -568,8 +568,8 @@ pub(crate) mod error_reference {
         }
     }
 
-    /// The quantile of the normal distribution.
-    pub(crate) fn ndtri(p: f64) -> f64 {
+    /// For references: the quantile of the normal distribution.
+    pub(crate) fn newton_ndtri(p: f64) -> f64 {
         match p {
             p if !(0.0..=1.0).contains(&p) => f64::NAN,
             0.0 => f64::NEG_INFINITY,
@@ -579,8 +579,8 @@ pub(crate) mod error_reference {
         }
     }
 
-    /// `e^(x²) erfc x`.
-    pub(crate) fn erfcx(x: f64) -> f64 {
+    /// For references: `e^(x²) erfc x`.
+    pub(crate) fn fraction_erfcx(x: f64) -> f64 {
         if x < 1.0 || x.is_nan() {
             return (x * x).exp() * (1.0 - erf(x));
         }

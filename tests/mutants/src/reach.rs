@@ -1,13 +1,15 @@
 //! Which helpers of references rules call as well.
 //!
-//! A helper says "For references:" in its documentation, or its file says so of all that is in it. It is compared with
-//! the rules and has no mutants, unless a rule reaches it: what rule and reference share must be caught by something
-//! else. Functions are followed by name, through imports and paths, over-cautiously: where several could be meant all
-//! count.
+//! A helper says "For references:" or "For samples:" in its documentation, or its file says so of all that is in it. It
+//! is compared with the rules and has no mutants, unless a rule reaches it: what rule and reference share must be caught
+//! by something else. Functions are followed by name, through imports and paths, over-cautiously: where several could be
+//! meant all count. Of a table of operators the columns that only references and samples have reach nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use syn::parse::Parser;
+use syn::punctuated::Punctuated;
 
 /// Rules that say how operators are tested, not what they do.
 pub const NOT_CHANGED: [&str; 3] = ["reference", "samples", "errors"];
@@ -16,7 +18,7 @@ pub const NOT_CHANGED: [&str; 3] = ["reference", "samples", "errors"];
 pub const ESTIMATES: [&str; 3] = ["flops", "term_flops", "seen_pairs"];
 
 /// How the documentation of a helper begins.
-const HELPER: &str = "For references:";
+const HELPER: [&str; 2] = ["For references:", "For samples:"];
 
 /// How the documentation of a file of helpers begins.
 const HELPERS: &str = "//! What references share";
@@ -24,9 +26,9 @@ const HELPERS: &str = "//! What references share";
 /// What families of operators (`unary! { ... }`) call the parts that are rules; the others are references and samples.
 pub const FAMILY_RULES: [&str; 3] = ["scalar", "grad", "decomposition"];
 
-/// Whether the attribute in front of a function says that it is a helper of references.
+/// Whether the attribute in front of a function says that it is a helper of references or of samples.
 pub fn is_helper(attribute: &str) -> bool {
-    attribute.contains(HELPER)
+    HELPER.iter().any(|begins| attribute.contains(begins))
 }
 
 /// Whether all functions of a source are helpers of references.
@@ -235,6 +237,8 @@ fn walk(trees: &[TokenTree], owner: Option<&str>, all: bool, found: &mut Functio
             let body = trees.get(at + 2).map(inside).unwrap_or_default();
             if family {
                 walk_family(&body, owner, found)
+            } else if is(tree, "operators") {
+                walk_table(&body, owner, found)
             } else {
                 walk(&body, owner, false, found)
             }
@@ -269,6 +273,52 @@ fn walk_family(trees: &[TokenTree], owner: Option<&str>, found: &mut Functions) 
         if part.first().is_some_and(|first| FAMILY_RULES.contains(&first.to_string().as_str())) {
             walk(&part[1..], owner, false, found);
         }
+    }
+}
+
+/// Of `DECLARATION table($name, $column, ...) { name, cell, ...; ... }` the declaration, and the cells of the columns
+/// that it has in other places than references, samples and errors.
+fn walk_table(trees: &[TokenTree], owner: Option<&str>, found: &mut Functions) {
+    let table = trees.windows(3).position(|three| is(&three[0], "table") && is_block(&three[2]));
+    let Some(at) = table else { return walk(trees, owner, false, found) };
+    walk(&trees[..at], owner, false, found);
+    let mut of_rules = BTreeSet::new();
+    variables_of_rules(&trees[..at], &mut of_rules);
+    let columns: Vec<String> = inside(&trees[at + 1]).iter().filter_map(identifier).collect();
+    for row in inside(&trees[at + 2]).split(|tree| is(tree, ";")) {
+        let documented = row.iter().rposition(|tree| is(tree, "#")).map_or(0, |hash| hash + 2);
+        let tokens: TokenStream = row[documented.min(row.len())..].iter().cloned().collect();
+        let cells = Punctuated::<syn::Expr, syn::Token![,]>::parse_terminated.parse2(tokens.clone());
+        match cells {
+            Ok(cells) if cells.len() == columns.len() => {
+                for (_, cell) in columns.iter().zip(&cells).filter(|(column, _)| of_rules.contains(*column)) {
+                    walk(&quote::ToTokens::to_token_stream(cell).into_iter().collect::<Vec<_>>(), owner, false, found);
+                }
+            }
+            _ => walk(&tokens.into_iter().collect::<Vec<_>>(), owner, false, found),
+        }
+    }
+}
+
+fn identifier(tree: &TokenTree) -> Option<String> {
+    matches!(tree, TokenTree::Ident(_)).then(|| tree.to_string())
+}
+
+/// Adds the names behind `$` that are not in the body of a reference, of samples or of errors.
+fn variables_of_rules(trees: &[TokenTree], found: &mut BTreeSet<String>) {
+    let mut at = 0;
+    while let Some(tree) = trees.get(at) {
+        let next = trees.get(at + 1).and_then(identifier);
+        if is(tree, "fn") && next.as_ref().is_some_and(|name| NOT_CHANGED.contains(&name.as_str())) {
+            let body = (at..trees.len()).find(|i| is_block(&trees[*i]) || is(&trees[*i], ";"));
+            at = body.unwrap_or(trees.len()) + 1;
+            continue;
+        }
+        if is(tree, "$") {
+            found.extend(next);
+        }
+        variables_of_rules(&inside(tree), found);
+        at += 1;
     }
 }
 
@@ -337,6 +387,17 @@ mod tests {
         assert_eq!(names(&[("p/help.rs", HELPERS), ("p/a.rs", family)]), ["p/help.rs three"]);
         let defined = "use super::help::one; macro_rules! unary { () => { mod x { fn $name() { one(3) } } } }";
         assert_eq!(names(&[("p/help.rs", HELPERS), ("p/a.rs", defined)]), ["p/help.rs one", "p/help.rs two"]);
+    }
+
+    #[test]
+    fn of_tables_the_columns_of_rules_count() {
+        let table = "use super::help::{one, three}; operators! { \
+                     pub mod $name { fn scalar(x: Expr) { $value } fn reference(x: f64) { each(x, $reference) } } \
+                     table($name, $torch, $value, $reference) { \
+                     /// The first.\n a, \"a\", three(x), |x, y| one(x) + y; b, \"b\", x, |x, y| one(y); } }";
+        assert_eq!(names(&[("p/help.rs", HELPERS), ("p/a.rs", table)]), ["p/help.rs three"]);
+        let both = table.replace("three(x)", "one(x)");
+        assert_eq!(names(&[("p/help.rs", HELPERS), ("p/a.rs", &both)]), ["p/help.rs one", "p/help.rs two"]);
     }
 
     #[test]
