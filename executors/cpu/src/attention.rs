@@ -138,6 +138,14 @@ pub mod attention {
         e.case(Kernel, call([2, 4, 3, 8], [2, 3, 5, 8], [2, 3, 5, 8]), "heads a multiple of key's");
         e.case(Kernel, call([2, 4, 3, 8], [2, 4, 5, 8], [2, 4, 6, 8]), "as many values as keys");
         e.case(Kernel, call([2, 4, 0, 8], [2, 4, 5, 8], [2, 4, 5, 8]), "nothing to attend to");
+        e.case(Kernel, call([2, 0, 3, 8], [2, 0, 5, 8], [2, 0, 5, 8]), "heads a multiple of key's");
+        e.case(Kernel, call([1, 4, 3, 8], [2, 4, 5, 8], [2, 4, 5, 8]), "takes one batch");
+        e.case(Kernel, call([2, 4, 3, 6], [2, 4, 5, 8], [2, 4, 5, 8]), "queries as wide as keys");
+        let key = || of([2, 4, 5, 8]);
+        e.case(Kernel, with(e.of(DType::F32, [4, 3, 8]), key(), key(), true, 0.5), "takes four dimensions");
+        e.case(Kernel, with(of([2, 4, 3, 8]), e.of(DType::F16, [2, 4, 5, 8]), key(), true, 0.5), "and one dtype");
+        let double = || e.of(DType::F64, [2, 4, 5, 8]);
+        e.case(Kernel, with(double(), double(), double(), true, 0.5), "query is f64, takes f32, bf16 and f16");
         let q = || of([2, 4, 3, 8]);
         let mask = e.of(DType::Bool, [2, 4, 3, 4]);
         let good = || with(q(), q(), q(), false, 0.5);

@@ -397,6 +397,7 @@ pub mod cov {
         e.case(Rank, with(e.normal([1, 2, 3])), "two dimensions at most");
         e.case(Weights, with(e.normal([2, 3])).fweights(e.integers(0, 2, [2])), "fweights has shape [2]");
         e.case(Weights, with(e.normal([2, 3])).aweights(e.normal([3, 1])), "aweights has shape [3, 1]");
+        e.case(Weights, with(e.normal([])).aweights(e.normal([2])), "aweights has shape [2], expected [1]");
     }
 }
 

@@ -298,12 +298,16 @@ pub mod lu_unpack {
         s.case(with(s.normal([2, 3, 2]), pivots(s, &[2, 2], &[3.0, 2.0, 1.0, 3.0])));
         s.case(with(s.normal([2, 3]), pivots(s, &[2], &[2.0, 2.0])).unpack_data(false));
         s.case(with(s.normal([2, 2]), pivots(s, &[2], &[2.0, 2.0])).unpack_pivots(false));
+        // As many rows as are exchanged.
+        s.case(with(s.normal([1024, 0]), pivots(s, &[0], &[])).unpack_pivots(false));
     }
 
     fn errors(e: &mut ErrorSamples) {
         let pivots = e.values([2], [1.0, 2.0]).cast(DType::I32);
         e.case(Rank, with(e.normal([2]), pivots), "lu_data has shape [2], expected at least two dimensions");
         e.case(Pivots, with(e.normal([2, 2]), e.integers(1, 2, [2])), "lu_pivots is i64[2], expected i32[2]");
+        let none = e.values([0], []).cast(DType::I32);
+        e.case(Pivots, with(e.normal([1025, 0]), none), "at most 1024 rows");
     }
 }
 

@@ -158,6 +158,7 @@ pub mod matrix_norm {
     fn errors(e: &mut ErrorSamples) {
         e.case(Dims, with(e.normal([2])), "dim is [-2, -1]");
         e.case(Dims, with(e.normal([2, 3])).dim([0]), "expected two dimensions");
+        e.case(Dims, with(e.normal([2, 3])).dim([]), "dim is []");
         e.case(Order, with(e.normal([2, 3])).ord(NormOrder::Number(3.0)), "ord is 3");
         e.case(Order, with(e.of(DType::BF16, [2, 3])).ord(NormOrder::Nuclear), "a is bf16: singular values are");
         e.case(Order, with(e.normal([2, 0])).ord(NormOrder::Number(1.0)), "an empty dimension");
@@ -398,6 +399,7 @@ pub mod renorm {
         s.case(with(s.normal([2, 3, 2]), 1.0, -2, 3.5));
         s.case(with(s.normal([3, 3]), f64::INFINITY, 1, 0.5));
         s.case(with(s.normal([2, 0]), 2.0, 0, 1.0));
+        s.case(with(s.normal([3, 2]), 0.25, 0, 0.0));
     }
 
     fn errors(e: &mut ErrorSamples) {

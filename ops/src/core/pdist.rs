@@ -65,12 +65,15 @@ pub mod pdist {
             let input = s.values([3, 1], [1.0, 2.0, 2.0]);
             s.case(with(input).p(p)).forward_only("equal rows").gradients([&[-3.0, 1.0, 2.0]]);
         }
+        let several = s.values([3, 3], [1.0, 2.0, 3.0, 4.0, 5.0, 3.0, 1.0, 7.0, 8.0]);
+        s.case(with(several).p(0.0)).forward_only("steps");
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Matrix, with(e.normal([3])), "input has shape [3], expected [rows, elements]");
         e.case(Order, with(e.normal([2, 3])).p(-1.0), "p is -1, expected at least 0");
         e.case(Pairs, with(e.normal([usize::MAX, 0])), "whose pairs are too many");
+        e.case(Pairs, with(e.normal([24_000_000, 0])), "whose pairs are too many");
     }
 }
 

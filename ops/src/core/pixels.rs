@@ -138,11 +138,13 @@ pub mod channel_shuffle {
         s.case(with(s.normal([2, 6, 3]), 2));
         s.case(with(s.normal([1, 6, 2, 2]), 3));
         s.case(with(s.normal([0, 4, 2]), 4));
+        s.case(with(s.normal([1, 3, 2]), 1));
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Rank, with(e.normal([2, 2]), 1), "at least three dimensions");
         e.case(Groups, with(e.normal([2, 3, 2]), 2), "divides the 3 channels");
         e.case(Groups, with(e.normal([2, 3, 2]), 0), "groups is 0");
+        e.case(Groups, with(e.normal([2, 0, 2]), 0), "groups is 0");
     }
 }

@@ -387,6 +387,9 @@ pub mod randperm {
     fn errors(e: &mut ErrorSamples) {
         e.case(Count, with(257, e.integers(0, 9, [2])).dtype(DType::U8), "n is 257, expected at most 256, for u8");
         e.case(Count, with(1 << 60, e.integers(0, 9, [2])), "expected at most 9007199254740992, for i64");
+        for (n, dtype) in [(3, DType::Bool), (258, DType::BF16), (2050, DType::F16), (16_777_218, DType::F32)] {
+            e.case(Count, with(n, e.integers(0, 9, [2])).dtype(dtype), "expected at most");
+        }
         e.case(Generator, with(2, e.integers(0, 9, [4])), "generator is i64[4], expected i64[2]");
     }
 }

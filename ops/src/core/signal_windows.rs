@@ -321,6 +321,7 @@ pub mod signal_exponential {
         s.case(with(4).center(0.5).sym(false));
         s.case(with(1).sym(false));
         s.case(with(0));
+        s.case(with(3).tau(0.25));
     }
 
     fn errors(e: &mut ErrorSamples) {

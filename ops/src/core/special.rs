@@ -360,5 +360,6 @@ pub mod mvlgamma {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Order, with(e.normal([2]), 0), "p is 0");
+        e.case(Order, with(e.normal([2]), 4097), "p is 4097");
     }
 }

@@ -294,6 +294,7 @@ pub mod one_hot {
         s.case(with(s.integers(0, 4, [2, 3]), 4));
         s.case(with(s.integers(0, 2, []), 3));
         s.case(with(s.integers(0, 2, [0]), 2));
+        s.case(with(s.integers(0, 2, [0]), 0));
     }
 
     fn errors(e: &mut ErrorSamples) {

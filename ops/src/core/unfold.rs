@@ -70,5 +70,6 @@ pub mod unfold {
         e.case(Size, with(e.normal([8]), 0, 10, 1), "maximum size for tensor at dimension 0 is 8 but size is 10");
         e.case(NegativeSize, with(e.normal([8]), 0, -5, 1), "size is -5 but must be >= 0");
         e.case(Step, with(e.normal([0]), 0, 0, -1), "step is -1 but must be > 0");
+        e.case(Step, with(e.normal([8]), 0, 2, 0), "step is 0 but must be > 0");
     }
 }

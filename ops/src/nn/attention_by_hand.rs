@@ -32,5 +32,6 @@ pub mod attention_by_hand {
         s.case(with(s.normal([2, 3, 5, 4]), s.normal([2, 3, 5, 4]), s.normal([2, 3, 5, 4])));
         s.case(with(s.normal([1, 7, 8]), s.normal([1, 7, 8]), s.normal([1, 7, 3])));
         s.case(with(s.normal([2, 4]), s.normal([6, 4]), s.normal([6, 5])));
+        s.case(with(s.normal([3, 1]), s.normal([4, 1]), s.normal([4, 2])));
     }
 }

@@ -176,6 +176,7 @@ pub mod batch_norm {
             let mixed = with(s.normal([4, 3])).running_mean(mean).running_var(var).weight(weight);
             s.case(mixed.training(true));
         }
+        s.case(with(s.normal([5, 2])).training(true).eps(0.0));
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -187,6 +188,8 @@ pub mod batch_norm {
         e.case(ChannelShape, bias, "bias is f32[2], expected [3] of f32");
         let weight = with(e.normal([2, 3])).weight(e.of(DType::F64, [3])).training(true);
         e.case(ChannelShape, weight, "weight is f64[3], expected [3] of f32");
+        let weight = with(e.of(DType::F16, [2, 3])).weight(e.of(DType::F64, [3])).training(true);
+        e.case(ChannelShape, weight, "weight is f64[3], expected [3] of f16 or f32");
         e.case(OneValue, with(e.normal([1, 3])).training(true), "expected more than one value per channel");
         e.case(Epsilon, with(e.normal([2, 3])).training(true).eps(-1.0), "eps is -1, expected at least 0");
     }
@@ -305,6 +308,7 @@ pub mod instance_norm {
         }
         s.case(with(s.normal([2, 4, 3])).weight(s.normal([4])));
         s.case(with(s.normal([9, 7, 33])).bias(s.normal([7])));
+        s.case(with(s.normal([2, 2, 5])).eps(0.0));
     }
 
     fn errors(e: &mut ErrorSamples) {

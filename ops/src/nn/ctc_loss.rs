@@ -565,6 +565,7 @@ pub mod ctc_loss_of_lengths {
         let rows = s.values([2, 2], [0.0, 2.0, 1.0, 1.0]).cast(DType::I32);
         s.case(with(s.normal([3, 2, 4]), rows, [3, 2], [2, 2]).blank(3).zero_infinity(true));
         s.case(with(s.normal([5, 3]), s.integers(1, 3, [2]), [4], [2]).reduction(Reduction::Sum));
+        s.case(with(s.normal([3, 2, 4]), s.integers(1, 4, [2, 2]), [3, 3], [1, 2]));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -16,6 +16,14 @@ fn drawn(rank: usize, batched: Option<usize>) -> usize {
     if batched.is_none_or(|batched| rank == batched) { 2.min(rank) } else { 1.min(rank) }
 }
 
+/// For references: [`drawn`].
+fn drawn_plainly(rank: usize, batched: Option<usize>) -> usize {
+    match batched {
+        Some(batched) if rank != batched => rank.min(1),
+        _ => rank.min(2),
+    }
+}
+
 /// Where a number drawn for each of the first `leading` dimensions is at least `p`, repeated over the others.
 #[track_caller]
 fn kept(input: Tensor, leading: usize, p: f64, generator: Tensor) -> Tensor {
@@ -82,7 +90,7 @@ operators! {
                 return Ok(input.clone());
             }
             let Some(generator) = generator.filter(|_| p < 1.0) else { return Ok(input.mapv(|x| x * 0.0)) };
-            let kept = kept_array(input.shape(), drawn(input.ndim(), $batched), p, generator)?;
+            let kept = kept_array(input.shape(), drawn_plainly(input.ndim(), $batched), p, generator)?;
             let value = |x: &f64, kept: &bool| if *kept { x / (1.0 - p) } else { 0.0 };
             Ok(ndarray::Zip::from(input).and(&kept).map_collect(value))
         }

@@ -179,6 +179,8 @@ pub mod embedding_bag {
         s.case(with(s.integers(0, 7, [0, 2]), s.normal([7, 5])));
         let empty = s.values([2], [0.0]).cast(DType::I64);
         s.case(with(s.integers(0, 7, [0]), s.normal([7, 5])).offsets(empty));
+        let end = s.values([1], [0.0]).cast(DType::I64);
+        s.case(with(s.integers(0, 7, [0]), s.normal([7, 2])).offsets(end).include_last_offset(true));
     }
 
     fn errors(e: &mut ErrorSamples) {

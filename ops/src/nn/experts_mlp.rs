@@ -138,6 +138,8 @@ pub mod experts_mlp {
         e.case(Experts, ARGUMENTS.experts.set(good(), e.integers(0, 2, [4, 2])), "expected [5, k]");
         e.case(Shares, ARGUMENTS.shares.set(good(), e.normal([5, 1])), "[5, 2]");
         e.case(Count, ARGUMENTS.ups.set(good(), vec![e.normal([3, 4])]), "2 gates, 1 ups and 2 downs");
+        let none = with(e.normal([5, 4]), [], [], [], e.integers(0, 2, [5, 2]), e.normal([5, 2]));
+        e.case(Count, none, "0 gates, 0 ups and 0 downs");
         e.case(Matrices, ARGUMENTS.downs.set(good(), two([3, 4])), "downs[0] is");
     }
 }

@@ -184,6 +184,7 @@ pub mod extend_and_attend {
         e.case(SameDType, mixed, "expected equal dtypes");
         e.case(KeyValueShape, call(&q, &k, &[2, 2, 2, 8]), "value [2, 2, 2, 8]");
         e.case(Heads, call(&[2, 3, 1, 8], &k, &k), "expected heads a multiple of key's");
+        e.case(Heads, call(&[2, 0, 1, 8], &[2, 0, 1, 8], &[2, 0, 1, 8]), "expected heads a multiple of key's");
         e.case(CacheShape, caches(vec![cache(2), cache(3)]), "caches have shapes [2, 2, 5, 8] and [2, 3, 5, 8]");
         let empty = vec![e.normal([2, 2, 0, 8]), e.normal([2, 2, 0, 8])];
         e.case(CacheShape, caches(empty), "caches have shapes [2, 2, 0, 8] and [2, 2, 0, 8]");

@@ -137,6 +137,7 @@ pub mod im2col {
         s.case(with(s.normal([2, 5, 6]), [2]).stride([2, 3]).padding([1]));
         s.case(with(s.normal([1, 1, 5, 5]), [2]).dilation([2, 1]).padding([0, 1]));
         s.case(with(s.normal([0, 2, 3, 3]), [3]));
+        s.case(with(s.normal([1, 2, 2]), [2]));
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -250,6 +251,8 @@ pub mod fold {
         s.case(with(s.normal([18, 4]), [5, 6], [2, 3]).stride([3, 2]).padding([1, 0]));
         s.case(with(s.normal([1, 4, 18]), [5], [2]).dilation([2, 1]).padding([0, 1]).stride([1]));
         s.case(with(s.normal([0, 4, 4]), [3], [2]));
+        s.case(with(s.normal([4, 1]), [2, 2], [2]));
+        s.case(with(s.normal([1, 4]), [2, 2], [1]));
     }
 
     fn errors(e: &mut ErrorSamples) {

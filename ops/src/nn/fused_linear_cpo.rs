@@ -70,6 +70,10 @@ pub mod fused_linear_cpo {
         e.case(Layer, narrow, "expected [B, T, H] and [C, H] of one type");
         let deep = with(e.normal([4, 3, 4]), e.normal([5, 4, 1]), e.integers(0, 5, [4, 3]));
         e.case(Layer, deep, "expected [B, T, H] and [C, H] of one type");
+        let other = with(e.normal([4, 3, 4]), e.of(DType::F64, [5, 4]), e.integers(0, 5, [4, 3]));
+        e.case(Layer, other, "expected [B, T, H] and [C, H] of one type");
+        let flat = with(e.normal([4, 4]), e.normal([5, 4]), e.integers(0, 5, [4]));
+        e.case(Layer, flat, "expected [B, T, H] and [C, H] of one type");
         let short = with(e.normal([4, 3, 4]), e.normal([5, 4]), e.integers(0, 5, [4, 2]));
         e.case(Target, short, "expected [4, 3]");
         e.case(BiasShape, good().bias(e.normal([4])), "bias is f32[4], expected f32[5]");

@@ -216,6 +216,8 @@ pub mod fused_linear_dpo {
         e.case(BiasShape, good().bias(e.normal([4])), "bias is f32[4], expected f32[5]");
         let odd = with(e.normal([3, 3, 4]), e.normal([5, 4]), e.integers(0, 5, [3, 3]));
         e.case(Pairs, odd, "there are 3 sequences, expected as many preferred as rejected ones");
+        let none = with(e.normal([0, 3, 4]), e.normal([5, 4]), e.integers(0, 5, [0, 3]));
+        e.case(Pairs, none, "there are 0 sequences, expected as many preferred as rejected ones");
         e.case(Reference, good().ref_input(e.normal([4, 3, 2])), "are given together");
         e.case(RefLayer, compared().ref_weight(e.normal([5, 3])), "ref_input is f32[4, 3, 2], ref_weight f32[5, 3]");
         e.case(RefBias, compared().ref_bias(e.normal([4])), "ref_bias is f32[4], expected f32[5]");
@@ -224,6 +226,9 @@ pub mod fused_linear_dpo {
         let smooth = good().loss_type(PreferenceLoss::Robust).label_smoothing(0.5);
         e.case(Smoothing, smooth, "label_smoothing is 0.5, expected 0 to 1 for sigmoid, 0 to below 0.5 for robust");
         e.case(Smoothing, good().loss_type(PreferenceLoss::ExoPair), "between 0 and 1 for exo_pair");
+        let whole = good().loss_type(PreferenceLoss::ExoPair).label_smoothing(1.0);
+        e.case(Smoothing, whole, "between 0 and 1 for exo_pair");
+        e.case(Smoothing, good().label_smoothing(1.25), "label_smoothing is 1.25, expected 0 to 1 for sigmoid");
         let hinge = good().loss_type(PreferenceLoss::Hinge).label_smoothing(0.1);
         e.case(Smoothing, hinge, "0 for others");
         e.case(Tau, good().discopop_tau(0.0), "discopop_tau is 0, expected more than 0");

@@ -374,6 +374,14 @@ pub mod fused_linear_grpo {
         // Its reciprocal is no number of any type.
         let cooled = of(s, [3, 4, 6, 7]).bias(s.normal([7])).temperature(0.7);
         s.case(cooled);
+        let least = of(s, [2, 3, 4, 5]).loss_type(PolicyLoss::Sapo).sapo_temperature_neg(0.25).temperature(0.25);
+        s.case(least.vespo_k_pos(0.0));
+        // One token counts.
+        let mask = s.values([2, 3], [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]).cast(DType::Bool);
+        let single = ARGUMENTS.attention_mask.set(of(s, [2, 3, 4, 5]).loss_type(PolicyLoss::Dapo), mask);
+        s.case(single);
+        let one = of(s, [2, 3, 4, 5]).loss_type(PolicyLoss::DrGrpo).max_completion_length(Some(1));
+        s.case(one);
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -397,6 +405,8 @@ pub mod fused_linear_grpo {
         let outside = with(e.normal([1, 1, 4]), e.normal([5, 4]), odd, mask, one(), e.normal([1, 1]));
         e.when_run("IndexOutOfRange", outside, "holds");
         e.case(Length, good().loss_type(PolicyLoss::DrGrpo), "needs a max_completion_length above 0");
+        let none = good().loss_type(PolicyLoss::DrGrpo).max_completion_length(Some(0));
+        e.case(Length, none, "above 0, which is Some(0)");
         e.case(Temperature, good().temperature(0.0), "temperature is 0, expected more than 0");
         e.case(Rates, good().vespo_lambda_pos(0.0), "a rate of vespo is 0, expected a finite number of at least 0.0");
         e.case(Rates, good().vespo_lambda_neg(1e-9), "a rate of vespo is 0.000000001");

@@ -200,12 +200,18 @@ pub mod fused_linear_jsd {
         let layer = || s.uniform(-0.5, 0.5, [3, 2]);
         let ignored = with(student, layer(), teacher, layer()).shift_labels(s.values([2], [1.0, 0.0]).cast(DType::I64));
         s.case(ignored.ignore_index(1)).forward_only("NaN has no differences");
+        let cooled = of(s, [3, 4, 2, 5]).temperature(0.25);
+        s.case(cooled);
     }
 
     fn errors(e: &mut ErrorSamples) {
         let of = |shape: &[usize]| e.normal(shape);
         let good = || with(of(&[6, 4]), of(&[5, 4]), of(&[6, 3]), of(&[5, 3]));
         e.case(Student, with(of(&[6, 4]), of(&[5, 3]), of(&[6, 3]), of(&[5, 3])), "expected [N, H] and [C, H]");
+        e.case(Student, with(of(&[6, 4]), of(&[5, 4, 1]), of(&[6, 3]), of(&[5, 3])), "expected [N, H] and [C, H]");
+        e.case(Student, with(of(&[6, 4, 1]), of(&[5, 4]), of(&[6, 3]), of(&[5, 3])), "expected [N, H] and [C, H]");
+        let other = e.of(DType::F64, [5, 3]);
+        e.case(Teacher, with(of(&[6, 4]), of(&[5, 4]), of(&[6, 3]), other), "f32[6, K] and f32[5, K]");
         e.case(Teacher, with(of(&[6, 4]), of(&[5, 4]), of(&[6, 3]), of(&[4, 3])), "f32[6, K] and f32[5, K]");
         e.case(Labels, good().shift_labels(e.integers(0, 5, [5])), "expected [6]");
         e.case(Beta, good().jsd_beta(-0.5), "jsd_beta is -0.5, expected 0 to 1");

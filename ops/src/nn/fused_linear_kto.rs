@@ -108,6 +108,7 @@ pub mod fused_linear_kto {
         e.case(Target, of([4, 3, 4], [5, 4], [4, 2], 4), "expected [4, 3]");
         e.case(BiasShape, good().bias(e.normal([4])), "bias is f32[4], expected f32[5]");
         e.case(Labels, of([4, 3, 4], [5, 4], [4, 3], 3), "expected [B] with B > 0");
+        e.case(Labels, of([0, 3, 4], [5, 4], [0, 3], 0), "expected [B] with B > 0");
         e.case(Reference, good().ref_weight(e.normal([5, 2])), "are given together");
         e.case(RefLayer, compared().ref_weight(e.normal([5, 3])), "ref_input is f32[4, 3, 2], ref_weight f32[5, 3]");
         e.case(RefBias, compared().ref_bias(e.normal([4])), "ref_bias is f32[4], expected f32[5]");

@@ -73,6 +73,9 @@ pub mod fused_linear_orpo {
         // No token counts at all.
         let target = s.values([2, 3], [2.0; 6]).cast(DType::I64);
         s.case(with(s.normal([2, 3, 4]), s.uniform(-0.5, 0.5, [5, 4]), target).ignore_index(2));
+        // One token of each sequence counts.
+        let target = s.values([2, 3], [2.0, 2.0, 1.0, 0.0, 2.0, 2.0]).cast(DType::I64);
+        s.case(with(s.normal([2, 3, 4]), s.uniform(-0.5, 0.5, [5, 4]), target).ignore_index(2));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -90,6 +90,7 @@ pub mod gumbel_softmax {
             s.case(with(s.normal(shape), s.integers(0, 9, [2])).hard(true).dim(dim))
                 .forward_only("the gradient is that of the softmax");
         }
+        s.case(with(s.normal([2, 3]), s.integers(0, 9, [2])).tau(0.25));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -212,6 +212,8 @@ pub mod cosine_embedding_loss {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Ranks, with(e.normal([3]), e.normal([2, 3]), e.normal([2])), "expected [N, D], [N, D] and [N]");
+        let deep = || e.normal([2, 3, 4]);
+        e.case(Ranks, with(deep(), deep(), e.normal([2, 3])), "expected [N, D], [N, D] and [N]");
         e.case(Broadcast, with(e.normal([2, 3]), e.normal([2, 4]), e.normal([2])), "do not broadcast");
         e.case(Broadcast, with(e.normal([2, 3]), e.normal([2, 3]), e.normal([3])), "do not broadcast");
     }
@@ -305,6 +307,7 @@ pub mod triplet_margin_loss {
         }
         s.case(with(s.normal([3]), s.normal([3]), s.normal([3])));
         s.case(with(s.normal([2, 1, 3]), s.normal([1, 2, 3]), s.normal([1, 1, 3])).reduction(Reduction::None));
+        s.case(with(s.normal([2, 3]), s.normal([2, 3]), s.normal([2, 3])).margin(0.25));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -324,5 +324,9 @@ pub mod lstm {
         e.case(State, of(e, &[3, 2, 3], 1, 1, 0.0), "hx has 1 tensors");
         e.case(State, of(e, &[3, 4, 3], 2, 1, 0.0), "expected ");
         e.case(Parameters, of(e, &[3, 2, 4], 2, 1, 0.0), "params[0] is ");
+        let states = vec![e.normal([2, 2, 2]), e.normal([2, 2, 2])];
+        let params = [[8, 3], [8, 2], [8, 3], [8, 2]].map(|shape| e.normal(shape));
+        let second = with(e.normal([3, 2, 3]), states, params, false, 2, 0.0, true, false, false);
+        e.case(Parameters, second, "params[2] is ");
     }
 }

@@ -60,11 +60,13 @@ pub mod triplet_margin_with_distance_loss {
         s.case(of(s));
         s.case(of(s).swap(true).reduction(Reduction::None));
         s.case(of(s).reduction(Reduction::Sum));
+        s.case(of(s).margin(0.25));
     }
 
     fn errors(e: &mut ErrorSamples) {
         let of = |e: &ErrorSamples, shape: &[usize]| with(e.normal([2, 3]), e.normal(shape), e.normal([2, 3]));
         e.case(Margin, of(e, &[2, 3]).margin(0.0), "margin is 0");
         e.case(Shapes, of(e, &[1, 3]), "positive [1, 3]");
+        e.case(Shapes, with(e.normal([2, 3]), e.normal([2, 3]), e.normal([1, 3])), "negative [1, 3]");
     }
 }

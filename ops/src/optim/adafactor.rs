@@ -174,6 +174,8 @@ pub mod adafactor {
         if let Some(usual) = usual {
             s.case(usual);
         }
+        let whole = plain(&[3], 5.0).beta2_decay(0.0);
+        s.case(whole);
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -192,6 +194,7 @@ pub mod adafactor {
         let wrong = with(e.normal([2, 3]), e.normal([2, 3]), row, wide(&[2, 3]), None, number(), number());
         e.case(Factors, wrong, "col_var is f32[2, 3], expected f32[1, 3]");
         e.case(Decay, good().beta2_decay(0.5), "beta2_decay is 0.5, expected at most 0");
+        e.case(Decay, good().beta2_decay(0.25), "beta2_decay is 0.25, expected at most 0");
         e.case(Settings, good().eps2(-1.0), "eps2 is -1, expected at least 0");
         e.case(Clipping, good().d(0.5), "d is 0.5, expected at least 1");
     }

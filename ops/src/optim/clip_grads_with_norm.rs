@@ -41,6 +41,7 @@ pub mod clip_grads_with_norm {
             with([s.normal([])], norm(0.25), 0.5),
             with([s.normal([0, 3]), s.normal([65, 3])], norm(3.0), 2.0),
             with([s.normal([3]), s.normal([3, 129]), s.normal([129])], norm(160.0), 1.0),
+            with([s.normal([3])], norm(2.0), 0.0),
         ];
         for case in cases {
             s.case(case);

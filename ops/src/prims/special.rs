@@ -35,6 +35,9 @@ operators! {
         fn samples(s: &mut Samples) {
             s.elementwise_unary($domain);
             s.case(with(s.values([8], $values))).forward_only("other ranges of the approximation, and bounds");
+            // Behind the bounds of the ranges, and in the last part of the tail of a distribution.
+            let behind = [9.5, 0.1, 10.5, 1e-13, 1.0 - 1e-13, -9.5, 24.0, -0.3];
+            s.case(with(s.values([8], behind))).forward_only("other ranges of the approximation");
         }
     }
 
