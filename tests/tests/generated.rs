@@ -1,4 +1,4 @@
-//! What the declarations of `fulgurite-ops` generate, one trial each:
+//! What the declarations of `fulgurite-ops` generate, and those of `builders`, one trial each:
 //! `cargo test -p fulgurite-tests --test generated -- rms_norm::`.
 
 use std::path::Path;
@@ -12,6 +12,8 @@ use fulgurite_executors as _;
 // Its allocator.
 use fulgurite_tests as _;
 
+#[path = "../src/builders.rs"]
+mod builders;
 mod registry;
 
 fn main() -> ExitCode {

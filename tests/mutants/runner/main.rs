@@ -11,6 +11,9 @@ use fulgurite_runtime::testing::{Filter, Settings, generated_tests};
 
 use fulgurite_executors as _;
 
+// `tests/src/builders.rs`, which is copied beside this.
+mod builders;
+
 /// Templates in the order that finds most for the least time; snapshots last, since they tell changes and not mistakes.
 const ORDER: [Template; Template::ALL.len()] = [
     Template::Errors,
@@ -62,7 +65,7 @@ fn concerned(copy: &str) -> ExitCode {
         Some(folder.map_or_else(|| "fulgurite-ops".to_owned(), |folder| format!("fulgurite-executor-{folder}")))
     };
     let mut sources = Vec::new();
-    ["ops/src", "executors"].iter().for_each(|folder| below(copy, Path::new(folder), &mut sources));
+    ["ops/src", "executors", "runner/src"].iter().for_each(|folder| below(copy, Path::new(folder), &mut sources));
     let callers = Callers::new(sources);
     let files = Files { text: &text, package: &package, callers: &callers };
     for line in std::io::stdin().lines().map_while(Result::ok) {

@@ -26,6 +26,9 @@ pub fn mutant(id: u32) -> bool {
 const LIBRARY: &str = "ops/src/lib.rs";
 const HANDS_ON: &str = "executors/cpu/src/lib.rs";
 
+/// The operators of the suite in the runner.
+const BUILDERS: &str = "runner/src/builders.rs";
+
 /// How often what does not compile is taken out: the compiler shows the errors of its earlier stages alone.
 const ROUNDS: usize = 24;
 
@@ -60,10 +63,13 @@ impl Workspace {
         }
         fs::create_dir_all(workspace.folder.join("runner/src"))?;
         write(&workspace.folder.join("runner/src/main.rs"), include_str!("../runner/main.rs"))?;
+        // Operators of the suite, which run what no operator of the library does.
+        write(&workspace.folder.join(BUILDERS), &fs::read_to_string(root.join("tests/src/builders.rs"))?)?;
         write(
             &workspace.folder.join("runner/Cargo.toml"),
             "[package]\nname = \"runner\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\n\
              fulgurite-executors.workspace = true\nfulgurite-ops.workspace = true\n\
+             fulgurite-ops-macros.workspace = true\nndarray.workspace = true\n\
              fulgurite-runtime = { path = \"../../../runtime\", features = [\"testing\"] }\n",
         )?;
         // The same versions and profiles, with the members that are changed.
