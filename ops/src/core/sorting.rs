@@ -154,6 +154,7 @@ pub mod kthvalue {
     fn errors(e: &mut ErrorSamples) {
         e.case(Count, with(e.normal([2, 3]), 4), "expected a number from 1 to 3");
         e.case(Count, with(e.normal([2, 3]), 0), "k is 0");
+        e.case(Count, with(e.normal([]), 2), "k is 2");
     }
 }
 

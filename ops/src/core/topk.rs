@@ -76,5 +76,6 @@ pub mod topk {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Count, with(e.normal([2, 3]), 4), "k is 4, dimension 1 of input has extent 3");
+        e.case(Count, with(e.normal([]), 2), "k is 2");
     }
 }

@@ -252,7 +252,9 @@ pub mod fold {
         s.case(with(s.normal([1, 4, 18]), [5], [2]).dilation([2, 1]).padding([0, 1]).stride([1]));
         s.case(with(s.normal([0, 4, 4]), [3], [2]));
         s.case(with(s.normal([4, 1]), [2, 2], [2]));
-        s.case(with(s.normal([1, 4]), [2, 2], [1]));
+        // As many blocks with other strides or dilations.
+        s.case(with(s.normal([1, 4]), [4, 4], [1]).stride([2]));
+        s.case(with(s.normal([4, 4]), [5, 5], [2]).stride([2]).dilation([2]));
     }
 
     fn errors(e: &mut ErrorSamples) {

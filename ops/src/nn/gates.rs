@@ -114,6 +114,7 @@ pub mod prelu {
     fn errors(e: &mut ErrorSamples) {
         e.case(WeightShape, with(e.normal([2, 3]), e.normal([2])), "weight has shape [2], expected [3] or [1]");
         e.case(WeightShape, with(e.normal([2]), e.normal([2])), "weight has shape [2], expected [1] or [1]");
+        e.case(WeightShape, with(e.normal([2, 3]), e.normal([1, 1])), "weight has shape [1, 1]");
         e.case(SameDType, with(e.normal([2]), e.of(DType::F64, [1])), "expected equal dtypes");
     }
 }

@@ -167,6 +167,7 @@ pub mod adafactor {
             factored(3, 5, 2.0).apply(never),
             deep,
         ];
+        let whole = plain(&[3], 5.0).beta2_decay(0.0);
         let usual = (s.dtype() == DType::F32).then(|| ARGUMENTS.eps1.set(plain(&[5], 3.0), None));
         for case in cases {
             s.case(case);
@@ -174,7 +175,6 @@ pub mod adafactor {
         if let Some(usual) = usual {
             s.case(usual);
         }
-        let whole = plain(&[3], 5.0).beta2_decay(0.0);
         s.case(whole);
     }
 
