@@ -1,5 +1,5 @@
-//! What builders make that no operator of the library is made of, as operators of the suite: so generated tests run them,
-//! and mutants of the builders fail.
+//! What builders make that no operator of the library is made of, as operators of the suite: so generated tests run
+//! them, and mutants of the builders fail.
 
 use fulgurite_ops::core::indexing::{Index, Indexed};
 use fulgurite_ops_macros::operator;

@@ -1,9 +1,9 @@
 //! Which helpers of references rules call as well.
 //!
 //! A helper says "For references:" or "For samples:" in its documentation, or its file says so of all that is in it. It
-//! is compared with the rules and has no mutants, unless a rule reaches it: what rule and reference share must be caught
-//! by something else. Functions are followed by name, through imports and paths, over-cautiously: where several could be
-//! meant all count. Of a table of operators the columns that only references and samples have reach nothing.
+//! is compared with the rules and has no mutants, unless a rule reaches it: what rule and reference share must be
+//! caught by something else. Functions are followed by name, through imports and paths, over-cautiously: where several
+//! could be meant all count. Of a table of operators the columns that only references and samples have reach nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
