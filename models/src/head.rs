@@ -77,7 +77,8 @@ impl Head {
     /// [`Logits::within`] says whether all logits exist.
     #[track_caller]
     pub fn loss(self, hidden: Tensor, targets: Tensor) -> Tensor {
-        if LOGITS.get() == Logits::Whole {
+        // Chunks multiply by the weight itself, which integers are not.
+        if LOGITS.get() == Logits::Whole || self.weight.scales.is_some() {
             return mean_cross_entropy(self.logits(hidden), targets);
         }
         let count = (targets.size(0) * targets.size(1)) as i64;

@@ -21,7 +21,7 @@ use crate::quantized::Quantization;
 use crate::vision::ImageConfig;
 
 /// A model's parameters on the host: exactly those of its configuration `C`, each in its shape, in f32 or, as files may
-/// have them, in bf16 or f16. Formats that hold one family say so by the type.
+/// have them, in bf16 or f16, or as integers with scales beside them. Formats that hold one family say so by the type.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weights<C = GptConfig> {
     config: C,
@@ -52,7 +52,8 @@ pub enum WeightsError {
 }
 
 impl<C: Model + Clone> Weights<C> {
-    /// Weights from tensors by the names of [`Model::parameters`]: all of them, in f32, bf16 or f16, and no others.
+    /// Weights from tensors by the names of [`Model::parameters`]: all of them, in f32, bf16 or f16, or as
+    /// integers with their scales, and no others.
     pub fn new(config: C, tensors: BTreeMap<String, HostTensor>) -> Result<Self, WeightsError> {
         let parameters = config.parameters();
         let mut beside_others = 0;

@@ -34,7 +34,10 @@ const CHANNELS_AT_ONCE: usize = 8;
 fn channels_are_last(pass: ConvolutionPass, tensors: &Tensors<'_>) -> bool {
     let Tensors { image, weight, out } = *tensors;
     let weights = weight.shape();
-    let many = weights[..2].iter().all(|channels| channels.is_multiple_of(CHANNELS_AT_ONCE));
+    // Of each group, of results and of images.
+    let groups = image.shape()[1] / weights[1];
+    let channels = [weights[0] / groups, weights[1]];
+    let many = channels.iter().all(|channels| channels.is_multiple_of(CHANNELS_AT_ONCE));
     if image.dtype().size() == 2 && many && weights[2..].iter().product::<usize>() > 1 {
         return true;
     }

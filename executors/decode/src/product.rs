@@ -1,6 +1,7 @@
 use fulgurite_ops_macros::{implementation, operator};
+use fulgurite_runtime::device::Properties;
 use fulgurite_runtime::executor::Claim;
-use fulgurite_runtime::rules::{DeviceTensor, LaunchShape, Parameter, Plan, Result};
+use fulgurite_runtime::rules::{DeviceTensor, Failure, LaunchShape, Parameter, Plan, Result};
 use fulgurite_runtime::{DType, TensorMeta, refuse_unless, source_files};
 
 use super::{AT_ONCE, decode, overlapping, readable, takes};
@@ -26,10 +27,8 @@ const MOST_WARPS: usize = 16;
 const FEWER_WARPS: usize = 12;
 /// The same of weights of 4 bits where two blocks share a multiprocessor.
 const WARPS_OF_PAIRS: usize = 8;
-/// Bytes of shared memory beside the ring and the scales of tiles: for parts of sums.
-const BYTES_OF_PARTS: usize = 38 << 10;
-/// The most bytes of the scales of one output: tables of them are in shared memory beside a ring.
-const MOST_OF_OUTPUT: usize = 2048;
+/// The most bytes of the scales of one output, and of its offsets: tables of them are in shared memory beside a ring.
+const MOST_OF_OUTPUT: usize = 1024;
 
 /// Whether the kernel is written for `input` [..., in] times `weight` [out, in].
 pub(crate) fn product_fits(input: &TensorMeta, weight: &TensorMeta) -> Claim {
@@ -145,52 +144,14 @@ impl Product<'_> {
         let of_output = self.quantized.map_or(0, |Quantized { scales, offsets, group_size, .. }| {
             (scales.len() + usize::from(offsets.is_some())) * (inputs / group_size) * scales[0].dtype().size()
         });
-        // Each block reads all rows. Where there are many, and a block or two of every multiprocessor have all tiles,
-        // two blocks share a part of the rows, and two tiles.
-        let shared = rows > 8
-            && properties.clusters
-            && self.weights.len() == 1
-            && (multiprocessors / 2..=2 * multiprocessors).contains(&tiles)
-            && inputs >= 2 * STEP * STEPS_OF_WARP
-            && of_output <= MOST_OF_OUTPUT / 2;
+        let Form { shared, in_pairs, warps, depth } =
+            Form::of([rows, inputs, outputs], [self.weights.len(), bits, of_output], properties)?;
+        let matrices = self.weights.len().max(if shared { 2 } else { 1 });
         let blocks_of_tile = if shared { 2 } else { 1 };
-        // Blocks go through several tiles; where all have one with two blocks on a multiprocessor, none waits for a
-        // second one. Of more rows, which each block reads, fewer blocks are better.
-        let in_pairs = (rows <= 8 || shared) && (multiprocessors + 1..=2 * multiprocessors).contains(&tiles);
-        // Warps share the inputs of a tile of outputs.
-        let steps = (inputs / (STEP * 16 / bits)).div_ceil(blocks_of_tile);
-        let warps = match self.quantized {
-            None => (inputs / blocks_of_tile / STEP / STEPS_OF_WARP).next_power_of_two().clamp(2, MOST_WARPS),
-            Some(_) => {
-                let most = match (in_pairs, bits) {
-                    (true, 4) if rows <= 8 => WARPS_OF_PAIRS,
-                    (true, _) => FEWER_WARPS,
-                    (false, _) if rows > 8 && self.weights.len() == 2 => FEWER_WARPS,
-                    (false, _) => MOST_WARPS,
-                };
-                warps_of(steps, most)
-            }
-        };
-        let matrices = self.weights.len().max(blocks_of_tile);
-        let bytes_of = |depth: usize| {
-            // Tiles whose scales are in use, or whose weights are on their way.
-            let tables = (depth / matrices).div_ceil(2 * steps.div_ceil(2 * warps)) + 1;
-            depth * 2 * AT_ONCE * 32 * warps + tables * blocks_of_tile * OUTPUTS * of_output
-        };
-        let room = |depth: usize| properties.shared_bytes_per_block / (bytes_of(depth) + BYTES_OF_PARTS);
-        let depth = match (
-            (in_pairs && !shared) || room(DEPTHS[0]) < if in_pairs { 2 } else { 1 },
-            rows <= 8 && tiles <= multiprocessors,
-        ) {
-            (true, _) => DEPTHS[2],
-            (false, true) => DEPTHS[1],
-            (false, false) => DEPTHS[0],
-        };
-        let depth = if room(depth) == 0 { matrices } else { depth };
         let tiles = tiles.next_multiple_of(blocks_of_tile);
         let most = multiprocessors * if in_pairs { 2 } else { 1 };
         let blocks = tiles.min(most / blocks_of_tile * blocks_of_tile);
-        let bytes = bytes_of(depth);
+        let bytes = ring_bytes([inputs, bits, of_output], [matrices, blocks_of_tile, warps, depth]);
         plan.source(match self.quantized {
             None => source_files!["overlap.cuh", "product.cu"],
             Some(_) => source_files!["overlap.cuh", "quantized.cuh", "product.cu"],
@@ -208,7 +169,8 @@ impl Product<'_> {
             let unsettled = tensors.iter().filter(|tensor| !plan.is_settled(tensor)).count();
             unsettled == 0
         };
-        let (settled, figures_settled) = (all_settled(weights), all_settled(figures));
+        let settled = all_settled(weights);
+        let figures_settled = settled && all_settled(figures);
         plan.define("SETTLED", u8::from(settled));
         // Small inputs of a program may be copied by it: their weights are asked for before.
         plan.define("LATE_FIGURES", u8::from(settled && !figures_settled));
@@ -232,6 +194,94 @@ impl Product<'_> {
         let shape = if shared { shape.cluster([2, 1, 1]) } else { shape };
         let shape = overlapping(plan, shape);
         plan.launch("product", shape, parameters)
+    }
+}
+
+/// How a product is divided.
+struct Form {
+    /// Two blocks share a part of the rows, and two tiles.
+    shared: bool,
+    /// Two blocks are on a multiprocessor.
+    in_pairs: bool,
+    /// Of a block.
+    warps: usize,
+    /// Steps of the ring, of all matrices together.
+    depth: usize,
+}
+
+/// Bytes of a block's ring and tables of scales.
+fn ring_bytes([inputs, bits, of_output]: [usize; 3], [matrices, blocks, warps, depth]: [usize; 4]) -> usize {
+    let steps = (inputs / (STEP * 16 / bits)).div_ceil(blocks);
+    // Tiles whose scales are in use, or whose weights are on their way.
+    let tables = (depth / matrices).div_ceil(2 * steps.div_ceil(2 * warps)) + 1;
+    depth * 2 * AT_ONCE * 32 * warps + tables * blocks * OUTPUTS * of_output
+}
+
+/// The most bytes that a block has beside that: for parts of sums and of squares, its own and of another block.
+fn parts_bytes(matrices: usize, warps: usize) -> usize {
+    (2 * matrices * 8 * 17 + 16) * size_of::<f32>() * warps + (16 * 17 + 16) * size_of::<f32>()
+}
+
+impl Form {
+    /// The first form that fits: what is wanted, with a shorter ring, with one block on a multiprocessor, with blocks
+    /// that share nothing, with fewer warps. A weight that is not quantized has the first one on all devices with the
+    /// instructions that it needs.
+    fn of(
+        [rows, inputs, outputs]: [usize; 3],
+        [weights, bits, of_output]: [usize; 3],
+        properties: &Properties,
+    ) -> Result<Form> {
+        let (tiles, multiprocessors) = (outputs.div_ceil(OUTPUTS), properties.multiprocessors);
+        // Each block reads all rows. Where there are many, and a block or two of every multiprocessor have all tiles,
+        // two blocks share a part of the rows, and two tiles.
+        let wants_shared = rows > 8
+            && properties.clusters
+            && weights == 1
+            && (multiprocessors / 2..=2 * multiprocessors).contains(&tiles)
+            && inputs >= 2 * STEP * STEPS_OF_WARP;
+        let ways = [(wants_shared, true, 1), (wants_shared, false, 1), (false, true, 1), (false, false, 1)];
+        let fewer = [2, 4, 8].map(|fewer| (false, false, fewer));
+        for (shared, pairs, fewer) in ways.into_iter().chain(fewer) {
+            let blocks = if shared { 2 } else { 1 };
+            let matrices = weights.max(blocks);
+            // Blocks go through several tiles; where all have one with two blocks on a multiprocessor, none waits for
+            // a second one. Of more rows, which each block reads, fewer blocks are better.
+            let in_pairs =
+                pairs && (rows <= 8 || shared) && (multiprocessors + 1..=2 * multiprocessors).contains(&tiles);
+            // Warps share the inputs of a tile of outputs.
+            let warps = match bits {
+                16 => (inputs / blocks / STEP / STEPS_OF_WARP).next_power_of_two().clamp(2, MOST_WARPS),
+                _ => {
+                    let most = match (in_pairs, bits) {
+                        (true, 4) if rows <= 8 => WARPS_OF_PAIRS,
+                        (true, _) => FEWER_WARPS,
+                        (false, _) if rows > 8 && weights == 2 => FEWER_WARPS,
+                        (false, _) => MOST_WARPS,
+                    };
+                    warps_of((inputs / (STEP * 16 / bits)).div_ceil(blocks), most / fewer)
+                }
+            };
+            let room = |depth: usize| {
+                let bytes = ring_bytes([inputs, bits, of_output], [matrices, blocks, warps, depth]);
+                properties.shared_bytes_per_block / (bytes + parts_bytes(matrices, warps))
+            };
+            let together = if in_pairs { 2 } else { 1 };
+            let wanted =
+                match ((in_pairs && !shared) || room(DEPTHS[0]) < together, rows <= 8 && tiles <= multiprocessors) {
+                    (true, _) => DEPTHS[2],
+                    (false, true) => DEPTHS[1],
+                    (false, false) => DEPTHS[0],
+                };
+            let depths = [wanted, DEPTHS[2], 2, matrices].into_iter().filter(|depth| *depth <= wanted);
+            let mut fitting = depths.filter(|depth| depth.is_multiple_of(matrices) && room(*depth) >= together);
+            match fitting.next() {
+                Some(depth) => return Ok(Form { shared, in_pairs, warps, depth }),
+                None if bits == 16 => return Ok(Form { shared, in_pairs, warps, depth: wanted }),
+                None => {}
+            }
+        }
+        let has = properties.shared_bytes_per_block;
+        Err(Failure::new("SharedMemory", format!("scales of {inputs} inputs do not fit into {has} bytes of a block")))
     }
 }
 
@@ -320,5 +370,40 @@ mod linear_by_decode {
 
     fn execution(input: Tensor, weight: Tensor, bias: Option<Tensor>) -> Tensor {
         super::product::with(input, weight).bias(bias).call()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fulgurite_runtime::device::find_kind;
+
+    /// The largest tables of scales, on devices with little and with much shared memory.
+    #[test]
+    fn every_form_fits_its_block() {
+        for architecture in ["sm_80", "sm_86", "sm_90a", "sm_120"] {
+            let properties = find_kind("cuda").expect("the kind is linked").typical(Some(architecture));
+            for bits in [4, 8] {
+                for (rows, weights) in [(1, 1), (1, 2), (8, 2), (9, 1), (16, 1), (16, 2)] {
+                    for (inputs, outputs) in [(128, 16), (2048, 2560), (4096, 4096), (14336, 4096), (14336, 1100)] {
+                        for of_output in [inputs / 128 * 2, MOST_OF_OUTPUT, 2 * MOST_OF_OUTPUT] {
+                            let what = [weights, bits, of_output];
+                            let form = Form::of([rows, inputs, outputs], what, &properties).expect("a form fits");
+                            let blocks = if form.shared { 2 } else { 1 };
+                            let matrices = weights.max(blocks);
+                            let sizes = [matrices, blocks, form.warps, form.depth];
+                            let bytes =
+                                ring_bytes([inputs, bits, of_output], sizes) + parts_bytes(matrices, form.warps);
+                            let together = if form.in_pairs { 2 } else { 1 };
+                            assert!(
+                                together * bytes <= properties.shared_bytes_per_block && form.depth >= matrices,
+                                "{architecture}, {bits} bits, {rows} rows, {weights} weights, {inputs} to {outputs}: \
+                                 {bytes} bytes, {together} blocks"
+                            );
+                        }
+                    }
+                }
+            }
+        }
     }
 }

@@ -1,5 +1,6 @@
-// Weights of 8 or 4 bits as the elements that the tensor cores multiply: integers are widened exactly, and multiplied
-// by the scale of their group, which rounds once (with an offset once as well).
+// Weights of 8 or 4 bits as the elements that the tensor cores multiply: integers are widened exactly, RAISED with a
+// number that is added to all of them. Multiplied by the scale of their group they are rounded once (with an offset
+// once as well).
 //
 // Of a word of eight numbers of 4 bits, or of two words of four of 8 bits, the results are pairs whose places there
 // differ by 16 bits, since these need no moves: 0 and 4, 1 and 5, 2 and 6, 3 and 7, or 0 and 2, 1 and 3, 4 and 6, 5 and
@@ -83,7 +84,7 @@ template <typename T> __device__ __forceinline__ uint4 times_scale(const uint4& 
         of_pairs(T(), eight.z, scale, offset), of_pairs(T(), eight.w, scale, offset));
 }
 
-// Eight neighbours in the order of `eight_numbers`.
+// Eight neighbours in the order of `eight_integers`.
 template <int NUMBER_BITS> __device__ __forceinline__ uint4 in_order_of_numbers(const uint4& eight) {
     if constexpr (NUMBER_BITS == 4) {
         return make_uint4(

@@ -233,9 +233,9 @@ impl<'a> Keys<'a> {
     fn number(&self, key: &str) -> Result<Option<f64>, String> {
         match self.get(key) {
             None => Ok(None),
-            Some(GgufValue::Number(number)) if number.is_finite() => Ok(Some(*number)),
+            Some(GgufValue::Number(number)) if (*number as f32).is_finite() => Ok(Some(*number)),
             Some(GgufValue::Integer(number)) => Ok(Some(*number as f64)),
-            Some(other) => self.wrong(key, other, "a number"),
+            Some(other) => self.wrong(key, other, "a number of 32 bits"),
         }
     }
 
@@ -363,8 +363,10 @@ fn scaling(keys: &Keys<'_>, said: &mut Map<String, Value>) -> Result<(), String>
     let (factor, named) = (keys.number("rope.scaling.factor")?, keys.text("rope.scaling.type")?);
     let context = keys.size("rope.scaling.original_context_length")?;
     match named {
-        None | Some("none") => {}
-        Some("linear") => {
+        Some("none") => {}
+        // Without a type a factor is that of positions, as in llama.cpp.
+        None if factor.is_none_or(|factor| factor == 0.0 || factor == 1.0) => {}
+        None | Some("linear") => {
             let factor = factor.ok_or("rope.scaling.factor is missing")?;
             said.insert("rope_scaling".into(), json!({"rope_type": "linear", "factor": factor}));
         }
@@ -373,10 +375,18 @@ fn scaling(keys: &Keys<'_>, said: &mut Map<String, Value>) -> Result<(), String>
         }
     }
     let Some(tensor) = keys.file.tensors.get(ROTATIONS) else { return Ok(()) };
+    if said.contains_key("rope_scaling") {
+        return Err(format!("positions are scaled by rope.scaling.factor and by tensor {ROTATIONS:?}, expected one"));
+    }
     let found: Vec<f32> = match tensor.kind {
         GgufType::F32 => keys.file.bytes(tensor).as_chunks().0.iter().map(|one| f32::from_le_bytes(*one)).collect(),
         _ => return Err(format!("tensor {ROTATIONS:?} is {:?}, expected F32", tensor.kind)),
     };
+    let halves = said.get("head_dim").and_then(Value::as_u64).map(|width| width / 2);
+    if halves.is_some_and(|halves| halves != found.len() as u64) || found.is_empty() {
+        let halves = halves.unwrap_or(1);
+        return Err(format!("tensor {ROTATIONS:?} has {} elements, expected {halves}, half of a head", found.len()));
+    }
     let base = said.get("rope_theta").and_then(Value::as_f64).unwrap_or(10_000.0);
     let context = context.unwrap_or(8192) as f64;
     let factor = SLOWER.into_iter().find(|factor| {

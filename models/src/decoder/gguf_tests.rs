@@ -180,6 +180,25 @@ fn keys_say_the_configuration() {
     assert!(format!("{:?}", config.rope_adjustments).contains("32"), "{:?}", config.rope_adjustments);
 }
 
+/// As llama.cpp has it.
+#[test]
+fn a_factor_without_a_type_is_linear() {
+    let adjusted = |kind: Option<&str>, factor: f32| {
+        let (mut file, _) = written("llama", &|_| 8);
+        file.set("llama.rope.scaling.factor", 6, &factor.to_le_bytes());
+        if let Some(kind) = kind {
+            file.set("llama.rope.scaling.type", 8, &text(kind));
+        }
+        let weights = loaded(&file).unwrap();
+        let crate::ModelConfig::Decoder(config) = weights.config() else { panic!("no decoder") };
+        format!("{:?}", config.rope_adjustments)
+    };
+    assert_eq!(adjusted(None, 4.0), adjusted(Some("linear"), 4.0));
+    assert_ne!(adjusted(None, 4.0), adjusted(Some("none"), 4.0));
+    assert_eq!(adjusted(None, 1.0), adjusted(Some("none"), 4.0));
+    assert_eq!(adjusted(None, 0.0), adjusted(Some("none"), 4.0));
+}
+
 #[test]
 fn what_is_not_computed_is_refused_by_name() {
     let refused = |change: &dyn Fn(&mut Written)| {
@@ -208,6 +227,22 @@ fn what_is_not_computed_is_refused_by_name() {
         let message = refused(&|file| file.set(key, kind, value));
         assert!(message.contains(expected) && message.contains("FILE"), "{key}: {message}");
     }
+    let message = refused(&|file| file.set("llama.rope.freq_base", 12, &1e300f64.to_le_bytes()));
+    assert!(
+        message.contains("llama.rope.freq_base is ") && message.contains("expected a number of 32 bits"),
+        "{message}"
+    );
+    for count in [0usize, 4, 9] {
+        let factors = vec![0; 4 * count];
+        let message =
+            refused(&|file| file.tensors.push((ROTATIONS.to_owned(), vec![count as u64], 0, factors.clone())));
+        assert!(message.contains(&format!("has {count} elements, expected 8, half of a head")), "{message}");
+    }
+    let message = refused(&|file| {
+        file.set("llama.rope.scaling.factor", 6, &4.0f32.to_le_bytes());
+        file.tensors.push((ROTATIONS.to_owned(), vec![8], 0, vec![0; 32]));
+    });
+    assert!(message.contains("rope.scaling.factor and by tensor \"rope_freqs.weight\", expected one"), "{message}");
     let message = refused(&|file| file.tensors[0].2 = 14);
     assert!(message.contains("\"token_embd.weight\" is of type Q6_K, expected one of F32, F16"), "{message}");
     let message = refused(&|file| drop(file.tensors.remove(1)));

@@ -69,6 +69,18 @@ impl List {
         List { name, executors, fuel, fuse: true, recompute, rewrites: true, batch: true }
     }
 
+    /// With the executors that come before it by default behind all others if the list does not run a trace of the
+    /// host's: `cuda` has no linear algebra, which an executor before it takes.
+    pub fn able_to_run(mut self, trace: &Trace) -> List {
+        if self.compile(trace).is_err() {
+            let defaults = default_executors(self.device());
+            let others = defaults.iter().filter(|other| !self.executors.iter().any(|own| own.name == other.name));
+            let others: Vec<&'static ExecutorDef> = others.copied().collect();
+            self.executors.extend(others);
+        }
+        self
+    }
+
     /// As [`List::of`], of the executor of that name.
     pub fn named(executor: &str) -> Result<List> {
         Ok(List::of(find_executor(executor)?))

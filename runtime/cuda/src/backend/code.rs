@@ -1,6 +1,7 @@
 //! A program loaded onto a CUDA device: its steps, and graphs of whole runs, recorded once, replayed, and updated where
 //! an input or output is elsewhere.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -43,7 +44,7 @@ pub(super) struct CudaCode {
     /// If other ranks take part in it.
     collective: Option<Collectives>,
     /// Clears the record of faults, and fills what calls of libraries have the driver fill.
-    fill: Option<Fill>,
+    fill: OnceCell<Option<Fill>>,
     choice: Choice,
     /// The streams that work is recorded on: other threads may enqueue on the device's meanwhile, which is no part of a
     /// graph.
@@ -65,7 +66,10 @@ impl CudaCode {
             context: context.clone(),
             collective: Collectives::of(code, &work, libraries),
             work,
-            fill: if room.fault.is_some() { fill_of(context)? } else { None },
+            fill: match room.fault {
+                Some(_) => OnceCell::from(fill_of(context)?),
+                None => OnceCell::new(),
+            },
             code: code.clone(),
             room,
             graphs: Vec::new(),
@@ -103,7 +107,7 @@ impl CudaCode {
                     // SAFETY: the record has as many bytes, and is used by work of this program alone, which the
                     // other streams of it go on behind.
                     unsafe {
-                        match &self.fill {
+                        match self.fill.get().and_then(Option::as_ref) {
                             Some(fill) => fill.enqueue(main, record, 0, RECORD_BYTES),
                             None => main.fill_u8(record, 0, RECORD_BYTES),
                         }
@@ -125,10 +129,10 @@ impl CudaCode {
             record().map_err(|error| CodeError::at(step, error))
         })?;
         if graph.node_counts()?.fills > 0 {
-            if self.fill.is_none() {
-                self.fill = fill_of(&self.context)?;
+            if self.fill.get().is_none() {
+                self.fill = OnceCell::from(fill_of(&self.context)?);
             }
-            if let Some(fill) = &self.fill {
+            if let Some(Some(fill)) = self.fill.get() {
                 graph.fill_by(fill)?;
             }
         }

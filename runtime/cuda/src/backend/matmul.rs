@@ -42,7 +42,8 @@ pub struct MatmulAddresses {
 pub(super) const OPERANDS: usize = 9;
 
 impl Matmul {
-    /// The command, which is the same however operands are aligned beyond what kernels have a use for. `instead` is done where the library has no algorithm for the product; empty if that is an error.
+    /// The command, which is the same however operands are aligned beyond what kernels have a use for. `instead` is
+    /// done where the library has no algorithm for the product; empty if that is an error.
     pub fn command(self, of: &MatmulAddresses, instead: Vec<Command>) -> Command {
         let MatmulAddresses { a, b, c, d, bias, aux, workspace, factors: [a_factor, b_factor] } = *of;
         let operands: [Option<Address>; OPERANDS] =

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::call::Purpose;
+use super::entry::DECOMPOSED;
 use super::ranking::Question;
 use crate::cost::{bytes_of, flops};
 use crate::device::{Rates, find_kind};
@@ -14,23 +15,16 @@ const HOST: Rates = Rates { bytes_per_second: 1e11, flops_per_second: 2e12 };
 /// A gradient reads and writes about twice what the call does.
 const WITH_GRADIENT: f64 = 3.0;
 
-/// The part of its rate of products that a device may reach where a call is opened to its definition: kernels for all
-/// operators have no tensor cores.
+/// The part of its rate of products that a device may reach where a call is opened to its definition: its kernels for
+/// all operators have no tensor cores.
 const OPENED: f64 = 1.0 / 16.0;
 
-/// What a call takes at least; `None` if the kind does not know its devices' rates. `trace` is the call's.
-pub(super) fn floor(question: &Question<'_>, trace: &Trace) -> Option<Duration> {
-    at(question, trace, 1.0)
-}
-
-/// What a call may take at least that is opened to its definition.
-pub(super) fn floor_of_opened(question: &Question<'_>, trace: &Trace) -> Option<Duration> {
-    at(question, trace, OPENED)
-}
-
-/// With so large a part of the rate of products.
-fn at(question: &Question<'_>, trace: &Trace, part: f64) -> Option<Duration> {
+/// What a call takes at least by the first of its candidates, which are `names`; `None` if the kind does not know its
+/// devices' rates. `trace` is the call's.
+pub(super) fn floor(question: &Question<'_>, names: &[&str], trace: &Trace) -> Option<Duration> {
     let target = question.target;
+    let opened = names.first() == Some(&DECOMPOSED) && !Device::is_host(target.kind());
+    let part = if opened { OPENED } else { 1.0 };
     let rates = match Device::is_host(target.kind()) {
         true => HOST,
         false => find_kind(target.kind()).ok()?.rates(target.architecture())?,

@@ -17,8 +17,8 @@ use super::budget::Done;
 use super::call::Call;
 use super::candidates::candidates;
 use super::clock::Clock;
-use super::entry::{DECOMPOSED, Entry, Tried};
-use super::floor::{floor, floor_of_opened};
+use super::entry::{Entry, Tried};
+use super::floor::floor;
 use super::journal::{Blame, Journal};
 use super::machine::{Machine, VERSION};
 use super::measure::{Measured, written};
@@ -375,8 +375,7 @@ fn is_costly(question: &Question<'_>, names: &[&str], smallest: Duration) -> boo
     if smallest.is_zero() {
         return true;
     }
-    let floor = if names.first() == Some(&DECOMPOSED) { floor_of_opened } else { floor };
-    let floor = || floor(question, &program::trace(question, false).ok()?);
+    let floor = || floor(question, names, &program::trace(question, false).ok()?);
     let floor = std::thread::scope(|scope| scope.spawn(floor).join()).ok().flatten();
     floor.is_none_or(|floor| floor >= smallest)
 }

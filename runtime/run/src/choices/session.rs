@@ -299,8 +299,9 @@ impl Drop for Stops<'_> {
 /// What there is to win by measuring a call.
 fn worth(wanted: &Wanted) -> Worth {
     let question = wanted.question();
-    let floor = program::trace(&question, false).ok().and_then(|trace| floor(&question, &trace));
-    Worth { floor: floor.unwrap_or_default(), count: wanted.count, candidates: candidates(&question).len() }
+    let names = candidates(&question);
+    let floor = program::trace(&question, false).ok().and_then(|trace| floor(&question, &names, &trace));
+    Worth { floor: floor.unwrap_or_default(), count: wanted.count, candidates: names.len() }
 }
 
 /// Compiles the kernels of calls that are measured later.

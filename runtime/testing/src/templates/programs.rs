@@ -201,8 +201,8 @@ impl RandomProgram {
     /// type is none.) Fused and not, kept and computed again, but for what depends on a reduction in a region of a
     /// device: that is compared with the unfused error.
     fn has_the_same_bits(&self, dtype: DType, executor: &'static ExecutorDef) -> Check {
-        let list = List::of(executor);
         let Ok(trace) = self.trace(dtype) else { return Ok(()) };
+        let list = List::of(executor).able_to_run(&trace);
         let joint = joint_trace(&list.placed(&trace)?, &list.executors)?.unwrap_or(trace);
         let mut inputs = self
             .inputs(3)?
@@ -256,7 +256,7 @@ pub(crate) fn check(seed: u64, executor: &'static ExecutorDef) -> Check<Outcome>
     let trace = program.trace(DType::F32)?;
     let text = trace.to_string();
     let moves = Interpreter::new(&trace).moves(&inputs)?;
-    let mut list = List::of(executor);
+    let mut list = List::of(executor).able_to_run(&trace);
     list.fuse = false;
     let unfused = run(&trace, &list, &inputs)?;
     let steps = program.steps.len();

@@ -12,7 +12,7 @@ use crate::stream_kind::StreamKind;
 use crate::trace::Trace;
 
 /// Larger inputs and outputs, in bytes, are used where they are; smaller ones have a place of the program's own, so
-/// that their addresses do not change from run to run.
+/// that their addresses do not change from run to run, but for inputs that kernels read in place.
 pub(super) const LARGEST_STAGED: usize = 1 << 20;
 /// What the address of an input's first element is a multiple of, in bytes: the widest load.
 pub(super) const INPUT_ALIGNMENT: usize = 16;
