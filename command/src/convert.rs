@@ -72,7 +72,7 @@ pub struct Arguments {
 /// Whether there is a file whose ending is none of files of weights: config.json beside the weights, say, or metrics.
 fn is_no_model(path: &Path) -> bool {
     let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
-    let of_weights = ["safetensors", "bin", "pth", "pt", "ckpt"];
+    let of_weights = ["safetensors", "bin", "pth", "pt", "ckpt", "gguf"];
     path.is_file() && ending.is_some_and(|ending| !of_weights.contains(&&*ending))
 }
 
