@@ -234,8 +234,7 @@ fn what_is_not_computed_is_refused_by_name() {
     );
     for count in [0usize, 4, 9] {
         let factors = vec![0; 4 * count];
-        let message =
-            refused(&|file| file.tensors.push((ROTATIONS.to_owned(), vec![count as u64], 0, factors.clone())));
+        let message = refused(&|file| file.tensors.push((ROTATIONS.to_owned(), vec![count], 0, factors.clone())));
         assert!(message.contains(&format!("has {count} elements, expected 8, half of a head")), "{message}");
     }
     let message = refused(&|file| {
