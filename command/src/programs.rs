@@ -318,6 +318,8 @@ mod tests {
             ("activation-checkpointing", "blocks"),
             #[cfg(feature = "models")]
             ("logits", "chunked"),
+            #[cfg(feature = "models")]
+            ("weights", "int8"),
             ("executors", "cuda"),
             ("option", "sim.block=16"),
             ("choices", "choices.jsonl"),
