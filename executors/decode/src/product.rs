@@ -203,7 +203,7 @@ struct Form {
     shared: bool,
     /// Two blocks are on a multiprocessor.
     in_pairs: bool,
-    /// Of a block.
+    /// Number of warps of a block.
     warps: usize,
     /// Steps of the ring, of all matrices together.
     depth: usize,

@@ -51,9 +51,9 @@ pub(super) fn alignment(base: Base, offset: isize) -> usize {
 }
 
 impl Regions {
-    /// Divides the memory of a planned trace whose steps of each stream use at most `workspace_bytes` of workspace, whose
-    /// kernels read the inputs `in_place` where the caller has them, and whose runs may be replayed: those of a program
-    /// that is not are written where the caller gets them.
+    /// Divides the memory of a planned trace whose steps of each stream use at most `workspace_bytes` of workspace,
+    /// whose kernels read the inputs `in_place` where the caller has them, and whose runs may be replayed: those of a
+    /// program that is not are written where the caller gets them.
     pub(super) fn new(
         trace: &Trace,
         placement: &Placement,
