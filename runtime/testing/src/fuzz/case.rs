@@ -216,7 +216,7 @@ pub(super) struct Work {
     /// Elements of their results.
     pub elements: usize,
     /// Operations of the references of factorizations, which go over a matrix again and again: for each matrix the cube
-    /// of its larger extent, however narrow it is, or what they declare.
+    /// of twice its larger extent, however narrow it is, or what they declare.
     pub operations: u64,
 }
 
@@ -255,10 +255,11 @@ fn is_factorization(def: &'static OperatorDef) -> bool {
     *known.entry(def.name).or_insert_with(others)
 }
 
-/// For each matrix of a tensor the cube of its larger extent, together.
+/// For each matrix of a tensor the cube of twice its larger extent, together: the reference of singular values rotates a
+/// matrix of as many rows as both extents have.
 fn cubes(shape: &[usize]) -> u64 {
     let (batch, matrix) = shape.split_at(shape.len().saturating_sub(2));
-    let side = matrix.iter().max().map_or(1, |extent| *extent as u64);
+    let side = matrix.iter().max().map_or(1, |extent| 2 * *extent as u64);
     batch.iter().fold(side.saturating_pow(3), |all, extent| all.saturating_mul(*extent as u64))
 }
 
