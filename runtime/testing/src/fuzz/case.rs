@@ -255,8 +255,8 @@ fn is_factorization(def: &'static OperatorDef) -> bool {
     *known.entry(def.name).or_insert_with(others)
 }
 
-/// For each matrix of a tensor the cube of twice its larger extent, together: the reference of singular values rotates a
-/// matrix of as many rows as both extents have.
+/// For each matrix of a tensor the cube of twice its larger extent, together: the reference of singular values rotates
+/// a matrix of as many rows as both extents have.
 fn cubes(shape: &[usize]) -> u64 {
     let (batch, matrix) = shape.split_at(shape.len().saturating_sub(2));
     let side = matrix.iter().max().map_or(1, |extent| 2 * *extent as u64);

@@ -28,8 +28,8 @@ const LARGE: usize = 2_200_000;
 /// values: a case takes seconds.
 const SYMBOLS: usize = 1_000;
 const ELEMENTS: usize = 1 << 27;
-/// The most operations of factorizations: one of a matrix of some 90 rows, or of a narrow one of 128. (The references of
-/// one of 256 took more than a minute.)
+/// The most operations of factorizations: one of a matrix of some 90 rows, or of a narrow one of 128. (The references
+/// of one of 256 took more than a minute.)
 const OPERATIONS: u64 = 1 << 24;
 /// Calls in a program.
 const LENGTH: u64 = 9;
