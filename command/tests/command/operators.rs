@@ -69,7 +69,8 @@ fn classes_of_autocast_are_listed() {
                conv_transpose1d, conv_transpose2d, conv_transpose3d, delayed_linear, einsum, \
                experts_mlp, extend_and_attend, fused_linear_cross_entropy, fused_linear_jsd, grouped_linear, \
                grouped_outer, gru, gru_cell, inner, linear, linear_quantized, lstm, lstm_cell, matmul, \
-               matrix_power, mm, multi_dot, mv, prims::matmul, rnn_relu, rnn_relu_cell, rnn_tanh, rnn_tanh_cell, scaled_dot_product_attention, \
+               matrix_power, mm, multi_dot, mv, prims::matmul, rnn_relu, rnn_relu_cell, \
+               rnn_tanh, rnn_tanh_cell, scaled_dot_product_attention, \
                unsloth::gated_linear, windowed_attention";
     assert_eq!(after("low"), low);
     assert!(after("full").split(", ").any(|name| name == "softmax"), "{text}");

@@ -39,7 +39,8 @@ typedef u8 W;
 // Scales of a row of the weight, and the tables of a tile: of scales, and of those of the other weight or of offsets.
 constexpr int SCALES = INPUTS / GROUP_SIZE, KINDS = GATED || OFFSETS ? 2 : 1;
 constexpr bool BEHIND = !OFFSETS && GROUP_SIZE % STEP == 0;
-// Of 4 bits what is added to a number as it is widened stays, and is taken off the sum: so often the sum of the rows.
+// Widening adds one number to every integer of 4 bits. It is not taken off each of them: that number times the sum of
+// the row's elements is subtracted from the sum of products.
 constexpr bool RAISED = BEHIND && BITS == 4 && ROWS <= 8;
 #else
 typedef T W;
@@ -61,7 +62,7 @@ constexpr bool KEPT = 2 * PAIRS * GROUPS * PARTS <= (BITS < 16 && MATRICES * WAR
 constexpr int CHUNK = KEPT ? 2 * PAIRS : BITS < 16 && GROUPS > 1 ? 1 : 4 / PARTS;
 // Steps of a warp in a tile; of the last some may be beyond the end.
 constexpr int EACH = (2 * PAIRS + CHUNK - 1) / CHUNK * CHUNK;
-// Of few rows, one warp adds up the sums of all warps while the others go on with the next tile.
+// If there are few rows, one warp adds up the sums of all warps while the others go on with the next tile.
 constexpr int BUFFERS = GROUPS == 1 && !SHARED ? 2 : 1;
 #if BITS < 16
 // Tiles whose scales are in use or on their way.
@@ -167,14 +168,17 @@ extern "C" __global__ void BOUNDS product(
 #endif
             const u8* const from = reinterpret_cast<const u8*>(of + TILE * tile * SCALES);
             u8* const to = reinterpret_cast<u8*>(table_of(n, kind));
-            for (int at = 16 * threadIdx.x; at + 16 <= bytes; at += 16 * 32 * WARPS) fetch_bytes<16>(to + at, from + at);
+            for (int at = 16 * threadIdx.x; at + 16 <= bytes; at += 16 * 32 * WARPS) {
+                fetch_bytes<16>(to + at, from + at);
+            }
             for (int at = bytes / 16 * 16 + 4 * threadIdx.x; at < bytes; at += 4 * 32 * WARPS) {
                 fetch_bytes<4>(to + at, from + at);
             }
         }
     };
 #endif
-    // The next weights to be asked for, in which of the block's tiles, and whether its scales are asked for as well.
+    // The next weights to be asked for: the tile, its number among the block's tiles, and the step. `with_table` asks
+    // for the scales of a tile as well.
     int asked_tile = blockIdx.x / BLOCKS, asked_tiles = 0, asked = 0;
     auto ask = [&](int slot, bool with_table) {
         const int step = step_of(asked);
@@ -450,7 +454,7 @@ extern "C" __global__ void BOUNDS product(
         cluster_arrive();
         cluster_wait();
 #endif
-        // Another warp for each tile is the first.
+        // The first of these threads is in another warp for each tile.
         const int from_first = BUFFERS == 1 ? 0 : 32 * (own_tiles % WARPS);
         const int thread = threadIdx.x >= from_first ? threadIdx.x - from_first : threadIdx.x + 32 * WARPS - from_first;
         for (int place = thread; place < 16 * ROWS; place += 32 * WARPS) {
