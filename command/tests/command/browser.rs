@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 /// What ends when two frames were drawn.
 const FRAMES: &str = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))";
 
+/// The protocol's code of an error of the browser, as that the page navigated while a call ran.
+const SERVER_ERROR: i64 = -32000;
+
 /// A running Chromium with one page.
 pub struct Browser {
     child: Child,
@@ -73,6 +76,13 @@ impl Browser {
 
     /// Calls a method of the protocol.
     pub fn call(&mut self, method: &str, parameters: Value) -> Value {
+        let answer = self.answer(method, parameters);
+        assert!(answer["error"].is_null(), "{method}: {answer}");
+        answer["result"].clone()
+    }
+
+    /// The answer to a call, which may be an error.
+    fn answer(&mut self, method: &str, parameters: Value) -> Value {
         self.last += 1;
         let mut message = json!({"id": self.last, "method": method, "params": parameters});
         if !self.session.is_empty() {
@@ -82,8 +92,7 @@ impl Browser {
         loop {
             let answer = self.next();
             if answer["id"] == self.last {
-                assert!(answer["error"].is_null(), "{method}: {answer}");
-                return answer["result"].clone();
+                return answer;
             }
         }
     }
@@ -152,7 +161,15 @@ impl Browser {
     /// Clicks, at its place on the screen, the first element that a selector finds and that has `text` in it.
     pub fn click(&mut self, selector: &str, text: &str) {
         self.press_at(selector, text);
-        self.eval(FRAMES);
+        self.enter("Runtime.evaluate", json!({"expression": FRAMES, "awaitPromise": true}));
+    }
+
+    /// Calls a method during which a click or a key on a link may replace the document: the browser may then answer
+    /// that the page has navigated. `wait_for_another_document` waits for the next one.
+    fn enter(&mut self, method: &str, parameters: Value) {
+        let answer = self.answer(method, parameters);
+        let navigated = answer["error"]["code"] == SERVER_ERROR;
+        assert!(answer["error"].is_null() || navigated, "{method}: {answer}");
     }
 
     /// Waits for a document that was loaded after the last one that the test has opened.
@@ -178,7 +195,7 @@ impl Browser {
         assert!(place.is_array(), "nothing to click: {selector} with '{text}'");
         for kind in ["mousePressed", "mouseReleased"] {
             let event = json!({"type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1});
-            self.call("Input.dispatchMouseEvent", event);
+            self.enter("Input.dispatchMouseEvent", event);
         }
     }
 
@@ -200,7 +217,7 @@ impl Browser {
             if kind == "keyDown" && !text.is_empty() {
                 event["text"] = json!(text);
             }
-            self.call("Input.dispatchKeyEvent", event);
+            self.enter("Input.dispatchKeyEvent", event);
         }
     }
 
