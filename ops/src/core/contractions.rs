@@ -431,10 +431,10 @@ fn turned(tensor: Tensor, dim: usize, first: usize) -> Tensor {
 #[operator(torch = "nn.functional.bilinear", autocast = widest)]
 pub mod bilinear {
     fn bilinear(
-        input1: Tensor<Floating>,
-        input2: Tensor<Floating>,
-        weight: Tensor<Floating>,
-        #[default(None)] bias: Option<Tensor<Floating>>,
+        input1: Tensor<Number>,
+        input2: Tensor<Number>,
+        weight: Tensor<Number>,
+        #[default(None)] bias: Option<Tensor<Number>>,
     ) -> Tensor;
 
     fn requires(Args { input1, input2, weight, bias }: Args<&TensorMeta>) -> Result<()> {
@@ -486,11 +486,11 @@ pub mod bilinear {
 
     fn reference(Args { input1, input2, weight, bias }: Args<&ReferenceTensor>) -> ArrayD<f64> {
         let [outputs, first, second] = [0, 1, 2].map(|dim| weight.shape()[dim]);
-        let (a, b) = (values(input1), values(input2));
+        let (a, b, weight) = (values(input1.floats()), values(input2.floats()), weight.floats());
         let mut shape = input1.shape().to_vec();
         let rows: usize = shape[..shape.len() - 1].iter().product();
         let one = |row: usize, o: usize| {
-            let mut total = bias.map_or(0.0, |bias| bias[[o]]);
+            let mut total = bias.map_or(0.0, |bias| bias.floats()[[o]]);
             for i in 0..first {
                 total += (0..second).map(|j| a[row * first + i] * weight[[o, i, j]] * b[row * second + j]).sum::<f64>();
             }

@@ -6,8 +6,8 @@ use fulgurite_runtime::{DType, Tensor, TensorMeta};
 
 use super::arrays::zip;
 use super::promotion::{
-    accumulating, as_tensor, broadcast, cast, common_shape, constant, describe_shapes, elementwise_meta, floating,
-    largest_number, operand_number, operands_meet, promoted, result_type, sum_to,
+    accumulating, as_tensor, broadcast, cast, common_shape, constant, constant_like, describe_shapes, elementwise_meta,
+    floating, largest_number, operand_number, operands_meet, promoted, result_type, sum_to,
 };
 use super::{mul, pow};
 use crate::prims;
@@ -346,8 +346,9 @@ fn parts(x: f64) -> (f64, i64) {
     (fraction, exponent)
 }
 
-/// The number after `input` in the direction of `other`, elementwise, of those that the element type has.
-#[operator(torch = "nextafter", no_grad = "PyTorch has none")]
+/// The number after `input` in the direction of `other`, elementwise, of those that the element type has. The gradient
+/// by `input` is 1, and 0 where both are equal; by `other` it is 0.
+#[operator(torch = "nextafter")]
 pub mod nextafter {
     fn nextafter(input: Tensor<Floating>, other: Tensor<Floating>) -> Tensor;
 
@@ -383,6 +384,15 @@ pub mod nextafter {
         cast(prims::select(prims::logical_and(is_known, prims::ne(x, y)), moved, stays), dtype)
     }
 
+    fn grad(input: Tensor, other: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        (nextafter(input, other), move |d_out: Tensor| {
+            let meta = d_out.meta();
+            let [x, y] = [input, other].map(|tensor| super::wide(tensor, &meta));
+            let d = prims::select(prims::eq(x, y), 0.0, accumulating(d_out));
+            Grads { input: super::narrowed(d, input), other: super::constant_like(other, 0.0) }
+        })
+    }
+
     fn reference(input: &ReferenceTensor, other: &ReferenceTensor) -> ArrayD<f64> {
         let dtype = if input.dtype() == DType::F64 || other.dtype() == DType::F64 { DType::F64 } else { input.dtype() };
         zip(input.floats(), other.floats(), |x: f64, y: f64| super::following(x, y, dtype))
@@ -395,7 +405,9 @@ pub mod nextafter {
         let (infinity, nan) = (f64::INFINITY, f64::NAN);
         let x = [1.0, 1.0, 0.0, -0.0, infinity, -infinity, nan, 1.0, 2.0, -1.0, 0.0, -0.5];
         let y = [2.0, 0.0, 1.0, -1.0, 0.0, 0.0, 1.0, nan, 2.0, -2.0, -0.0, 0.0];
-        s.case(with(s.values([12], x), s.values([12], y)));
+        let special = with(s.values([12], x), s.values([12], y));
+        let slopes = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 0.0, 10.0, 0.0, 12.0];
+        s.case(special).forward_only("special numbers").gradients([&slopes, &[0.0; 12]]);
         let largest = largest_number(s.dtype());
         let least = match s.dtype() {
             DType::F64 => f64::MIN_POSITIVE,
@@ -404,7 +416,11 @@ pub mod nextafter {
         };
         let x = [largest, -largest, least, least, -least, 2.0 * least, 3.0 * least, 1e-30];
         let y = [infinity, -infinity, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0];
-        s.case(with(s.values([8], x), s.values([8], y)));
+        // The last number is 0 in f16, as its neighbour is.
+        let of_last = if s.dtype() == DType::F16 { 0.0 } else { 8.0 };
+        let slopes = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, of_last];
+        let special = with(s.values([8], x), s.values([8], y));
+        s.case(special).forward_only("the least and the largest numbers").gradients([&slopes, &[0.0; 8]]);
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -9,7 +9,7 @@ use super::promotion::{cast, constant};
 use crate::prims;
 
 /// `steps` numbers at equal distances from `start` to `end`, both included; f32 unless `dtype` says otherwise. Integers
-/// are cut off.
+/// are cut off. One step may be a boolean, whether `start` is another number than 0.
 #[operator(torch = "linspace", no_grad = "PyTorch takes the bounds for constants")]
 pub mod linspace {
     fn linspace(
@@ -23,12 +23,17 @@ pub mod linspace {
     fn requires(
         start: Operand<&TensorMeta>,
         end: Operand<&TensorMeta>,
+        steps: usize,
         dtype: Option<DType>,
         device: &str,
     ) -> Result<()> {
         require!(device.parse::<Device>().is_ok(), UnknownDevice, "'{device}' is not a device, expected 'cpu', ...");
         require!(super::are_numbers([start, end]), Rank, "{}", super::bounds_text([start, end]));
-        require!(dtype != Some(DType::Bool), Booleans, "dtype is bool, expected a type of numbers");
+        require!(
+            dtype != Some(DType::Bool) || steps < 2,
+            Booleans,
+            "dtype is bool for {steps} steps, expected a type of numbers, or at most one step"
+        );
         Ok(())
     }
 
@@ -47,6 +52,10 @@ pub mod linspace {
         s.case(with(3.0, 3.5, 1));
         s.case(with(10i64, 1i64, 0));
         s.case(with(1i64, 10i64, 6).dtype(DType::I64));
+        s.case(with(0.5, 1.0, 1).dtype(DType::Bool));
+        s.case(with(0.0, 1.0, 1).dtype(DType::Bool));
+        s.case(with(0i64, 1i64, 0).dtype(DType::Bool));
+        s.case(with(1.5, 4.0, 1).dtype(DType::I32));
         if s.dtype().is_floating() {
             s.case(with(s.values([], [1.5]), s.values([], [-0.5]), 4).dtype(s.dtype()));
             s.case(with(0.5, s.values([], [2.0]), 3));
@@ -55,13 +64,14 @@ pub mod linspace {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(UnknownDevice, with(0.0, 1.0, 2).device("?"), "'?' is not a device");
-        e.case(Booleans, with(0.0, 1.0, 2).dtype(DType::Bool), "dtype is bool");
+        e.case(Booleans, with(0.0, 1.0, 2).dtype(DType::Bool), "dtype is bool for 2 steps");
         e.case(Rank, with(0.0, e.normal([2]), 2), "expected numbers or tensors without dimensions");
     }
 }
 
 /// `base` to the power of `steps` numbers at equal distances from `start` to `end`, both included; f32 unless `dtype`
-/// says otherwise. Integers are cut off.
+/// says otherwise. Integers are cut off: the bounds of several steps, and the results. One step may be a boolean, whether
+/// it is another number than 0.
 #[operator(torch = "logspace", no_grad = "PyTorch takes the bounds for constants")]
 pub mod logspace {
     fn logspace(
@@ -76,12 +86,17 @@ pub mod logspace {
     fn requires(
         start: Operand<&TensorMeta>,
         end: Operand<&TensorMeta>,
+        steps: usize,
         dtype: Option<DType>,
         device: &str,
     ) -> Result<()> {
         require!(device.parse::<Device>().is_ok(), UnknownDevice, "'{device}' is not a device, expected 'cpu', ...");
         require!(super::are_numbers([start, end]), Rank, "{}", super::bounds_text([start, end]));
-        require!(dtype != Some(DType::Bool), Booleans, "dtype is bool, expected a type of numbers");
+        require!(
+            dtype != Some(DType::Bool) || steps < 2,
+            Booleans,
+            "dtype is bool for {steps} steps, expected a type of numbers, or at most one step"
+        );
         Ok(())
     }
 
@@ -104,6 +119,10 @@ pub mod logspace {
         s.case(with(3i64, 0i64, 4).base(2.0).dtype(DType::I64));
         s.case(with(1.0, 2.0, 1));
         s.case(with(1.0, 2.0, 0));
+        s.case(with(-1.0, 2.0, 1).dtype(DType::Bool));
+        s.case(with(2.0, 2.0, 1).base(0.0).dtype(DType::Bool));
+        s.case(with(0.0, 1.0, 0).dtype(DType::Bool));
+        s.case(with(0.5, 2.0, 1).dtype(DType::I64));
         if s.dtype().is_floating() {
             s.case(with(s.values([], [0.5]), 1.0, 3).dtype(s.dtype()));
         }
@@ -111,7 +130,7 @@ pub mod logspace {
 
     fn errors(e: &mut ErrorSamples) {
         e.case(UnknownDevice, with(0.0, 1.0, 2).device("?"), "'?' is not a device");
-        e.case(Booleans, with(0.0, 1.0, 2).dtype(DType::Bool), "dtype is bool");
+        e.case(Booleans, with(0.0, 1.0, 2).dtype(DType::Bool), "dtype is bool for 2 steps");
         e.case(Rank, with(e.normal([2]), 1.0, 2), "expected numbers or tensors without dimensions");
     }
 }
@@ -142,10 +161,12 @@ fn spaced(
     let dtype = dtype.unwrap_or(DType::F32);
     let wide = if dtype.is_floating() { dtype.accumulator() } else { DType::F64 };
     let meta = TensorMeta::new([steps], wide, device);
-    // Bounds are rounded to the type of the result, as PyTorch's are.
+    // Bounds are rounded to the type of the result, as PyTorch's are, but for one step of another type than a
+    // floating-point one.
+    let of_bounds = if cuts_bounds(steps, dtype) { dtype } else { wide };
     let [first, last] = bounds.map(|bound| match bound {
-        Operand::Tensor(tensor) => super::promotion::broadcast(cast(cast(tensor, dtype), wide), &[steps]),
-        Operand::Scalar(number) => constant(rounded(number, dtype), &meta),
+        Operand::Tensor(tensor) => super::promotion::broadcast(cast(cast(tensor, of_bounds), wide), &[steps]),
+        Operand::Scalar(number) => constant(rounded(number, of_bounds), &meta),
     });
     let place = prims::iota(steps, 0i64, 1i64, DType::I64, device);
     let gap = prims::div(prims::sub(last, first), steps.saturating_sub(1).max(1) as f64);
@@ -154,6 +175,11 @@ fn spaced(
     let behind = prims::sub(last, distance(prims::sub(steps as i64 - 1, place)));
     let line = if steps < 2 { first } else { prims::select(prims::lt(place, steps as i64 / 2), ahead, behind) };
     cast(of(line), dtype)
+}
+
+/// Whether bounds are cut off, or rounded, to the type of the result.
+fn cuts_bounds(steps: usize, dtype: DType) -> bool {
+    dtype.is_floating() || steps > 1
 }
 
 /// `number` in `dtype`, as f64.
@@ -169,7 +195,8 @@ fn line(
     of: impl Fn(f64) -> f64,
 ) -> fulgurite_runtime::rules::ArrayD<f64> {
     let dtype = dtype.unwrap_or(DType::F32);
-    let [first, last] = bounds.map(|bound| if dtype.is_floating() { bound } else { bound.trunc() });
+    let is_whole = !dtype.is_floating() && cuts_bounds(steps, dtype);
+    let [first, last] = bounds.map(|bound| if is_whole { bound.trunc() } else { bound });
     let at = |i: usize| match i {
         0 => first,
         _ if i + 1 == steps => last,

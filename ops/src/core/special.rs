@@ -224,6 +224,8 @@ pub mod zeta {
         s.composed_binary(Domain::range(1.2, 9.0), Domain::range(0.1, 12.0));
         let (exponents, starts) = ([2.0, 3.0, 2.5, 2.0, 1.0, 0.5], [-1.25, -2.5, -0.5, -3.0, 2.0, 2.0]);
         s.case(with(s.values([6], exponents), s.values([6], starts)));
+        let (exponents, starts) = ([1.0, 501.0, 501.0, 500.0, 1.0], [-0.25, -3.25, -2.75, -2.75, -1.0]);
+        s.case(with(s.values([5], exponents), s.values([5], starts)));
         s.case(with(3, s.uniform(0.5, 3.0, [3])));
         s.case(with(s.uniform(1.5, 3.0, [3]), 2.0));
     }
@@ -244,7 +246,15 @@ fn hurwitz(s: Operand<Tensor>, sign: Operand<Tensor>, q: Tensor) -> Tensor {
     let above = prims::zeta(s, select(below, fraction, q));
     let powers = sub(prims::zeta(s, sub(1.0, fraction)), prims::zeta(s, sub(1.0, select(below, q, 0.0))));
     let has_powers = logical_and(below, prims::gt(fraction, 0.0));
-    select(has_powers, add(above, mul(powers, sign)), above)
+    // Where both are beyond the type, the power of the number next to zero has the sign of the sum.
+    let both_infinite = logical_and(eq(above, f64::INFINITY), eq(powers, f64::INFINITY));
+    let of_nearest = select(prims::le(fraction, 0.5), above, mul(powers, sign));
+    let all = select(both_infinite, of_nearest, add(above, mul(powers, sign)));
+    let all = select(has_powers, all, above);
+    match s {
+        Operand::Tensor(s) => select(eq(s, 1.0), f64::INFINITY, all),
+        Operand::Scalar(_) => all,
+    }
 }
 
 /// For references: the zeta function for any start: the powers of negative numbers, one by one, and the rest.

@@ -2,12 +2,13 @@
 
 use fulgurite_ops_macros::operator;
 use fulgurite_runtime::argument::Operand;
-use fulgurite_runtime::{Tensor, TensorMeta};
+use fulgurite_runtime::rules::{ArrayD, ReferenceTensor};
+use fulgurite_runtime::{DType, Device, Tensor, TensorMeta};
 
 use crate::core::arrays::{reduce, zip};
 use crate::core::promotion::{
-    accumulating, broadcast, cast, checked_dims, common_shape, describe_shapes, elementwise_meta, keep_dims, position,
-    reduced_shape, result_type, sum_to,
+    accumulating, broadcast, cast, checked_dims, common_shape, describe_shapes, elementwise_meta, floating, keep_dims,
+    position, reduced_shape, result_type, sum_to,
 };
 use crate::prims::{self, abs, add, div, eq, lt, mul, pow, select, sqrt, sub};
 
@@ -128,12 +129,32 @@ fn wide_pair(x1: Tensor, x2: Tensor) -> [Tensor; 2] {
     [x1, x2].map(|tensor| accumulating(broadcast(cast(tensor, meta.dtype()), meta.shape())))
 }
 
-/// The norm of order `p` of `x1 - x2 + eps` along the last dimension.
+/// The differences of two tensors that are promoted and broadcast to `meta`, in the type that sums of them are added up
+/// in. Those of integers are integers, which wrap, and f32 then.
+#[track_caller]
+pub(crate) fn apart(x1: Tensor, x2: Tensor, meta: &TensorMeta) -> Tensor {
+    let [a, b] = [x1, x2].map(|tensor| {
+        let tensor = broadcast(cast(tensor, meta.dtype()), meta.shape());
+        if meta.dtype().is_floating() { accumulating(tensor) } else { tensor }
+    });
+    accumulating(cast(sub(a, b), floating(a.dtype())))
+}
+
+/// For references: the differences of two tensors that are promoted to `dtype`, each plus `eps`.
+pub(crate) fn differences([x1, x2]: [&ReferenceTensor; 2], dtype: DType, eps: f64) -> ArrayD<f64> {
+    match dtype.is_floating() {
+        true => zip(x1.floats(), x2.floats(), |a: f64, b: f64| a - b + eps),
+        false => zip(x1.integers(), x2.integers(), |a: i64, b: i64| dtype.wrapped(a.wrapping_sub(b)) as f64 + eps),
+    }
+}
+
+/// The norm of order `p` of `x1 - x2 + eps` along the last dimension. That of integers is f32;
+/// their difference wraps in their type, as in PyTorch.
 #[operator(torch = "nn.functional.pairwise_distance")]
 pub mod pairwise_distance {
     fn pairwise_distance(
-        x1: Tensor<Floating>,
-        x2: Tensor<Floating>,
+        x1: Tensor<Number>,
+        x2: Tensor<Number>,
         #[default(2.0)] p: f64,
         #[default(1e-6)] eps: f64,
         #[default(false)] keepdim: bool,
@@ -149,20 +170,22 @@ pub mod pairwise_distance {
             Order,
             "p is {p} for vectors of shape {shape:?}, expected an order that their norms have"
         );
-        Ok(super::reduced_pair(x1, x2, &dims, keepdim))
+        let meta = super::reduced_pair(x1, x2, &dims, keepdim);
+        Ok(meta.with_dtype(floating(meta.dtype())))
     }
 
     fn decomposition(Args { x1, x2, p, eps, keepdim }: Args<Tensor>) -> Tensor {
-        let [a, b] = super::wide_pair(x1, x2);
-        let dims = super::last(a.rank());
-        let distance = super::norm(add(sub(a, b), eps), p, &dims);
         let both = [Operand::Tensor(x1), Operand::Tensor(x2)];
-        keep_dims(cast(distance, result_type(&both)), &a.shape(), &dims, keepdim)
+        let meta = elementwise_meta(&both, result_type(&both));
+        let dims = super::last(meta.rank());
+        let distance = super::norm(add(super::apart(x1, x2, &meta), eps), p, &dims);
+        keep_dims(cast(distance, floating(meta.dtype())), meta.shape(), &dims, keepdim)
     }
 
     fn reference(Args { x1, x2, p, eps, keepdim }: Args<&ReferenceTensor>) -> ArrayD<f64> {
-        let differences = zip(x1, x2, |a: f64, b: f64| a - b + eps);
-        reduce(&differences, Some(&[-1]), keepdim, |row| super::row_norm(row, p))
+        let metas = [x1, x2].map(|x| TensorMeta::new(x.shape(), x.dtype(), Device::CPU));
+        let dtype = result_type(&[Operand::Tensor(&metas[0]), Operand::Tensor(&metas[1])]);
+        reduce(&super::differences([x1, x2], dtype, eps), Some(&[-1]), keepdim, |row| super::row_norm(row, p))
     }
 
     fn samples(s: &mut Samples) {
@@ -172,6 +195,8 @@ pub mod pairwise_distance {
         s.case(with(s.normal([5]), s.normal([5])).p(f64::INFINITY));
         s.case(with(s.normal([2, 0]), s.normal([2, 0])));
         s.case(with(s.normal([3]), s.normal([])));
+        let large = |last: f64| s.values([2], [5.0, last]).cast(DType::I64);
+        s.case(with(large(16_777_217.0), large(16_777_216.0)).eps(0.5));
     }
 
     fn errors(e: &mut ErrorSamples) {

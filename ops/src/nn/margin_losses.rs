@@ -3,11 +3,11 @@
 
 use fulgurite_ops_macros::operator;
 use fulgurite_runtime::argument::Operand;
-use fulgurite_runtime::{DType, Tensor};
+use fulgurite_runtime::{DType, Device, Tensor, TensorMeta};
 
 use super::Reduction;
 use super::reduction::{class_rows, picked};
-use super::{has_norm, last, norm, reduced_array, reduced_meta, row_norm, soft_positive};
+use super::{apart, differences, has_norm, last, norm, reduced_array, reduced_meta, row_norm, soft_positive};
 use crate::core::arrays::{array, reduce, reshaped, zip};
 use crate::core::detach;
 use crate::core::promotion::{
@@ -231,13 +231,29 @@ fn is(target: Tensor, value: i64) -> Tensor {
 
 /// The loss of triples: `max(0, margin + d(anchor, positive) - d(anchor, negative))` with the distance
 /// `d(a, b) = ‖a - b + eps‖` of order `p` along the last dimension; with `swap` the negative's distance is the smaller
-/// one of those to the anchor and to the positive.
-#[operator(torch = "nn.functional.triplet_margin_loss", autocast = full)]
+/// one of those to the anchor and to the positive. That of integers is f32; their differences wrap in their type.
+#[operator(
+    torch = "nn.functional.triplet_margin_loss",
+    autocast = full,
+    skip(
+        consistency,
+        decomposition,
+        dtype = u16,
+        reason = "differences below zero are 65,000, and the distances cancel"
+    ),
+    tolerance(
+        consistency,
+        decomposition,
+        factor = 10000.0,
+        dtype = u8,
+        reason = "differences below zero are 250, and the distances cancel"
+    )
+)]
 pub mod triplet_margin_loss {
     fn triplet_margin_loss(
-        anchor: Tensor<Floating>,
-        positive: Tensor<Floating>,
-        negative: Tensor<Floating>,
+        anchor: Tensor<Number>,
+        positive: Tensor<Number>,
+        negative: Tensor<Number>,
         #[default(1.0)] margin: f64,
         #[default(2.0)] p: f64,
         #[default(1e-6)] eps: f64,
@@ -263,7 +279,7 @@ pub mod triplet_margin_loss {
             Order,
             "p is {p} for vectors of shape {shape:?}, expected an order that their norms have"
         );
-        let meta = elementwise_meta(&all.map(Operand::Tensor), result_type(&all.map(Operand::Tensor)));
+        let meta = elementwise_meta(&all.map(Operand::Tensor), floating(result_type(&all.map(Operand::Tensor))));
         Ok(match reduction {
             Reduction::None => meta.with_shape(&shape[..shape.len().saturating_sub(1)]),
             _ => meta.with_shape([]),
@@ -274,19 +290,19 @@ pub mod triplet_margin_loss {
         let Args { anchor, positive, negative, margin, p, eps, swap, reduction } = args;
         let all = [anchor, positive, negative].map(Operand::Tensor);
         let meta = elementwise_meta(&all, result_type(&all));
-        let [anchor, positive, negative] =
-            super::wide([anchor, positive, negative]).map(|tensor| broadcast(tensor, meta.shape()));
-        let distance = |a: Tensor, b: Tensor| norm(add(sub(a, b), eps), p, &last(meta.rank()));
+        let distance = |a: Tensor, b: Tensor| norm(add(apart(a, b, &meta), eps), p, &last(meta.rank()));
         let (near, far) = (distance(anchor, positive), distance(anchor, negative));
         let far = if swap { minimum(far, distance(positive, negative)) } else { far };
         let short = sub(add(near, margin), far);
-        super::reduced(select(le(short, 0.0), 0.0, short), reduction, meta.dtype())
+        super::reduced(select(le(short, 0.0), 0.0, short), reduction, floating(meta.dtype()))
     }
 
     fn reference(args: Args<&ReferenceTensor>) -> ArrayD<f64> {
         let Args { anchor, positive, negative, margin, p, eps, swap, reduction } = args;
-        let distance = |a: &ArrayD<f64>, b: &ArrayD<f64>| {
-            reduce(&zip(a, b, |a: f64, b: f64| a - b + eps), Some(&[-1]), false, |row| row_norm(row, p))
+        let metas = [anchor, positive, negative].map(|x| TensorMeta::new(x.shape(), x.dtype(), Device::CPU));
+        let dtype = result_type(&[&metas[0], &metas[1], &metas[2]].map(Operand::Tensor));
+        let distance = |a: &ReferenceTensor, b: &ReferenceTensor| {
+            reduce(&differences([a, b], dtype, eps), Some(&[-1]), false, |row| row_norm(row, p))
         };
         let (near, far) = (distance(anchor, positive), distance(anchor, negative));
         let far = if swap { zip(&far, &distance(positive, negative), f64::min) } else { far };
@@ -321,7 +337,7 @@ pub mod triplet_margin_loss {
 
 /// The loss of classes by margins: for a row x of `input` and its class t, the sum of
 /// `weight[t] · max(0, margin - x_t + x_j)^p` over the other classes j, divided by the number of classes. `input` is
-/// [N, C] or [C], `target` [N], or [] or [1]. A class out of range is an error when the program runs.
+/// [N, C] or [C], `target` [N], or [] or [1]; without dimensions it is one class. A class out of range is an error when the program runs.
 #[operator(torch = "nn.functional.multi_margin_loss", autocast = full)]
 pub mod multi_margin_loss {
     fn multi_margin_loss(
@@ -378,7 +394,8 @@ pub mod multi_margin_loss {
 
     fn reference(Args { input, target, p, margin, weight, reduction }: Args<&ReferenceTensor>) -> Result<ArrayD<f64>> {
         let mut losses = Vec::new();
-        for (row, class) in class_rows(input).iter().zip(target) {
+        let rows = if input.ndim() == 0 { vec![vec![input[[]]]] } else { class_rows(input) };
+        for (row, class) in rows.iter().zip(target) {
             let Some(own) = usize::try_from(*class).ok().filter(|class| *class < row.len()) else {
                 return Err(Failure::new("IndexOutOfRange", format!("target holds {class} of {} classes", row.len())));
             };
@@ -396,6 +413,8 @@ pub mod multi_margin_loss {
         let weighted = with(s.normal([4, 3]), s.integers(0, 3, [4])).weight(s.uniform(0.5, 2.0, [3]));
         s.case(weighted.p(2).margin(0.7));
         s.case(with(s.normal([3]), s.integers(0, 3, [])));
+        s.case(with(s.normal([]), s.integers(0, 1, [])));
+        s.case(with(s.normal([]), s.integers(0, 1, [1])).reduction(Reduction::None));
         s.case(with(s.normal([3]), s.integers(0, 3, [1])).reduction(Reduction::None));
         s.case(with(s.normal([0, 3]), s.integers(0, 3, [0])).reduction(Reduction::Sum));
     }
@@ -405,6 +424,7 @@ pub mod multi_margin_loss {
         e.case(Power, good().p(3), "p is 3, expected 1 or 2");
         e.case(Shapes, with(e.normal([4, 3]), e.integers(0, 3, [3])), "target [3]");
         e.case(Shapes, with(e.normal([2, 0]), e.integers(0, 3, [2])), "input has shape [2, 0]");
+        e.case(Shapes, with(e.normal([]), e.integers(0, 1, [2])), "target [2]");
         e.case(WeightShape, good().weight(e.normal([4])), "expected f32[3]");
         e.case(WeightShape, good().weight(e.of(DType::F64, [3])), "weight is f64[3]");
         for class in [3.0, -1.0] {
@@ -414,9 +434,10 @@ pub mod multi_margin_loss {
     }
 }
 
-/// The rows and the classes of a shape [N, C] or [C] with at least one class.
+/// The rows and the classes of a shape [N, C] or [C] with at least one class, or [], which is one class.
 fn rows_of(shape: &[usize]) -> Option<(usize, usize)> {
     match *shape {
+        [] => Some((1, 1)),
         [classes] if classes > 0 => Some((1, classes)),
         [rows, classes] if classes > 0 => Some((rows, classes)),
         _ => None,
@@ -426,14 +447,24 @@ fn rows_of(shape: &[usize]) -> Option<(usize, usize)> {
 /// Whether there is a target for each row.
 fn targets_fit(input: &[usize], target: &[usize]) -> bool {
     match input {
-        [_] => target.is_empty() || target == [1],
+        [] | [_] => target.is_empty() || target == [1],
         _ => target == &input[..1],
     }
 }
 
+/// Whether `target` names the classes of each row: it has the shape of `input`, or both are one class.
+fn named_fit(input: &[usize], target: &[usize]) -> bool {
+    input == target || [input, target].iter().all(|shape| matches!(shape, [] | [1]))
+}
+
+/// The shape of one loss for each row.
+fn shape_of_rows(input: &[usize]) -> &[usize] {
+    &input[..input.len().saturating_sub(1)]
+}
+
 /// The loss of several classes for each row by margins: for a row x of `input` and its classes, those of `target`
 /// before the first negative number, the sum of `max(0, 1 - x_t + x_j)` over its classes t and all others j, divided by
-/// the number of all classes. Both are [N, C] or [C]. A class out of range is an error when the program runs.
+/// the number of all classes. Both are [N, C] or [C]; [] and [1] are one class. A class out of range is an error when the program runs.
 #[operator(torch = "nn.functional.multilabel_margin_loss", autocast = full)]
 pub mod multilabel_margin_loss {
     fn multilabel_margin_loss(
@@ -444,14 +475,14 @@ pub mod multilabel_margin_loss {
 
     fn meta(input: &TensorMeta, target: &TensorMeta, reduction: Reduction) -> Result<TensorMeta> {
         require!(
-            super::rows_of(input.shape()).is_some() && input.shape() == target.shape(),
+            super::rows_of(input.shape()).is_some() && super::named_fit(input.shape(), target.shape()),
             Shapes,
             "input has shape {:?} and target {:?}, expected [N, C] or [C] with C > 0, the same for both",
             input.shape(),
             target.shape()
         );
         Ok(match reduction {
-            Reduction::None => input.with_shape(&input.shape()[..input.rank() - 1]),
+            Reduction::None => input.with_shape(super::shape_of_rows(input.shape())),
             _ => input.with_shape([]),
         })
     }
@@ -479,13 +510,12 @@ pub mod multilabel_margin_loss {
         let counts = prims::logical_and(by_place(counts), by_class(prims::logical_not(is_target)));
         let terms = select(prims::logical_and(counts, prims::gt(short, 0.0)), short, 0.0);
         let losses = div(prims::sum(terms, [1, 2]), classes as f64);
-        let mut shape = input.shape().to_vec();
-        shape.pop();
+        let shape = super::shape_of_rows(&input.shape()).to_vec();
         super::reduced(prims::reshape(losses, shape), reduction, input.dtype())
     }
 
     fn reference(input: &ArrayD<f64>, target: &ArrayD<i64>, reduction: Reduction) -> Result<ArrayD<f64>> {
-        let classes = input.shape()[input.ndim() - 1];
+        let classes = input.shape().last().copied().unwrap_or(1);
         let (mut losses, values, targets) = (Vec::new(), input.as_slice(), target.as_slice());
         for (row, named) in values.unwrap_or(&[]).chunks(classes).zip(targets.unwrap_or(&[]).chunks(classes)) {
             let own: Vec<i64> = named.iter().copied().take_while(|class| *class >= 0).collect();
@@ -497,7 +527,7 @@ pub mod multilabel_margin_loss {
             let total: f64 = own.iter().map(of_class).sum();
             losses.push(total / classes as f64);
         }
-        Ok(super::reduced_array(array(&input.shape()[..input.ndim() - 1], losses), reduction))
+        Ok(super::reduced_array(array(super::shape_of_rows(input.shape()), losses), reduction))
     }
 
     fn samples(s: &mut Samples) {
@@ -507,12 +537,15 @@ pub mod multilabel_margin_loss {
             s.case(with(s.normal([3, 4]), target).reduction(reduction));
         }
         s.case(with(s.normal([3]), s.values([3], [1.0, -1.0, 2.0]).cast(DType::I32)));
+        s.case(with(s.normal([]), s.integers(0, 1, [])));
+        s.case(with(s.normal([]), s.values([1], [-1.0]).cast(DType::I64)).reduction(Reduction::None));
         s.case(with(s.normal([0, 3]), s.integers(0, 3, [0, 3])).reduction(Reduction::Sum));
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Shapes, with(e.normal([4, 3]), e.integers(0, 3, [4])), "expected [N, C] or [C]");
         e.case(Shapes, with(e.normal([2, 0]), e.integers(0, 3, [2, 0])), "input has shape [2, 0]");
+        e.case(Shapes, with(e.normal([2]), e.integers(0, 2, [])), "target []");
         let target = e.values([1, 2], [0.0, 2.0]).cast(DType::I64);
         e.when_run("IndexOutOfRange", with(e.normal([1, 2]), target), "holds");
     }
