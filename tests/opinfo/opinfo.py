@@ -9,6 +9,7 @@ cotangents) with PyTorch, has `fulgurite ops run` compute the same, and compares
 - where PyTorch returns, shapes and dtypes must be equal, and values must be close (see `TOLERANCE`), or at least as close to
   PyTorch's result in float64 as PyTorch's own result is;
 - where PyTorch refuses, `fulgurite` must refuse too; where PyTorch refuses the gradient alone, that is a case by itself;
+- where PyTorch's host has no kernel for 16 bits, there is nothing to compare with, and such a case is not counted;
 - random results are compared by shape and dtype alone; operators here take an explicit generator, which is added to such calls;
 - positions of equal elements, whose order PyTorch leaves open, are compared by the elements there (see `CHOOSES`).
 
@@ -80,7 +81,7 @@ CHOOSES = {"topk": 1, "sort": 1, "argsort": 0, "kthvalue": 1, "msort": None, "me
 ORDER = {"where": ["input", "condition", "other"], "nn.functional.embedding": ["weight", "input"], "einsum": ["operands", "equation"]}
 ORDER |= {"nn.functional.embedding_bag": ["weight", "input", "offsets"], "bernoulli": ["input", "p"], "normal": ["mean", "std", "size"]}
 ORDER |= {"rand_like": ["input"], "randn_like": ["input"], "randn": ["size"], "Tensor.exponential_": ["input", "lambd"]}
-ORDER |= {"multinomial": ["input", "num_samples", "replacement"]}
+ORDER |= {"multinomial": ["input", "num_samples", "replacement"], "polygamma": ["input", "n"]}
 ORDER |= {"Tensor.log_normal_": ["input", "mean", "std"], "Tensor.cauchy_": ["input", "median", "sigma"]}
 
 # The database calls these functions through a lambda that leaves out results.
@@ -202,6 +203,11 @@ def positional(torch_name, parameters, given):
         rest = given[2:] if isinstance(given[1], str) else given[1:]
         dtype = rest[0].dtype if isinstance(rest[0], torch.Tensor) else rest[0]
         return ["input", "dtype", "non_blocking", "copy"], [given[0], dtype, *rest[1:]]
+    # `randint(high, size)` and `randint_like(input, high)`: the lower bound is 0.
+    if torch_name == "randint" and len(given) == 2:
+        return ["low", "high", "size"], [0, *given]
+    if torch_name == "randint_like" and len(given) == 2:
+        return ["input", "low", "high"], [given[0], 0, given[1]]
     if "unbiased" in names and len(given) > 1 and type(given[1]) is bool:
         return ["input", "unbiased"], given
     if "unbiased" in names and len(given) > 2 and type(given[2]) is bool:
@@ -460,6 +466,9 @@ class Collected:
                 channels = torch.zeros(arguments["input"].shape[1], dtype=dtype)
                 cotangents += [torch.zeros_like(channels if own is None else own) for own in running]
         except Exception as error:
+            if isinstance(error, NotImplementedError) and re.search(r"not implemented for '(BFloat16|Half)'", str(error)):
+                self.skipped["16 bits, of which PyTorch's host has no kernel: its other devices have"] += 1
+                return
             record["refused"] = f"{type(error).__name__}: {error}"[:200]
         floating = any(isinstance(v, torch.Tensor) and differentiable(v.dtype) for v in flat_values(arguments.values()))
         if "outputs" in record and floating and torch_name not in RANDOM:
@@ -477,6 +486,7 @@ class Collected:
             self.skipped["complex results that files do not hold"] += 1
             return
         draws = arguments.get("training", True) and arguments.get("p", 0.5) if "dropout" in torch_name else arguments.get("dropout_p", 0.0)
+        draws = draws or (torch_name == "nn.functional.rrelu" and arguments.get("training", False))
         draws = draws or (torch_name in RANDOM and "dropout" not in torch_name)
         given = dict(arguments)
         if draws and "generator" in parameters.names:
