@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use clap::Args;
 use fulgurite_models::hugging_face::Names;
 use fulgurite_models::tokenizer_copy;
+use fulgurite_models::tokenizer_file::TokenizerFile;
 use fulgurite_models::weight_files::{Format, Shards, load, load_unchecked, save, save_sharded};
 use fulgurite_models::{Family, Model, Tokenizer};
 
 use super::files;
 use super::outcome::{Failed, Outcome};
-use super::output::{note, say};
+use super::output::{note, say, warn};
 
 /// Arguments of `convert`.
 #[derive(Args)]
@@ -47,14 +48,14 @@ pub struct Arguments {
     #[arg(long, value_name = "FORMAT")]
     from: Option<Format>,
     /// The format to write; otherwise llmc for a name that ends in .bin, huggingface for .safetensors, litgpt for .pth.
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", value_parser = written)]
     to: Option<Format>,
     /// Attention heads, for a huggingface file without config.json whose metadata does not say them.
     #[arg(long, value_name = "COUNT")]
     heads: Option<usize>,
-    /// The tokenizer that a checkpoint gets: gpt2, bytes, or a file (tokenizer.json, SentencePiece's tokenizer.model,
-    /// vocab.json with merges.txt beside it) or its folder; the file's own, or the largest that the vocabulary has room
-    /// for, otherwise.
+    /// The tokenizer that a checkpoint gets: gpt2, bytes, or a file (tokenizer.json, SentencePiece's tokenizer.model, a
+    /// GGUF, vocab.json with merges.txt beside it) or its folder; the file's own, or the largest that the vocabulary has
+    /// room for, otherwise.
     #[arg(long)]
     tokenizer: Option<String>,
     /// Accepts weights that are not finite.
@@ -67,6 +68,17 @@ pub struct Arguments {
     /// Writes `transformer.` before the names of huggingface, as GPT2LMHeadModel saves itself.
     #[arg(long)]
     prefix: bool,
+}
+
+/// A format that is written.
+fn written(name: &str) -> Result<Format, String> {
+    match name.parse::<Format>().map_err(|error| error.to_string())? {
+        Format::Gguf => {
+            let names = Format::ALL.map(Format::name).join(", ");
+            Err(format!("gguf is read, and not written, expected one of {names}"))
+        }
+        format => Ok(format),
+    }
 }
 
 /// Whether there is a file whose ending is none of files of weights: config.json beside the weights, say, or metrics.
@@ -137,6 +149,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let of_tokenizer = loaded.tokenizer_folder(&arguments.from_file).filter(|_| to == Format::HuggingFace);
     if let Some(folder) = &of_tokenizer {
         tokenizer_copy::copy(folder, beside).map_err(|error| failed(&error))?;
+    }
+    let own = loaded.tokenizer_file.as_ref().filter(|file| **file == arguments.from_file && to == Format::HuggingFace);
+    if let Some(file) = own {
+        // Weights are weights without it, too.
+        match TokenizerFile::load(file) {
+            Ok(tokenizer) => tokenizer.copy_to(beside, false).map_err(|error| failed(&error))?,
+            Err(error) => warn(&format!("no tokenizer is written: {error}")),
+        }
     }
     let ids_copied = || match &of_tokenizer {
         Some(folder) => tokenizer_copy::copy_ids(folder, beside).map_err(|error| failed(&error)),

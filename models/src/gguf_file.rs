@@ -6,6 +6,7 @@
 //! file's word: every length is checked against what is left of the file first.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
@@ -30,8 +31,12 @@ pub(crate) enum GgufValue {
     Number(f64),
     Flag(bool),
     Text(String),
-    /// How many values there are; they are not kept.
-    List(u64),
+    /// The type, how many values there are, and where: they stay in the file.
+    List {
+        kind: u32,
+        count: u64,
+        bytes: Range<usize>,
+    },
 }
 
 /// How the values of a tensor are stored: in blocks, each of so many values and bytes.
@@ -46,28 +51,45 @@ pub(crate) enum GgufType {
     Q4_0,
     /// Blocks of 32: a scale and an offset in f16, and integers of 4 bits.
     Q4_1,
+    /// As Q4_0, of 5 bits, which are less 16.
+    Q5_0,
+    /// As Q4_1, of 5 bits.
+    Q5_1,
+    /// Blocks of 256: 16 groups with scales and offsets of 4 bits, and integers of 2 bits.
+    Q2K,
+    /// Blocks of 256: 16 groups with scales of 6 bits, and integers of 3 bits.
+    Q3K,
+    /// Blocks of 256: 8 groups with scales and offsets of 6 bits, and integers of 4 bits.
+    Q4K,
+    /// As Q4K, of 5 bits.
+    Q5K,
+    /// Blocks of 256: 16 groups with scales of 8 bits, and integers of 6 bits.
+    Q6K,
 }
 
 /// Types that are read, with their numbers in files, and values and bytes of a block.
-const TYPES: [(GgufType, u32, &str, usize, usize); 6] = [
+const TYPES: [(GgufType, u32, &str, usize, usize); 13] = [
     (GgufType::F32, 0, "F32", 1, 4),
     (GgufType::F16, 1, "F16", 1, 2),
     (GgufType::Q4_0, 2, "Q4_0", 32, 18),
     (GgufType::Q4_1, 3, "Q4_1", 32, 20),
+    (GgufType::Q5_0, 6, "Q5_0", 32, 22),
+    (GgufType::Q5_1, 7, "Q5_1", 32, 24),
     (GgufType::Q8_0, 8, "Q8_0", 32, 34),
+    (GgufType::Q2K, 10, "Q2_K", 256, 84),
+    (GgufType::Q3K, 11, "Q3_K", 256, 110),
+    (GgufType::Q4K, 12, "Q4_K", 256, 144),
+    (GgufType::Q5K, 13, "Q5_K", 256, 176),
+    (GgufType::Q6K, 14, "Q6_K", 256, 210),
     (GgufType::Bf16, 30, "BF16", 1, 2),
 ];
 
+/// The most values of a block.
+pub(crate) const LARGEST_BLOCK: usize = 256;
+
 /// Types that are not read.
-const OTHER_TYPES: [(u32, &str); 25] = [
-    (6, "Q5_0"),
-    (7, "Q5_1"),
+const OTHER_TYPES: [(u32, &str); 18] = [
     (9, "Q8_1"),
-    (10, "Q2_K"),
-    (11, "Q3_K"),
-    (12, "Q4_K"),
-    (13, "Q5_K"),
-    (14, "Q6_K"),
     (15, "Q8_K"),
     (16, "IQ2_XXS"),
     (17, "IQ2_XS"),
@@ -108,6 +130,12 @@ impl GgufType {
     }
 }
 
+/// Whether a file begins as those of this format do.
+pub(crate) fn is_one(path: &Path) -> bool {
+    let mut start = [0; 4];
+    std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *MAGIC
+}
+
 /// A tensor of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GgufTensor {
@@ -137,6 +165,18 @@ impl GgufFile {
     /// The bytes of a tensor.
     pub(crate) fn bytes(&self, tensor: &GgufTensor) -> &[u8] {
         &self.file.bytes()[tensor.bytes.clone()]
+    }
+
+    /// The values of a list: numbers, flags and texts alike. `None` if the file has no such key.
+    pub(crate) fn list(&self, key: &str) -> Result<Option<Vec<GgufValue>>, String> {
+        let (kind, count, bytes) = match self.keys.get(key) {
+            None => return Ok(None),
+            Some(GgufValue::List { kind, count, bytes }) => (*kind, *count, bytes.clone()),
+            Some(_) => return Err(format!("{key} is no list")),
+        };
+        let mut reader = Reader { bytes: &self.file.bytes()[..bytes.end], place: bytes.start };
+        // Each value takes a byte of the file at least, which is there.
+        (0..count).map(|_| reader.value(kind, key)).collect::<Result<_, _>>().map(Some)
     }
 }
 
@@ -280,6 +320,7 @@ impl<'a> Reader<'a> {
                 if kind == 9 {
                     return Err(format!("key {key:?} is a list of lists, which no model needs here"));
                 }
+                let start = self.place;
                 match sizes_of(kind) {
                     Some(size) => {
                         let bytes = usize::try_from(count).ok().and_then(|count| count.checked_mul(size));
@@ -292,7 +333,7 @@ impl<'a> Reader<'a> {
                         }
                     }
                 }
-                GgufValue::List(count)
+                GgufValue::List { kind, count, bytes: start..self.place }
             }
             10 => GgufValue::Integer(self.u64(key)?.into()),
             11 => GgufValue::Integer(i64::from_le_bytes(self.array(key)?).into()),

@@ -3,11 +3,15 @@
 use fulgurite_kernels::DType;
 use fulgurite_kernels::buffer::OutOfMemory;
 use fulgurite_kernels::scratch::{try_room, try_zeroed};
-use half::bf16;
+use half::{bf16, f16};
 use rayon::prelude::*;
 
+use crate::gguf_blocks::{code_of_q4_k, scales_and_offsets};
 use crate::gguf_file::GgufType;
 use crate::host_tensor::{HostTensor, HostTensorError};
+
+/// Values of a block of groups.
+const LARGE: usize = 256;
 
 /// A quantized weight [out, in], in the form of [`mod@fulgurite_ops::nn::dequantize_weight`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,12 +45,12 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Room for a weight [rows, inputs]; `None` for types that are numbers as they are.
+    /// Room for a weight [rows, inputs]; `None` for types that are not kept as integers.
     pub(crate) fn new(kind: GgufType, [rows, inputs]: [usize; 2]) -> Result<Option<Rows>, OutOfMemory> {
         let bits = match kind {
             GgufType::Q8_0 => 8,
-            GgufType::Q4_0 | GgufType::Q4_1 => 4,
-            GgufType::F32 | GgufType::F16 | GgufType::Bf16 => return Ok(None),
+            GgufType::Q4_0 | GgufType::Q4_1 | GgufType::Q4K => 4,
+            _ => return Ok(None),
         };
         let scales = rows * (inputs / GROUP) * 2;
         Ok(Some(Rows {
@@ -55,7 +59,7 @@ impl Rows {
             rows: 0,
             codes: try_room(rows * inputs / 8 * bits)?,
             scales: try_room(scales)?,
-            offsets: try_room(if kind == GgufType::Q4_1 { scales } else { 0 })?,
+            offsets: try_room(if matches!(kind, GgufType::Q4_1 | GgufType::Q4K) { scales } else { 0 })?,
         }))
     }
 
@@ -66,6 +70,10 @@ impl Rows {
         for i in 0..count {
             let start = row_at(i) * row;
             for block in bytes[start..start + row].chunks_exact(block) {
+                if self.kind == GgufType::Q4K {
+                    self.push_groups(block);
+                    continue;
+                }
                 let (scale, rest) = block.split_at(2);
                 self.scales.extend_from_slice(scale);
                 match self.kind {
@@ -80,6 +88,15 @@ impl Rows {
             }
         }
         self.rows += count;
+    }
+
+    /// Adds the eight groups of a block of 256. Their scales and offsets, products of two numbers, are rounded to f16.
+    fn push_groups(&mut self, block: &[u8]) {
+        for [scale, offset] in scales_and_offsets(block) {
+            self.scales.extend_from_slice(&f16::from_f32(scale).to_le_bytes());
+            self.offsets.extend_from_slice(&f16::from_f32(offset).to_le_bytes());
+        }
+        self.codes.extend((0..LARGE).step_by(2).map(|i| code_of_q4_k(block, i) | code_of_q4_k(block, i + 1) << 4));
     }
 
     /// Adds 32 numbers of 4 bits: a byte of a block has number `i` in its lower half and number `i + 16` in its upper
@@ -105,15 +122,8 @@ impl Rows {
     }
 }
 
-/// Values of a block.
+/// Values of a group.
 pub(crate) const GROUP: usize = 32;
-
-impl Packed {
-    /// The numbers [out, in], as [`numbers_of`].
-    pub(crate) fn numbers(&self, dtype: DType) -> Result<Option<HostTensor>, OutOfMemory> {
-        numbers_of(&self.codes, &self.scales, self.offsets.as_ref(), dtype)
-    }
-}
 
 /// The numbers [out, in] of a quantized weight in f32 or bf16: products and sums in f32, rounded once. `None` for other
 /// types, and for scales of a type that weights do not have.
@@ -159,7 +169,6 @@ pub(crate) fn numbers_of(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use half::f16;
 
     /// A block by its definition: value `i` of 32.
     fn expected(kind: GgufType, block: &[u8], i: usize) -> f32 {
@@ -191,7 +200,8 @@ mod tests {
             rows.push(&bytes, 2, &|row| 1 - row);
             let packed = rows.finish().unwrap();
             assert_eq!(packed.offsets.is_some(), kind == GgufType::Q4_1);
-            let numbers = packed.numbers(DType::F32).unwrap().unwrap().to_f32().unwrap();
+            let numbers = numbers_of(&packed.codes, &packed.scales, packed.offsets.as_ref(), DType::F32);
+            let numbers = numbers.unwrap().unwrap().to_f32().unwrap();
             for (at, number) in numbers.into_iter().enumerate() {
                 let (row, block) = (1 - at / 64, at % 64 / 32);
                 let block = &bytes[(2 * row + block) * size..][..size];

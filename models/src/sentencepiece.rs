@@ -41,6 +41,8 @@ pub(crate) enum PieceKind {
     UserDefined,
     Unused,
     Byte,
+    /// In the place of a token that a vocabulary has not: never found in text. (Of GGUF's files.)
+    Padding,
 }
 
 enum Field<'a> {

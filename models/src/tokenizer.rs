@@ -77,8 +77,8 @@ impl Tokenizer {
     pub(crate) fn is_stored_as(&self, stored: &str, checkpoint: &Path) -> bool {
         let Tokenizer::File(file) = self else { return self.name() == stored };
         let found = Tokenizer::found(stored.to_owned(), checkpoint);
-        let read = |path: &Path| std::fs::read(path).ok();
-        let same = read(file.path()).zip(read(Path::new(&found))).map(|(own, other)| own == other);
+        let other = TokenizerFile::load(Path::new(&found)).and_then(|other| other.json()).ok();
+        let same = file.json().ok().zip(other).map(|(own, other)| own == other);
         same.unwrap_or_else(|| self.name() == stored)
     }
 

@@ -6,18 +6,21 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use fulgurite_kernels::durable;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokenizers::Normalizer as _;
 
 use crate::foreign_file;
+use crate::gguf_file::{self, GgufFile};
+use crate::gguf_tokenizer;
 use crate::tokenizer_error::TokenizerError;
-use crate::tokenizer_vocabulary as vocabulary;
+use crate::tokenizer_vocabulary::{self as vocabulary, Converted};
 
 /// The file of a tokenizer.
 pub const FILE: &str = "tokenizer.json";
 
 /// The files beside it that say where texts begin and end.
-const BESIDE: [&str; 3] = ["tokenizer_config.json", "generation_config.json", "config.json"];
+const BESIDE: [&str; 3] = ["tokenizer_config.json", GENERATION, "config.json"];
+const GENERATION: &str = "generation_config.json";
 
 /// A tokenizer that was read from a `tokenizer.json`, or from the files of a vocabulary.
 #[derive(Debug)]
@@ -30,14 +33,14 @@ pub struct TokenizerFile {
     begin: Vec<u32>,
     ends: Vec<u32>,
     warnings: Vec<String>,
-    /// The `tokenizer.json` that means the same as the vocabulary it was read from.
-    converted: Option<Vec<u8>>,
+    /// What means the same as the vocabulary it was read from.
+    converted: Option<Converted>,
 }
 
 impl TokenizerFile {
     /// Reads a `tokenizer.json`, SentencePiece's `tokenizer.model`, or `vocab.json` with `merges.txt`, or the first of
     /// these that a folder has, and the `tokenizer_config.json`, `generation_config.json` and
-    /// `config.json` that are beside it.
+    /// `config.json` that are beside it. Of a GGUF file it reads the tokenizer, and nothing beside it.
     ///
     /// - A prompt begins with the tokens that the file's own post-processor puts before a text, unless `add_bos_token`
     ///   of `tokenizer_config.json` is false; if that is true, with its `bos_token`.
@@ -53,6 +56,9 @@ impl TokenizerFile {
     pub fn load(path: &Path) -> Result<Self, TokenizerError> {
         let of_folder = |folder: &Path| vocabulary::in_folder(folder).unwrap_or_else(|| folder.join(FILE));
         let path = if path.is_dir() { of_folder(path) } else { path.to_owned() };
+        if gguf_file::is_one(&path) {
+            return TokenizerFile::of_gguf(&path);
+        }
         let mut bytes = std::fs::read(&path).map_err(|error| in_file(&path, error))?;
         let mut converted = None;
         if vocabulary::is_one(&path, &bytes) {
@@ -81,11 +87,24 @@ impl TokenizerFile {
             read.ends.extend(config.token("eos_token", &read)?);
         }
         if read.ends.is_empty() {
-            read.ends.extend(converted.as_ref().and_then(|converted| converted.end));
+            read.ends.extend(converted.iter().flat_map(|converted| &converted.ends));
         }
         // Of every folder that a checkpoint with this name is read in.
         read.path = std::path::absolute(&path).map_err(|error| in_file(&path, error))?;
-        read.converted = converted.map(|converted| converted.json);
+        read.converted = converted;
+        Ok(read)
+    }
+
+    /// The tokenizer in a file of weights.
+    fn of_gguf(path: &Path) -> Result<Self, TokenizerError> {
+        let wrong = |message: String| in_file(path, message);
+        let file = GgufFile::open(path).map_err(wrong)?;
+        let converted = gguf_tokenizer::converted(&file).map_err(wrong)?;
+        let mut read = TokenizerFile::parse(&converted.json).map_err(wrong)?;
+        check_kept(&read.tokenizer).map_err(wrong)?;
+        read.ends.clone_from(&converted.ends);
+        read.path = std::path::absolute(path).map_err(|error| in_file(path, error))?;
+        read.converted = Some(converted);
         Ok(read)
     }
 
@@ -125,25 +144,49 @@ impl TokenizerFile {
     /// # Errors
     /// A file that cannot be read or written, and another one of its name that is not to be replaced; it is named.
     pub fn copy_to(&self, folder: &Path, replace: bool) -> Result<(), TokenizerError> {
-        let beside = BESIDE.map(|name| (self.path.with_file_name(name), name));
-        for (from, name) in std::iter::once((self.path.clone(), FILE)).chain(beside) {
-            let converted = self.converted.as_ref().filter(|_| name == FILE);
-            let bytes = match converted.map_or_else(|| std::fs::read(&from), |bytes| Ok(bytes.clone())) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                read => read.map_err(|error| in_file(&from, error))?,
-            };
+        for (name, bytes) in self.files()? {
             let to = folder.join(name);
             let there = std::fs::read(&to);
             if there.as_ref().is_ok_and(|there| *there == bytes) {
                 continue;
             }
             if there.is_ok() && !replace {
-                let message = format!("is another one than '{}', which would take its place", from.display());
+                let message =
+                    format!("is another one than that of '{}', which would take its place", self.path.display());
                 return Err(in_file(&to, message));
             }
             durable::write(&to, &bytes).map_err(|error| in_file(&to, error))?;
         }
         Ok(())
+    }
+
+    /// The bytes of its `tokenizer.json`, or of the one that means the same.
+    pub(crate) fn json(&self) -> Result<Vec<u8>, TokenizerError> {
+        match &self.converted {
+            Some(converted) => Ok(converted.json.clone()),
+            None => std::fs::read(&self.path).map_err(|error| in_file(&self.path, error)),
+        }
+    }
+
+    /// The files that are it, by their names: those that it was read from, and of a GGUF what says the same.
+    fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>, TokenizerError> {
+        let mut files = vec![(FILE, self.json()?)];
+        if let Some(converted) = self.converted.as_ref().filter(|converted| converted.is_whole) {
+            if !converted.ends.is_empty() {
+                let ends = format!("{:#}\n", json!({ "eos_token_id": converted.ends }));
+                files.push((GENERATION, ends.into_bytes()));
+            }
+            return Ok(files);
+        }
+        for name in BESIDE {
+            let from = self.path.with_file_name(name);
+            match std::fs::read(&from) {
+                Ok(bytes) => files.push((name, bytes)),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(in_file(&from, error)),
+            }
+        }
+        Ok(files)
     }
 
     /// Where it was read from.

@@ -47,10 +47,13 @@ pub(crate) fn is_one(path: &Path, bytes: &[u8]) -> bool {
 }
 
 /// The `tokenizer.json` that means the same as a vocabulary.
+#[derive(Debug)]
 pub(crate) struct Converted {
     pub json: Vec<u8>,
-    /// The token at which texts end, if the vocabulary's own file says it.
-    pub end: Option<u32>,
+    /// The tokens at which texts end, if the vocabulary's own file says them.
+    pub ends: Vec<u32>,
+    /// Whether files beside it say nothing of it.
+    pub is_whole: bool,
 }
 
 /// The `tokenizer.json` that means the same as the file `path` of these bytes.
@@ -78,18 +81,19 @@ pub(crate) fn converted(path: &Path, bytes: &[u8]) -> Result<Converted, String> 
         (of_sentencepiece(&model)?, end.and_then(|end| u32::try_from(end).ok()))
     };
     let json = serde_json::to_vec(&file).map_err(|error| error.to_string())?;
-    Ok(Converted { json, end })
+    Ok(Converted { json, ends: end.into_iter().collect(), is_whole: false })
 }
 
 /// A token that is found in text before the vocabulary is used.
-fn added(id: usize, content: &str, special: bool) -> Value {
+pub(crate) fn added(id: usize, content: &str, special: bool) -> Value {
     json!({
         "id": id, "content": content, "special": special,
         "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
     })
 }
 
-fn file(
+/// The `tokenizer.json` of these parts.
+pub(crate) fn file(
     added_tokens: Vec<Value>,
     normalizer: Value,
     [pre_tokenizer, processor, decoder]: [Value; 3],
@@ -176,7 +180,18 @@ fn byte_level(path: &Path, bytes: &[u8]) -> Result<Value, String> {
     Ok(file(added, Value::Null, [bytes.clone(), bytes.clone(), bytes], model))
 }
 
-fn of_sentencepiece(model: &SentencePiece) -> Result<Value, String> {
+/// What puts a token before a text.
+pub(crate) fn beginning(id: usize, token: &str) -> Value {
+    let begin = json!({ "SpecialToken": { "id": token, "type_id": 0 } });
+    let [first, second] = ["A", "B"].map(|text| json!({ "Sequence": { "id": text, "type_id": 0 } }));
+    json!({
+        "type": "TemplateProcessing", "single": [begin, first], "pair": [begin, first, begin, second],
+        "special_tokens": { token: { "id": token, "ids": [id], "tokens": [token] } },
+    })
+}
+
+/// The `tokenizer.json` of a model of SentencePiece.
+pub(crate) fn of_sentencepiece(model: &SentencePiece) -> Result<Value, String> {
     let ids: HashMap<&str, usize> = model.pieces.iter().enumerate().map(|(i, piece)| (&*piece.text, i)).collect();
     if ids.len() != model.pieces.len() {
         return Err("is damaged: two pieces have the same text".into());
@@ -233,15 +248,8 @@ fn of_sentencepiece(model: &SentencePiece) -> Result<Value, String> {
     if leading > 0 {
         decoders.push(json!({ "type": "Strip", "content": " ", "start": leading, "stop": 0 }));
     }
-    let processor = known(model.begin).filter(|id| model.pieces[*id].kind == PieceKind::Control).map(|id| {
-        let token = &model.pieces[id].text;
-        let begin = json!({ "SpecialToken": { "id": token, "type_id": 0 } });
-        let [first, second] = ["A", "B"].map(|text| json!({ "Sequence": { "id": text, "type_id": 0 } }));
-        json!({
-            "type": "TemplateProcessing", "single": [begin, first], "pair": [begin, first, begin, second],
-            "special_tokens": { token.as_str(): { "id": token, "ids": [id], "tokens": [token] } },
-        })
-    });
+    let begin = known(model.begin).filter(|id| model.pieces[*id].kind == PieceKind::Control);
+    let processor = begin.map(|id| beginning(id, &model.pieces[id].text));
     let inner = match model.algorithm {
         Algorithm::Bpe => json!({
             "type": "BPE", "dropout": null, "unk_token": model.pieces[unknown].text, "continuing_subword_prefix": null,

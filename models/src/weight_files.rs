@@ -52,7 +52,7 @@ impl FromStr for Format {
     type Err = WeightFileError;
 
     fn from_str(name: &str) -> Result<Self, WeightFileError> {
-        let found = Format::ALL.into_iter().find(|format| format.name() == name);
+        let found = Format::ALL.into_iter().chain([Format::Gguf]).find(|format| format.name() == name);
         found.ok_or_else(|| WeightFileError::UnknownFormat(name.to_owned()))
     }
 }
@@ -66,7 +66,7 @@ pub struct Loaded {
     pub format: Format,
     /// The tokenizer's name, where the file has it: in checkpoints of ours.
     pub tokenizer: Option<String>,
-    /// The `tokenizer.json` that is beside the file, of those under the names of others.
+    /// The file of the model's tokenizer, of weights under the names of others: what is beside them, or a GGUF itself.
     pub tokenizer_file: Option<PathBuf>,
 }
 
@@ -80,9 +80,10 @@ impl Loaded {
     }
 
     /// The folder for the files of the model's tokenizer: that of weights under the names of others, or that of the
-    /// file which a checkpoint names. `path` was loaded.
+    /// file which a checkpoint names. `path` was loaded; a GGUF that has its tokenizer has no such folder.
     pub fn tokenizer_folder(&self, path: &Path) -> Option<PathBuf> {
         match self.format {
+            Format::Gguf if self.tokenizer_file.as_deref() == Some(path) => None,
             Format::HuggingFace | Format::LitGpt | Format::Gguf => Some(files::folder_of(path).to_owned()),
             Format::Checkpoint => {
                 let file = self.tokenizer.as_deref().filter(|name| Tokenizer::names_file(name))?;
@@ -167,9 +168,10 @@ pub fn open(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError
         std::fs::File::open(path).and_then(|file| file.take(foreign_file::START as u64).read_to_end(&mut start));
     opened.map_err(|source| WeightFileError::Read { path: path.to_owned(), source })?;
     if start.starts_with(MAGIC) {
-        let read = decoder::gguf::read(path);
-        let weights = read.map_err(|source| WeightFileError::Decoder { path: path.to_owned(), source })?;
-        let tokenizer_file = tokenizer_vocabulary::in_folder(files::folder_of(path));
+        let of_file = |source| WeightFileError::Decoder { path: path.to_owned(), source };
+        let (weights, has_tokenizer) = decoder::gguf::read(path).map_err(of_file)?;
+        let own = has_tokenizer.then(|| path.to_owned());
+        let tokenizer_file = own.or_else(|| tokenizer_vocabulary::in_folder(files::folder_of(path)));
         return Ok(Loaded { weights: weights.into(), format: Format::Gguf, tokenizer: None, tokenizer_file });
     }
     if let Some(told) = foreign_file::told(&start) {

@@ -8,6 +8,7 @@ libraries make of texts and logits.
 - `llama/`: a Llama in two files with an index, its configuration, and the tokenizer `metaspace`.
 - `expected.json`: token ids of texts and texts of ids, by `transformers`; greedy continuations of prompts.
 - `sampling.safetensors`: logits, and what `transformers`' processors leave of them.
+- `llama.gguf` is written by `gguf_file.py`.
 """
 
 import json

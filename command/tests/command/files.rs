@@ -76,7 +76,8 @@ fn weights_go_from_format_to_format_and_are_used() {
         assert!(said.contains(part), "{said} lacks {part}");
     };
     refused(&["nano.bin", "x.gguf"], 1, "ends in neither .bin");
-    refused(&["nano.bin", "x.bin", "--to", "gguf"], 2, "unknown format 'gguf'");
+    refused(&["nano.bin", "x.bin", "--to", "gguf"], 2, "gguf is read, and not written, expected one of checkpoint");
+    refused(&["nano.bin", "x.bin", "--from", "gguf"], 1, "nano.bin: is in the format llmc, not gguf");
     refused(&["nano.bin", "x.bin", "--from", "huggingface"], 1, "nano.bin: is in the format llmc, not huggingface");
     std::fs::write(folder.join("cut.bin"), &bytes("nano.bin")[..5000]).unwrap();
     refused(&["nano.bin", "x.bin", "--heads", "2"], 1, "is in the format llmc, which says its number of heads");

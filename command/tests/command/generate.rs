@@ -60,6 +60,29 @@ fn a_folder_is_continued_as_transformers_does() {
     assert!(half.starts_with("The glass") && half.len() > "The glass\n".len(), "{half:?}");
 }
 
+/// `tests/golden/tokenizer_files/llama.gguf`, which the package `gguf` wrote: weights, and the tokenizer in it.
+#[test]
+fn a_file_of_llama_cpp_is_continued_alone() {
+    let expected: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(golden().join("expected.json")).unwrap()).unwrap();
+    let prompts: Vec<String> = serde_json::from_value(expected["llama"]["prompts"].clone()).unwrap();
+    let folder = copied("prompts.txt", &(prompts.join("\n\n") + "\n"));
+    std::fs::create_dir(folder.path().join("alone")).unwrap();
+    std::fs::copy(golden().join("llama.gguf"), folder.path().join("alone/llama.gguf")).unwrap();
+    let greedy = |file: &str, more: &[&str]| {
+        let usual = ["generate", file, "--tokens", "24", "--temperature", "0", "--prompts", "prompts.txt"];
+        run_in(folder.path(), &[&usual[..], more].concat()).ok()
+    };
+    let text = greedy("llama", &[]);
+    assert_eq!(greedy("alone/llama.gguf", &[]), text);
+    // What it becomes has its tokenizer beside it.
+    run_in(folder.path(), &["convert", "alone/llama.gguf", "converted/model.safetensors", "--from", "gguf"]).ok();
+    assert_eq!(greedy("converted", &[]), text);
+    run_in(folder.path(), &["convert", "alone/llama.gguf", "own.safetensors", "--to", "checkpoint"]).ok();
+    assert_eq!(greedy("own.safetensors", &[]), text);
+    assert_eq!(greedy("own.safetensors", &["--tokenizer", "alone/llama.gguf"]), text);
+}
+
 #[test]
 fn draws_follow_their_seed_and_their_rules() {
     let folder = copied("unused.txt", "");

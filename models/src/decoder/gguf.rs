@@ -7,7 +7,9 @@
 use std::path::Path;
 
 use fulgurite_kernels::DType;
-use fulgurite_kernels::scratch::try_room;
+use fulgurite_kernels::buffer::OutOfMemory;
+use fulgurite_kernels::scratch::{try_room, try_zeroed};
+use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::config::DecoderConfig;
@@ -15,9 +17,11 @@ use super::families::{KINDS, Kind};
 use super::files::DecoderFilesError;
 use super::hugging_face_config::from_json;
 use super::hugging_face_names::pieces;
-use crate::gguf_file::{GgufFile, GgufTensor, GgufType, GgufValue};
+use crate::gguf_blocks;
+use crate::gguf_file::{GgufFile, GgufTensor, GgufType, GgufValue, LARGEST_BLOCK};
+use crate::gguf_tokenizer;
 use crate::host_tensor::HostTensor;
-use crate::layer_weight::beside;
+use crate::layer_weight::{HEAD, beside};
 use crate::model::Model;
 use crate::packed::{Packed, Rows};
 use crate::tensor_bytes::TensorBytes;
@@ -42,7 +46,7 @@ const NUMBERS: [(&str, &str); 2] =
 /// What keys begin with that change no result, each with the reason.
 pub(crate) const HARMLESS: [(&str, &str); 4] = [
     ("general.", "who made the file of what, and when"),
-    ("tokenizer.", "the tokenizer, which is not read from here"),
+    ("tokenizer.", "the tokenizer, which is read by itself"),
     ("quantize.", "how the integers were found"),
     ("mradermacher.", "who made the file"),
 ];
@@ -63,11 +67,12 @@ pub(crate) const ABSENT: [(&str, &[f64]); 8] = [
 const SLOWER: [f64; 2] = [8.0, 32.0];
 const ROTATIONS: &str = "rope_freqs.weight";
 
-/// The decoder of a file.
-pub(crate) fn read(path: &Path) -> Result<Weights<DecoderConfig>, DecoderFilesError> {
+/// The decoder of a file, and whether the file has a tokenizer of a kind that is read.
+pub(crate) fn read(path: &Path) -> Result<(Weights<DecoderConfig>, bool), DecoderFilesError> {
     let wrong = |message: String| DecoderFilesError::File { path: path.to_owned(), message };
     let file = GgufFile::open(path).map_err(wrong)?;
     let (kind, config) = configuration(&file).map_err(wrong)?;
+    let has_tokenizer = gguf_tokenizer::is_read(&file);
     let mut weights = std::collections::BTreeMap::new();
     let mut used = vec![ROTATIONS.to_owned()];
     for parameter in config.parameters() {
@@ -84,20 +89,23 @@ pub(crate) fn read(path: &Path) -> Result<Weights<DecoderConfig>, DecoderFilesEr
             parts.push((tensor, turned.then_some(half)));
             used.push(name);
         }
-        store(&file, &parameter.name, &parts, &mut |name, tensor| drop(weights.insert(name, tensor)))?;
+        let is_layer = config.may_be_quantized(&parameter.name) || parameter.name == HEAD;
+        let mut keep = |name, tensor| drop(weights.insert(name, tensor));
+        store(&file, &parameter.name, &parts, is_layer, &mut keep)?;
     }
     match file.tensors.into_keys().find(|name| !used.contains(name)) {
         Some(name) => Err(DecoderFilesError::Unexpected(name)),
-        None => Ok(Weights::new(config, weights)?),
+        None => Ok((Weights::new(config, weights)?, has_tokenizer)),
     }
 }
 
 /// Tensors one below the other as a parameter: as they are where all of them are of one type, and otherwise in f32.
-/// Those with half the width of a head have neighbours in the place of what is so far apart.
+/// Q4_K is kept in layers alone: its scales are rounded. Those with half the width of a head have neighbours in the place of what is so far apart.
 fn store(
     file: &GgufFile,
     name: &str,
     parts: &[(&GgufTensor, Option<usize>)],
+    is_layer: bool,
     keep: &mut dyn FnMut(String, HostTensor),
 ) -> Result<(), DecoderFilesError> {
     let lacking = |source| DecoderFilesError::Memory { name: name.to_owned(), source };
@@ -113,8 +121,8 @@ fn store(
     }
     let rows: usize = parts.iter().map(|(part, _)| part.shape[0]).sum();
     let inputs: usize = first.shape[1..].iter().product();
-    let codes =
-        if alike && first.shape.len() == 2 { Rows::new(first.kind, [rows, inputs]).map_err(lacking)? } else { None };
+    let is_kept = alike && first.shape.len() == 2 && (is_layer || first.kind != GgufType::Q4K);
+    let codes = if is_kept { Rows::new(first.kind, [rows, inputs]).map_err(lacking)? } else { None };
     if let Some(mut codes) = codes {
         for (part, half) in parts {
             codes.push(file.bytes(part), part.shape[0], &|row| row_in_file(row, *half));
@@ -132,13 +140,7 @@ fn store(
     for (part, half) in parts {
         let numbers = match dense_type(part.kind) {
             Some(own) => HostTensor::of(own, &part.shape, TensorBytes::Mapped(file.file.clone(), part.bytes.clone())),
-            None => {
-                let codes = Rows::new(part.kind, [part.shape[0], inputs]).map_err(lacking)?;
-                let Some(mut codes) = codes else { return Err(DecoderFilesError::Missing(name.to_owned())) };
-                codes.push(file.bytes(part), part.shape[0], &|row| row);
-                let numbers = codes.finish().map_err(shape_error)?.numbers(DType::F32).map_err(lacking)?;
-                Ok(numbers.ok_or_else(|| DecoderFilesError::Missing(name.to_owned()))?)
-            }
+            None => HostTensor::new(DType::F32, &part.shape, widened(part.kind, file.bytes(part)).map_err(lacking)?),
         };
         let numbers = numbers.map_err(shape_error)?;
         let numbers =
@@ -161,8 +163,20 @@ fn dense_type(kind: GgufType) -> Option<DType> {
         GgufType::F32 => Some(DType::F32),
         GgufType::F16 => Some(DType::F16),
         GgufType::Bf16 => Some(DType::BF16),
-        GgufType::Q8_0 | GgufType::Q4_0 | GgufType::Q4_1 => None,
+        _ => None,
     }
+}
+
+/// The numbers of blocks in f32.
+fn widened(kind: GgufType, blocks: &[u8]) -> Result<Vec<u8>, OutOfMemory> {
+    let (values, size) = kind.block();
+    let mut bytes = try_zeroed(blocks.len() / size * values * DType::F32.size())?;
+    bytes.par_chunks_mut(values * DType::F32.size()).zip(blocks.par_chunks(size)).for_each(|(to, block)| {
+        let mut numbers = [0.0; LARGEST_BLOCK];
+        gguf_blocks::numbers(kind, block, &mut numbers[..values]);
+        to.as_chunks_mut().0.iter_mut().zip(numbers).for_each(|(to, number)| *to = number.to_le_bytes());
+    });
+    Ok(bytes)
 }
 
 /// Which row of a file is row `row`, where heads have neighbours for what is `half` a head apart.
@@ -267,7 +281,7 @@ fn in_words(value: &GgufValue) -> String {
         GgufValue::Number(value) => value.to_string(),
         GgufValue::Flag(value) => value.to_string(),
         GgufValue::Text(value) => format!("'{}'", value.chars().take(80).collect::<String>()),
-        GgufValue::List(count) => format!("a list of {count}"),
+        GgufValue::List { count, .. } => format!("a list of {count}"),
     }
 }
 

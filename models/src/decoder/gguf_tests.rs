@@ -45,6 +45,17 @@ impl Written {
     }
 }
 
+/// Types that are made of any bytes, with the places of their figures in f16, and their numbers in files.
+const UNUSUAL: [(GgufType, &[usize], u32); 7] = [
+    (GgufType::Q5_0, &[0], 6),
+    (GgufType::Q5_1, &[0, 2], 7),
+    (GgufType::Q2K, &[80, 82], 10),
+    (GgufType::Q3K, &[108], 11),
+    (GgufType::Q4K, &[0, 2], 12),
+    (GgufType::Q5K, &[0, 2], 13),
+    (GgufType::Q6K, &[208], 14),
+];
+
 /// Numbers as blocks of a type, and the numbers that the blocks stand for.
 fn blocks(kind: u32, numbers: &[f32]) -> (Vec<u8>, Vec<f32>) {
     let (mut bytes, mut kept) = (Vec::new(), Vec::new());
@@ -53,6 +64,23 @@ fn blocks(kind: u32, numbers: &[f32]) -> (Vec<u8>, Vec<f32>) {
             let half = f16::from_f32(*number);
             bytes.extend(if kind == 0 { number.to_le_bytes().to_vec() } else { half.to_le_bytes().to_vec() });
             kept.push(if kind == 0 { *number } else { half.to_f32() });
+        }
+        return (bytes, kept);
+    }
+    if let Some((kind, figures)) =
+        UNUSUAL.iter().find(|(.., own)| *own == kind).map(|(kind, figures, _)| (kind, figures))
+    {
+        // Of these any bytes are numbers, which a test of their own compares.
+        let (values, size) = kind.block();
+        for number in 0..numbers.len() / values {
+            let mut block: Vec<u8> = (0..size).map(|i| ((number * size + i) * 41 + number * 7) as u8).collect();
+            for place in *figures {
+                block[*place..place + 2].copy_from_slice(&f16::from_f32(0.001).to_le_bytes());
+            }
+            let mut own = vec![0.0; values];
+            gguf_blocks::numbers(*kind, &block, &mut own);
+            kept.extend(own);
+            bytes.extend(block);
         }
         return (bytes, kept);
     }
@@ -82,14 +110,20 @@ fn blocks(kind: u32, numbers: &[f32]) -> (Vec<u8>, Vec<f32>) {
     (bytes, kept)
 }
 
-/// A small model of an architecture, of whose matrices each is of the type that `kind_of` says; and its numbers.
 fn written(architecture: &str, kind_of: &dyn Fn(&str) -> u32) -> (Written, BTreeMap<String, Vec<f32>>) {
+    written_of(architecture, 16, kind_of)
+}
+
+/// A small model of an architecture with four heads of a width, of whose matrices each is of the type that `kind_of`
+/// says; and its numbers.
+fn written_of(architecture: &str, head: u32, kind_of: &dyn Fn(&str) -> u32) -> (Written, BTreeMap<String, Vec<f32>>) {
+    let (width, inner) = (4 * head, if head == 16 { 96 } else { 8 * head });
     let kind = ARCHITECTURES.iter().find(|(name, _)| *name == architecture).unwrap().1;
     let type_name = KINDS.iter().find(|(own, ..)| *own == kind).unwrap().1;
     let json = json!({
-        "model_type": type_name, "num_hidden_layers": 2, "max_position_embeddings": 64, "hidden_size": 64,
-        "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-5,
-        "head_dim": 16, "vocab_size": 40, "tie_word_embeddings": kind == Kind::Gemma,
+        "model_type": type_name, "num_hidden_layers": 2, "max_position_embeddings": 64,
+        "hidden_size": width, "intermediate_size": inner, "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-5,
+        "head_dim": head, "vocab_size": 40, "tie_word_embeddings": kind == Kind::Gemma,
     });
     let mut config = from_json(kind, &json).unwrap();
     config.norm_add_unit_offset = false;
@@ -103,7 +137,7 @@ fn written(architecture: &str, kind_of: &dyn Fn(&str) -> u32) -> (Written, BTree
             let own = &values[start * width..(start + piece.rows) * width];
             let type_number = if parameter.shape.len() == 1 { 0 } else { kind_of(&name) };
             let turned = architecture == "llama" && (name.contains("attn_q.") || name.contains("attn_k."));
-            let half = turned.then_some(8);
+            let half = turned.then_some(head as usize / 2);
             let mut in_file = vec![0.0; own.len()];
             for row in 0..piece.rows {
                 let to = row_in_file(row, half) * width;
@@ -122,12 +156,12 @@ fn written(architecture: &str, kind_of: &dyn Fn(&str) -> u32) -> (Written, BTree
     for (key, value) in [
         ("block_count", 2u32),
         ("context_length", 64),
-        ("embedding_length", 64),
-        ("feed_forward_length", 96),
+        ("embedding_length", width),
+        ("feed_forward_length", inner),
         ("attention.head_count", 4),
         ("attention.head_count_kv", 2),
-        ("attention.key_length", 16),
-        ("rope.dimension_count", 16),
+        ("attention.key_length", head),
+        ("rope.dimension_count", head),
     ] {
         file.set(&format!("{architecture}.{key}"), 4, &value.to_le_bytes());
     }
@@ -163,6 +197,30 @@ fn numbers_of_every_type_and_architecture_come_back() {
             for (name, tensor) in weights.widened().unwrap().tensors() {
                 assert_eq!(tensor.to_f32().unwrap(), numbers[name], "{architecture}, type {kind}: {name}");
             }
+        }
+    }
+}
+
+/// Blocks of 256 are read as numbers, and those of 4 bits kept in layers, whose scales and offsets are rounded to f16.
+/// A file of `llama-quantize Q4_K_M` has 4 bits, and 6 in some.
+#[test]
+fn blocks_of_large_files_come_back() {
+    let usual =
+        |name: &str| if name.contains("attn_v.") || name.contains("ffn_down") || name == "output" { 14 } else { 12 };
+    for kind in UNUSUAL.map(|(.., kind)| kind).into_iter().chain([99]) {
+        let (file, numbers) = written_of("llama", 64, &|name| if kind == 99 { usual(name) } else { kind });
+        let weights = loaded(&file).unwrap_or_else(|error| panic!("type {kind}: {error}"));
+        assert_eq!(weights.are_quantized(), kind == 12 || kind == 99, "{kind}");
+        for (name, tensor) in weights.widened().unwrap().tensors() {
+            let (found, expected) = (tensor.to_f32().unwrap(), &numbers[name]);
+            let is_kept = [12, 99].contains(&kind) && (name.starts_with("h.") || name == HEAD);
+            let largest = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+            let allowed = if is_kept { largest / 1000.0 } else { 0.0 };
+            let off = found.iter().zip(expected).fold(0.0f32, |most, (x, y)| most.max((x - y).abs()));
+            assert!(
+                found.len() == expected.len() && off <= allowed,
+                "type {kind}: {name} is off by {off} of {largest}"
+            );
         }
     }
 }
@@ -242,8 +300,10 @@ fn what_is_not_computed_is_refused_by_name() {
         file.tensors.push((ROTATIONS.to_owned(), vec![8], 0, vec![0; 32]));
     });
     assert!(message.contains("rope.scaling.factor and by tensor \"rope_freqs.weight\", expected one"), "{message}");
+    let message = refused(&|file| file.tensors[0].2 = 16);
+    assert!(message.contains("\"token_embd.weight\" is of type IQ2_XXS, expected one of F32, F16"), "{message}");
     let message = refused(&|file| file.tensors[0].2 = 14);
-    assert!(message.contains("\"token_embd.weight\" is of type Q6_K, expected one of F32, F16"), "{message}");
+    assert!(message.contains("\"token_embd.weight\" has rows of 64 values, expected a multiple of 256"), "{message}");
     let message = refused(&|file| drop(file.tensors.remove(1)));
     assert!(message.contains("is missing"), "{message}");
     let message = refused(&|file| file.tensors.push(("more.weight".to_owned(), vec![1], 0, vec![0; 4])));
