@@ -224,8 +224,9 @@ pub mod zeta {
         s.composed_binary(Domain::range(1.2, 9.0), Domain::range(0.1, 12.0));
         let (exponents, starts) = ([2.0, 3.0, 2.5, 2.0, 1.0, 0.5], [-1.25, -2.5, -0.5, -3.0, 2.0, 2.0]);
         s.case(with(s.values([6], exponents), s.values([6], starts)));
-        let (exponents, starts) = ([1.0, 501.0, 501.0, 500.0, 1.0], [-0.25, -3.25, -2.75, -2.75, -1.0]);
-        s.case(with(s.values([5], exponents), s.values([5], starts)));
+        let exponents = [1.0, 501.0, 501.0, 500.0, 1.0, 5.0, 500.5, 6e4];
+        let starts = [-0.25, -3.25, -2.75, -2.75, -1.0, -0.001, -2.75, -2.75];
+        s.case(with(s.values([8], exponents), s.values([8], starts)));
         s.case(with(3, s.uniform(0.5, 3.0, [3])));
         s.case(with(s.uniform(1.5, 3.0, [3]), 2.0));
     }
@@ -243,13 +244,16 @@ fn hurwitz(s: Operand<Tensor>, sign: Operand<Tensor>, q: Tensor) -> Tensor {
     let below = lt(q, 0.0);
     // Of an integer, also of one that is infinite, it is zero.
     let fraction = select(eq(q, floor(q)), 0.0, sub(q, floor(q)));
+    // 1 - f, exactly: just below an integer f has lost the digits of it.
+    let rest = select(eq(fraction, 0.0), 1.0, sub(neg(floor(neg(q))), q));
     let above = prims::zeta(s, select(below, fraction, q));
-    let powers = sub(prims::zeta(s, sub(1.0, fraction)), prims::zeta(s, sub(1.0, select(below, q, 0.0))));
+    let powers = sub(prims::zeta(s, rest), prims::zeta(s, sub(1.0, select(below, q, 0.0))));
     let has_powers = logical_and(below, prims::gt(fraction, 0.0));
     // Where both are beyond the type, the power of the number next to zero has the sign of the sum.
     let both_infinite = logical_and(eq(above, f64::INFINITY), eq(powers, f64::INFINITY));
-    let of_nearest = select(prims::le(fraction, 0.5), above, mul(powers, sign));
-    let all = select(both_infinite, of_nearest, add(above, mul(powers, sign)));
+    let powers_of_sign = mul(powers, sign);
+    let of_nearest = select(prims::le(fraction, 0.5), prims::abs(powers_of_sign), powers_of_sign);
+    let all = select(both_infinite, of_nearest, add(above, powers_of_sign));
     let all = select(has_powers, all, above);
     match s {
         Operand::Tensor(s) => select(eq(s, 1.0), f64::INFINITY, all),

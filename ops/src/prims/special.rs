@@ -418,7 +418,7 @@ fn hurwitz_zeta(s: Expr, q: Expr) -> Expr {
         product = product * ((s + (k + 1.0)) * (s + (k + 2.0)) / square);
     }
     // Beyond large exponents the rest is nothing, and its products may be beyond the type.
-    let total = term.lt(sum * 1e-17).select(sum, sum + rest);
+    let total = term.lt(sum * 1e-17).select(sum, s.gt(1e6).select(sum, sum + rest));
     s.gt(1.0).select(total, s.eq(1.0).select(f64::INFINITY, f64::NAN))
 }
 
