@@ -54,8 +54,8 @@ pub struct Arguments {
     #[arg(long, value_name = "COUNT")]
     heads: Option<usize>,
     /// The tokenizer that a checkpoint gets: gpt2, bytes, or a file (tokenizer.json, SentencePiece's tokenizer.model, a
-    /// GGUF, vocab.json with merges.txt beside it) or its folder; the file's own, or the largest that the vocabulary has
-    /// room for, otherwise.
+    /// GGUF, vocab.json with merges.txt beside it) or its folder; the file's own, or the largest that the vocabulary
+    /// has room for, otherwise.
     #[arg(long)]
     tokenizer: Option<String>,
     /// Accepts weights that are not finite.

@@ -253,7 +253,9 @@ fn of_bytes(keys: &Keys<'_>, pieces: &[Piece], begin: Option<usize>) -> Result<V
             _ => drop(own.insert(piece.text.clone(), json!(id))),
         }
     }
-    let bytes = |by_expression: bool| json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": by_expression });
+    let bytes = |splits: bool| {
+        json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": splits })
+    };
     let by = |expression: &str| {
         let pattern = json!({ "Regex": expression });
         json!({ "type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": false })

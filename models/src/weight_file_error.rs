@@ -61,7 +61,10 @@ pub enum WeightFileError {
         told: &'static str,
     },
     /// No format has this name.
-    #[error("unknown format '{0}', expected one of {names}, or gguf, which is read alone", names = Format::ALL.map(Format::name).join(", "))]
+    #[error(
+        "unknown format '{0}', expected one of {names}, or gguf, which is read alone",
+        names = Format::ALL.map(Format::name).join(", ")
+    )]
     UnknownFormat(String),
     /// The end of a file's name tells no format.
     #[error("'{}' ends in neither .bin (llm.c), .safetensors (Hugging Face) nor .pth (LitGPT): say which format it \

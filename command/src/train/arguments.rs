@@ -175,8 +175,8 @@ pub(super) struct Run {
     /// Weights to start from, and the size with them: a checkpoint, llm.c's .bin, or Hugging Face's safetensors.
     #[arg(long, value_name = "FILE")]
     pub(super) init: Option<PathBuf>,
-    /// gpt2, bytes, or a file (tokenizer.json, SentencePiece's tokenizer.model, a GGUF, vocab.json with merges.txt beside
-    /// it) or its folder; that of --init, or else bytes, otherwise.
+    /// gpt2, bytes, or a file (tokenizer.json, SentencePiece's tokenizer.model, a GGUF, vocab.json with merges.txt
+    /// beside it) or its folder; that of --init, or else bytes, otherwise.
     #[arg(long)]
     pub(super) tokenizer: Option<String>,
     /// Text files, or llm.c's shards of tokens, as names or patterns; tinyshakespeare otherwise.

@@ -100,7 +100,8 @@ pub(crate) fn read(path: &Path) -> Result<(Weights<DecoderConfig>, bool), Decode
 }
 
 /// Tensors one below the other as a parameter: as they are where all of them are of one type, and otherwise in f32.
-/// Q4_K is kept in layers alone: its scales are rounded. Those with half the width of a head have neighbours in the place of what is so far apart.
+/// Q4_K is kept in layers alone: its scales are rounded. Those with half the width of a head have neighbours in the
+/// place of what is so far apart.
 fn store(
     file: &GgufFile,
     name: &str,

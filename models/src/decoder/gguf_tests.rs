@@ -122,8 +122,9 @@ fn written_of(architecture: &str, head: u32, kind_of: &dyn Fn(&str) -> u32) -> (
     let type_name = KINDS.iter().find(|(own, ..)| *own == kind).unwrap().1;
     let json = json!({
         "model_type": type_name, "num_hidden_layers": 2, "max_position_embeddings": 64,
-        "hidden_size": width, "intermediate_size": inner, "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-5,
-        "head_dim": head, "vocab_size": 40, "tie_word_embeddings": kind == Kind::Gemma,
+        "hidden_size": width, "intermediate_size": inner, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-5, "head_dim": head, "vocab_size": 40,
+        "tie_word_embeddings": kind == Kind::Gemma,
     });
     let mut config = from_json(kind, &json).unwrap();
     config.norm_add_unit_offset = false;

@@ -337,7 +337,8 @@ pub mod triplet_margin_loss {
 
 /// The loss of classes by margins: for a row x of `input` and its class t, the sum of
 /// `weight[t] · max(0, margin - x_t + x_j)^p` over the other classes j, divided by the number of classes. `input` is
-/// [N, C] or [C], `target` [N], or [] or [1]; without dimensions it is one class. A class out of range is an error when the program runs.
+/// [N, C] or [C], `target` [N], or [] or [1]; without dimensions it is one class. A class out of range is an error when
+/// the program runs.
 #[operator(torch = "nn.functional.multi_margin_loss", autocast = full)]
 pub mod multi_margin_loss {
     fn multi_margin_loss(
@@ -464,7 +465,8 @@ fn shape_of_rows(input: &[usize]) -> &[usize] {
 
 /// The loss of several classes for each row by margins: for a row x of `input` and its classes, those of `target`
 /// before the first negative number, the sum of `max(0, 1 - x_t + x_j)` over its classes t and all others j, divided by
-/// the number of all classes. Both are [N, C] or [C]; [] and [1] are one class. A class out of range is an error when the program runs.
+/// the number of all classes. Both are [N, C] or [C]; [] and [1] are one class. A class out of range is an error when
+/// the program runs.
 #[operator(torch = "nn.functional.multilabel_margin_loss", autocast = full)]
 pub mod multilabel_margin_loss {
     fn multilabel_margin_loss(
