@@ -15,11 +15,13 @@ use crate::operator::Operator;
 #[pyclass(frozen, module = "fulgurite")]
 pub(crate) struct Kernel(Py<Operator>);
 
-/// The kernel of an operator in front of autograd. Where no gradient is asked for, and nothing but an operator's kernel
-/// comes behind autograd, it runs the operator; all else it leaves to `others`.
+/// The kernel of an operator in front of autograd. Where nothing but an operator's kernel comes behind autograd, it runs
+/// the operator, or leaves it to `differentiated` with the arguments alone if a gradient is asked for; all else it leaves
+/// to `others`.
 #[pyclass(frozen, module = "fulgurite")]
 pub(crate) struct Front {
     operator: Py<Operator>,
+    differentiated: Py<PyAny>,
     others: Py<PyAny>,
 }
 
@@ -65,8 +67,8 @@ impl Kernel {
 #[pymethods]
 impl Front {
     #[new]
-    fn new(operator: Py<Operator>, others: Py<PyAny>) -> Front {
-        Front { operator, others }
+    fn new(operator: Py<Operator>, differentiated: Py<PyAny>, others: Py<PyAny>) -> Front {
+        Front { operator, differentiated, others }
     }
 
     #[pyo3(signature = (*arguments, **keywords))]
@@ -79,8 +81,11 @@ impl Front {
         let values = arguments.get_slice(1, arguments.len());
         let keywords = keywords.filter(|keywords| !keywords.is_empty());
         // PyTorch gives what a schema has by name alone as keywords; these schemas have nothing of that kind.
-        if keywords.is_none() && is_direct(&arguments.get_item(0)?)? && !self.is_differentiated(&values)? {
-            return run(py, &self.operator, &values, None);
+        if keywords.is_none() && is_direct(&arguments.get_item(0)?)? {
+            return match self.is_differentiated(&values)? {
+                true => self.differentiated.call1(py, values),
+                false => run(py, &self.operator, &values, None),
+            };
         }
         self.others.call(py, arguments, keywords)
     }

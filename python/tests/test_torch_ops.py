@@ -131,6 +131,66 @@ def test_gradients_are_those_of_pytorch():
         first.sum().backward()
 
 
+def gradient_cases():
+    """Calls with arguments of every kind, in ours and in PyTorch, and the tensors that gradients are of."""
+    x, y, w = (torch.randn(3, 4, requires_grad=True) for _ in range(3))
+    frozen, rows = torch.randn(3, 4), torch.tensor([2, 0, 2])
+    F = torch.nn.functional
+    return {
+        "an optional tensor that is there": (REGISTERED.rms_norm(x, [4], w[0], 1e-5),
+                                             F.rms_norm(x, [4], w[0], 1e-5), (x, w)),
+        "one that is not": (REGISTERED.rms_norm(x, [4]), F.rms_norm(x, [4]), (x,)),
+        "a number": (REGISTERED.mul(x, 3.0), x * 3.0, (x,)),
+        "one of two tensors": (REGISTERED.mul(frozen, x), frozen * x, (x,)),
+        "the same tensor twice": (REGISTERED.mul(x, x), x * x, (x,)),
+        "a list": (REGISTERED.cat([x, frozen, y], 1), torch.cat([x, frozen, y], 1), (x, y)),
+        "integers": (REGISTERED.embedding(rows, x), F.embedding(rows, x), (x,)),
+        "a result of integers": (REGISTERED.max(x, 1), x.max(1), (x,)),
+        "a list of results": (REGISTERED.split(x, 2), x.split(2), (x,)),
+    }
+
+
+@pytest.mark.parametrize("case", gradient_cases())
+def test_gradients_of_arguments_of_every_kind(case):
+    ours, theirs, wrt = gradient_cases()[case]
+    ours, theirs = ([each] if isinstance(each, torch.Tensor) else list(each) for each in (ours, theirs))
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs):
+        assert torch.allclose(a, b, atol=1e-6) and a.requires_grad == b.requires_grad == b.is_floating_point()
+    for results in (ours, theirs):
+        kept = [each for each in results if each.requires_grad]
+        weights = [torch.linspace(1, 2, each.numel()).reshape(each.shape) for each in kept]
+        results[:] = torch.autograd.grad(sum((a * b).sum() for a, b in zip(kept, weights)), wrt)
+    for a, b in zip(ours, theirs):
+        assert torch.allclose(a, b, atol=1e-5)
+
+
+def test_what_watches_the_dispatcher_sees_operators_with_gradients():
+    seen = []
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+            seen.append(function)
+            return function(*arguments, **(keywords or {}))
+
+    x = torch.randn(3, 4, requires_grad=True)
+    before = REGISTERED.exp(x)
+    with Watch():
+        REGISTERED.exp(x).sum().backward()
+        before.sum().backward()
+    assert seen.count(REGISTERED.exp.default) == 1 and seen.count(REGISTERED.exp_vjp.default) == 2
+    assert torch.allclose(x.grad, 2 * x.exp())
+
+
+def test_a_call_with_gradients_comes_to_the_kernel_at_once(monkeypatch):
+    # What another redispatch would cost is more than the call itself.
+    x = torch.randn(3, 4, requires_grad=True)
+    monkeypatch.setattr(fulgurite.torch._library._Call, "below_autograd", None)
+    result = REGISTERED.rms_norm(x, [4])
+    result.sum().backward()
+    assert x.grad is not None and REGISTERED.cat([x, x], 0).requires_grad
+
+
 def test_results_share_no_memory_with_arguments():
     x = torch.randn(3, 4)
     for result in (REGISTERED.positive(x), REGISTERED.permute(x, [1, 0]), *REGISTERED.split(x, 2)):

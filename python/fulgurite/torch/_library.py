@@ -122,12 +122,18 @@ class _Call:
         self.overload = overload
         self.params = operator.params
         self.single = operator.results is not None and len(operator.results) == 1
+        self.listed = any(kind == "list" for _, kind, *_ in self.params)
         self.kernel = Kernel(operator)
 
     @functools.cached_property
     def overloaded(self):
         """What PyTorch made of it."""
         return getattr(getattr(torch.ops.fulgurite, self.name), self.overload or "default")
+
+    @functools.cached_property
+    def derivative(self):
+        """What PyTorch made of the operator that computes its gradients."""
+        return getattr(getattr(torch.ops.fulgurite, f"{self.name}_vjp"), self.overload or "default")
 
     @property
     def qualified(self) -> str:
@@ -224,6 +230,13 @@ class _Call:
         tensors = [tensor for _, tensor in self.tensors(self.bound(arguments, keywords))]
         return [torch.empty(tensors[i].shape, dtype=tensors[i].dtype, device=tensors[i].device) for i in wrt]
 
+    def differentiated(self, *arguments):
+        """The call with its derivative, where :class:`Front` knows that the kernel alone comes behind autograd."""
+        if self.listed:
+            return self.before_autograd(None, *arguments)
+        output = _Differentiated.apply(self, None, None, *arguments)
+        return output if self.single else self.returned(self.results(output))
+
     def before_autograd(self, keys, *arguments):
         """The call where :class:`Front` does not know that it is the kernel's alone."""
         tensors: list = []
@@ -244,28 +257,41 @@ class _Call:
 
 
 class _Differentiated(torch.autograd.Function):
-    """A call of an operator with its derivative. The tensors of its arguments are each one of the function's."""
+    """A call of an operator with its derivative.
+
+    Autograd sees the tensors among the function's arguments, and none in a list. ``values`` are the arguments of the
+    call, or with a ``form`` the tensors in it. Without ``keys`` the kernel is called as it is: the dispatcher would
+    come to it as well.
+    """
 
     @staticmethod
-    def forward(ctx, call, keys, form, *tensors):
-        output = call.below_autograd(keys, [_filled(value, tensors) for value in form])
-        outputs = call.results(output)
+    def forward(ctx, call, keys, form, *values):
+        arguments = values if form is None else [_filled(value, values) for value in form]
+        output = call.kernel(*arguments) if keys is None else call.below_autograd(keys, arguments)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors)
         ctx.call, ctx.form = call, form
-        ctx.wrt = [i for i, each in enumerate(tensors) if has_gradient(each) and each.requires_grad]
-        ctx.mark_non_differentiable(*(each for each in outputs if not has_gradient(each)))
-        return output if call.single else tuple(outputs)
+        ctx.places = [i for i, value in enumerate(values) if isinstance(value, torch.Tensor)]
+        ctx.save_for_backward(*[values[i] for i in ctx.places])
+        # A graph does not hold its tensors otherwise.
+        ctx.others = [None if isinstance(value, torch.Tensor) else value for value in values]
+        fixed = [each for each in call.results(output) if not has_gradient(each)]
+        if fixed:
+            ctx.mark_non_differentiable(*fixed)
+        return output if call.single else tuple(output)
 
     @staticmethod
     def backward(ctx, *cotangents):
-        call, tensors = ctx.call, ctx.saved_tensors
+        call, saved, needed = ctx.call, iter(ctx.saved_tensors), ctx.needs_input_grad[3:]
+        values, places = list(ctx.others), ctx.places
+        for place in places:
+            values[place] = next(saved)
         found = {}
-        if any(cotangent is not None for cotangent in cotangents) and ctx.wrt:
-            arguments = call.bound([_filled(value, tensors) for value in ctx.form], {})
-            operator = getattr(getattr(torch.ops.fulgurite, f"{call.name}_vjp"), call.overload or "default")
-            found = dict(zip(ctx.wrt, operator(list(cotangents), ctx.wrt, *arguments)))
-        return (None, None, None, *(found.get(i) for i in range(len(tensors))))
+        wrt = [i for i, place in enumerate(places) if needed[place]]
+        if wrt and any(cotangent is not None for cotangent in cotangents):
+            arguments = values if ctx.form is None else [_filled(value, values) for value in ctx.form]
+            gradients = call.derivative(list(cotangents), wrt, *call.bound(arguments, {}))
+            found = dict(zip((places[i] for i in wrt), gradients))
+        return (None, None, None, *(found.get(i) for i in range(len(values))))
 
 
 def is_direct(keys) -> bool:
@@ -415,5 +441,5 @@ def _register(operator, library) -> None:
         torch.library.register_autograd(
             backward, _no_second_derivative(f"{name}_vjp"), setup_context=lambda *_, **__: None, lib=library
         )
-        front = Front(operator, call.before_autograd)
+        front = Front(operator, call.differentiated, call.before_autograd)
         library.impl(f"{name}{suffix}", front, "Autograd", with_keyset=True)
