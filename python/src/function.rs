@@ -197,6 +197,11 @@ impl Function {
         self.jits.all().iter().map(|jit| jit.compiles()).sum()
     }
 
+    /// Bytes of the program of the last call: inputs, outputs and the program's own memory.
+    fn memory(&self) -> Vec<(u64, u64, u64)> {
+        self.last().map(|last| bytes(last.program().memory())).into_iter().collect()
+    }
+
     /// The program of the last call after each stage; compiled for another target, where one is given.
     #[pyo3(signature = (target=None))]
     fn stages(&self, py: Python<'_>, target: Option<&str>) -> PyResult<Vec<Py<PyTrace>>> {
@@ -234,6 +239,11 @@ impl Function {
             compile::stages(acquired(made, &target)?, &options)
         }))
     }
+}
+
+/// What a program needs: inputs, outputs and its own memory.
+fn bytes(memory: MemoryUse) -> (u64, u64, u64) {
+    (memory.inputs, memory.outputs, memory.transient)
 }
 
 /// A target by its name.
@@ -326,14 +336,13 @@ impl VjpFunction {
     #[pyo3(signature = (target=None))]
     fn memory(&self, py: Python<'_>, target: Option<&str>) -> PyResult<Vec<(u64, u64, u64)>> {
         let Some(last) = self.last() else { return Ok(Vec::new()) };
-        let of = |memory: MemoryUse| (memory.inputs, memory.outputs, memory.transient);
         let Some(target) = target else {
-            return Ok([last.forward(), last.backward()].map(|program| of(program.memory())).into());
+            return Ok([last.forward(), last.backward()].map(|program| bytes(program.memory())).into());
         };
         let programs = self.compiled_for(py, &last, target)?;
         let target = target_of(target)?;
         let (forward, backward) = without_lock(py, || prepare(&programs, &self.asked.only_compiled(&target)?))?;
-        Ok([forward, backward].map(|program| of(program.memory())).into())
+        Ok([forward, backward].map(|program| bytes(program.memory())).into())
     }
 
     /// Number of compilations.

@@ -1,6 +1,7 @@
 """Batches padded to the sizes of buckets: results and gradients are those of the batch alone, or there is an error."""
 
 import copy
+import re
 
 import pytest
 
@@ -204,6 +205,21 @@ def test_a_cache_says_what_was_compiled_without_buckets():
     assert [({"x": (2, 8)}, False, 2), ({"x": (3, 8)}, False, 1), ({"x": (2, 8)}, True, 1)] == [
         ({"x": shape}, gradients, calls) for inputs, gradients, calls in found for shape in inputs.values()]
     assert all(each.memory > 64 and each.name == "Mlp" for each in compiled.cache_info())
+
+
+def test_the_memory_of_a_call_is_what_its_traces_say():
+    def said(traces):
+        text = str(traces[-1])
+        found = re.search(r"^# memory: ([\d,]+) resident .*\+ ([\d,]+) transient = ([\d,]+) bytes", text, re.M)
+        return [int(each.replace(",", "")) for each in found.groups()]
+
+    compiled = fulgurite.jit(models.Mlp())
+    with torch.no_grad():
+        compiled(torch.randn(2, 8))
+    assert compiled.cache_info()[0].memory == said(fulgurite.last_traces(compiled))[2]
+    compiled(torch.randn(2, 8))
+    forward, backward = said(fulgurite.last_traces(compiled)), said(fulgurite.last_backward_traces(compiled))
+    assert compiled.cache_info()[1].memory == forward[2] + backward[1]
 
 
 def test_padding_adds_nothing_to_a_gradient_that_is_infinite():

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
 
 import torch
 
-from .. import _native
-from .._errors import ArgumentError, Error
+from .._errors import ArgumentError
 from ._batches import cuts
 from ._table import example_of
 
@@ -208,20 +206,8 @@ def counted(program, paths, tensors, wrt) -> None:
         found.sizes[report.size] = found.sizes.get(report.size, 0) + 1
 
 
-def _memory(program) -> int | None:
-    """The bytes that the last call's programs need, as their texts say."""
-    of = ["forward", "backward"] if isinstance(program.last, _native.VjpFunction) else ["forward"]
-    total = 0
-    for which in of:
-        try:
-            traces = program.traces(which)
-        except Error:
-            return None
-        text = str(traces[-1]) if traces else ""
-        sizes = re.search(r"^# memory: ([\d,]+) resident .*\+ ([\d,]+) transient", text, re.M)
-        if sizes is None:
-            return None
-        resident, transient = (int(each.replace(",", "")) for each in sizes.groups())
-        # The backward program's arguments are results of the forward program.
-        total += transient + (resident if which == "forward" else 0)
-    return total
+def _memory(program) -> int:
+    """The bytes that the last call's programs need."""
+    (inputs, outputs, own), *backward = program.last.memory()
+    # The backward program's arguments are results of the forward program.
+    return inputs + outputs + own + sum(own for _, _, own in backward)
