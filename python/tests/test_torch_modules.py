@@ -1,6 +1,7 @@
 """Modules of PyTorch as our programs: outputs and gradients are those of eager PyTorch."""
 
 import copy
+import gc
 
 import pytest
 
@@ -406,3 +407,45 @@ def test_integers_are_computed_in_their_type_and_meet_as_pytorchs_do(dtype):
     for found, expected in zip((*compiled(x, y), *exported(x)), (*function(x, y), (x & 6) | 1, x >> 1, x.clamp_min(3)),
                                strict=True):
         assert found.dtype == expected.dtype and torch.equal(found, expected)
+
+
+#: Whether Python's collector runs, whenever PyTorch asks what `noted` returns.
+NOTED: list[bool] = []
+
+
+@torch.library.custom_op("fulgurite_tests_modules::noted", mutates_args=())
+def noted(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+@noted.register_fake
+def _(x):
+    NOTED.append(gc.isenabled())
+    return torch.empty_like(x)
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_the_collector_of_cycles_rests_while_a_module_is_captured(running):
+    # Also a backend's part is seen: it traces with the collector as it was.
+    compiling = []
+    compiled = fulgurite.jit(models.Calls(lambda x: noted(x.sin()) * 2),
+                             transforms=[lambda trace: compiling.append(gc.isenabled()) or trace])
+    x = torch.randn(3)
+    NOTED.clear()
+    try:
+        if not running:
+            gc.disable()
+        assert torch.allclose(compiled(x), x.sin() * 2, atol=1e-6)
+        assert gc.isenabled() == running and compiled(x).shape == (3,)
+    finally:
+        gc.enable()
+    assert NOTED and not any(NOTED) and compiling and set(compiling) == {running}
+
+
+def test_the_collector_of_cycles_goes_on_after_an_error():
+    compiled = fulgurite.jit(nn.Linear(4, 2))
+    for _ in range(2):
+        with pytest.raises(Exception, match="shape|size"):
+            compiled(torch.randn(3, 5))
+        assert gc.isenabled()
+    assert compiled(torch.randn(3, 4)).shape == (3, 2) and gc.isenabled()
