@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! { "version": 1, "torch": "2.9.0",
-//!   "cases": {"gelu/f32/0": "8c4f..."},                sample 0 of gelu in f32, and its digest: see `digest`
+//!   "cases": {"gelu/f32/0": "8c4f..."},                a sample of gelu in f32, and its digest: see `digest`
 //!   "skipped": {"draws random numbers": ["dropout/f32/0"]} }
 //! ```
 //!
@@ -12,7 +12,7 @@
 //! differentiated, `gelu/f32/0/grad/input`, ... (`grad/tensors.0`, ... for lists): the gradients for the cotangents
 //! that [`cotangent`] makes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -86,11 +86,17 @@ pub(crate) struct Golden {
     stored: OnceLock<Check<Option<Stored>>>,
 }
 
-/// The operator's part of a case's name, the element type's and the sample's.
-fn parts(id: &str) -> Option<(&str, DType, usize)> {
-    let (rest, number) = id.rsplit_once('/')?;
+/// The operator's part of a case's name, and the element type's.
+fn parts(id: &str) -> Option<(&str, DType)> {
+    let (rest, _number) = id.rsplit_once('/')?;
     let (operator, dtype) = rest.rsplit_once('/')?;
-    Some((operator, dtype.parse().ok()?, number.parse().ok()?))
+    Some((operator, dtype.parse().ok()?))
+}
+
+/// The digests of an operator's samples in an element type.
+fn digests((operator, dtype): (&str, DType)) -> BTreeSet<String> {
+    let Ok(def) = find_operator(operator) else { return BTreeSet::new() };
+    Samples::of_operator(def, dtype).iter().map(|sample| format!("{:016x}", digest(def, sample))).collect()
 }
 
 impl Golden {
@@ -122,12 +128,23 @@ impl Golden {
         Ok(Some(Stored { listing, tensors, data }))
     }
 
-    /// The names of an operator's cases in `dtype`.
-    pub fn cases(&self, operator: &str, dtype: DType) -> Vec<String> {
-        let Ok(Some(stored)) = self.stored() else { return Vec::new() };
+    /// The names of an operator's cases in `dtype`, each with its digest.
+    fn cases(&self, operator: &str, dtype: DType) -> Check<impl Iterator<Item = (&String, &String)>> {
         let start = format!("{operator}/{dtype}/");
-        let names = stored.listing.cases.range(start.clone()..).map(|(id, _)| id);
-        names.take_while(|id| id.starts_with(&start)).cloned().collect()
+        let names = self.stored()?.map(|stored| stored.listing.cases.range(start.clone()..));
+        Ok(names.into_iter().flatten().take_while(move |(id, _)| id.starts_with(&start)))
+    }
+
+    /// Whether an operator has cases in `dtype`.
+    pub fn has(&self, operator: &str, dtype: DType) -> bool {
+        self.cases(operator, dtype).is_ok_and(|mut cases| cases.next().is_some())
+    }
+
+    /// The name of the case that was made of the sample of this digest, which may have another number since: calls
+    /// with numbers for operands come after the declared samples.
+    pub fn case(&self, operator: &str, dtype: DType, digest: u64) -> Check<Option<String>> {
+        let digest = format!("{digest:016x}");
+        Ok(self.cases(operator, dtype)?.find(|(_, of)| **of == digest).map(|(id, _)| id.clone()))
     }
 
     /// What is wrong with vectors that fit no sample of a linked operator.
@@ -137,17 +154,14 @@ impl Golden {
             Ok(None) => return Vec::new(),
             Err(problem) => return vec![problem.0],
         };
-        let current = |id: &str| {
-            let (operator, dtype, number) = parts(id)?;
-            let def = find_operator(operator).ok()?;
-            Some(format!("{:016x}", digest(def, Samples::of_operator(def, dtype).get(number)?)))
-        };
-        let changed = |(id, digest): (&String, &String)| match current(id) {
-            None => Some(format!("golden vector {id} is stale: there is no such sample")),
-            Some(now) if now != *digest => Some(format!("golden vector {id} is stale: the sample has changed")),
-            Some(_) => None,
-        };
-        let mut stale: Vec<String> = stored.listing.cases.iter().filter_map(changed).collect();
+        let mut stale = Vec::new();
+        let mut now: BTreeMap<(&str, DType), BTreeSet<String>> = BTreeMap::new();
+        for (id, of) in &stored.listing.cases {
+            let fits = |place| now.entry(place).or_insert_with(|| digests(place)).contains(of);
+            if !parts(id).is_some_and(fits) {
+                stale.push(format!("golden vector {id} is stale: no sample is what it was made of"));
+            }
+        }
         if !stale.is_empty() {
             stale.push(REMAKE.into());
         }
@@ -171,14 +185,6 @@ impl Golden {
                 format!("{}: {}", def.name, reason.unwrap_or("it is not among the exported cases"))
             })
             .collect()
-    }
-
-    /// Fails if the vector of this name was made of another sample.
-    pub fn fits(&self, id: &str, digest: u64) -> Check {
-        let stored = self.stored()?.and_then(|stored| stored.listing.cases.get(id));
-        let fits = stored.is_some_and(|stored| *stored == format!("{digest:016x}"));
-        ensure!(fits, "the vector is stale: the sample has changed; {REMAKE}");
-        Ok(())
     }
 
     /// A stored tensor, if there is one of this name.

@@ -9,12 +9,10 @@ use crate::tolerance::{Expected, root_mean_square};
 
 /// Compares a sample with its stored vector, if it has one.
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
-    let id = format!("{}/{}/{}", context.def.name, subject.dtype, subject.index);
-    if !context.golden.cases(context.def.name, subject.dtype).contains(&id) {
-        return nothing("no vector is stored");
-    }
     let digest = digest(context.def, &subject.sample);
-    context.golden.fits(&id, digest)?;
+    let Some(id) = context.golden.case(context.def.name, subject.dtype, digest)? else {
+        return nothing("no vector is stored");
+    };
     let list = context.list()?;
     let forward = subject.forward(&list);
     let ran = forward.as_ref().as_ref().map_err(Problem::clone)?;
