@@ -2,6 +2,7 @@
 //! them, and mutants of the builders fail.
 
 use fulgurite_ops::core::indexing::{Index, Indexed};
+use fulgurite_ops::optim::AdamW;
 use fulgurite_ops_macros::operator;
 use fulgurite_runtime::rules::ArrayD;
 
@@ -66,6 +67,46 @@ pub mod indexed {
     fn errors(e: &mut ErrorSamples) {
         e.case(Rank, with(e.normal([2, 3]), e.integers(0, 2, [1]), 0), "input has shape [2, 3]");
         e.case(List, with(e.normal([2, 3, 4]), e.integers(0, 2, [1]), 7), "which is 7");
+    }
+}
+
+/// A step of AdamW with its defaults, over a tree of one parameter.
+#[operator(name = "builders::stepped", no_grad = "an optimizer's update is not differentiated")]
+pub mod stepped {
+    #[results(out, mean, square)]
+    fn stepped(
+        param: Tensor<Floating>,
+        grad: Tensor<Floating>,
+        exp_avg: Tensor<Floating>,
+        exp_avg_sq: Tensor<Floating>,
+        lr: Tensor<Floating>,
+        step: Tensor<Floating>,
+    ) -> (Tensor, Tensor, Tensor);
+
+    fn decomposition(args: Args<Tensor>) -> (Tensor, Tensor, Tensor) {
+        let Args { param, grad, exp_avg, exp_avg_sq, lr, step } = args;
+        AdamW::default().update((param, exp_avg, exp_avg_sq), grad, lr, step)
+    }
+
+    fn reference(args: Args<&ReferenceTensor>) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
+        let Args { param, grad, exp_avg, exp_avg_sq, lr, step } = args;
+        let (lr, t) = (lr.sum(), step.sum());
+        let mean = exp_avg * 0.9 + &(grad * 0.1);
+        let square = exp_avg_sq * 0.999 + &(grad * grad * 0.001);
+        let root = (&square / (1.0 - 0.999f64.powf(t))).mapv(f64::sqrt) + 1e-8;
+        let next = param * (1.0 - lr * 0.01) - &(&mean / (1.0 - 0.9f64.powf(t)) / root * lr);
+        (next, mean, square)
+    }
+
+    fn samples(s: &mut Samples) {
+        let number = |value: f64| s.values([], [value]).cast(DType::F32);
+        let case = |lr: f64, step: f64| {
+            let [param, grad, mean] = [s.normal([3, 5]), s.normal([3, 5]), s.normal([3, 5])];
+            with(param, grad, mean, s.uniform(0.1, 1.0, [3, 5]), number(lr), number(step))
+        };
+        for case in [case(0.5, 1.0), case(0.25, 7.0)] {
+            s.case(case);
+        }
     }
 }
 
