@@ -89,6 +89,12 @@ pub mod clamp {
             let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, 1.0];
             let (low, high) = (s.values([6], [0.0, 0.0, 0.0, 0.0, -0.0, f64::NAN]), s.values([6], [5.0; 6]));
             s.case(with(s.values([6], special)).min(low).max(high)).forward_only("special values");
+            let (low, high) = (s.values([2], [1.0, 1.0]), s.values([2], [1.0, 1.0]));
+            s.case(with(s.values([2], [0.0, 3.0])).min(low).max(high)).forward_only("equal bounds").gradients([
+                &[0.0, 0.0],
+                &[0.0, 0.0],
+                &[0.0, 2.0],
+            ]);
         }
     }
 

@@ -146,11 +146,14 @@ pub mod combinations {
         s.case(with(s.normal([3])).r(0usize));
         s.case(with(s.normal([2])).r(3usize));
         s.case(with(s.normal([0])));
+        s.case(with(s.normal([3])).r(3usize));
+        s.case(with(s.normal([1])).r(64usize).with_replacement(true));
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Rank, with(e.normal([2, 3])), "input has shape [2, 3], expected one dimension");
         e.case(Count, with(e.normal([2])).r(100usize), "r is 100 and input has 2 elements, expected at most");
+        e.case(Count, with(e.normal([1])).r(65usize), "r is 65 and input has 1 elements, expected at most");
     }
 }
 

@@ -380,6 +380,8 @@ operators! {
             s.case(with(4, 3).offset(1).dtype(DType::I32));
             s.case(with(4, 4).offset(-2));
             s.case(with(0, 3));
+            s.case(with(3, 1));
+            s.case(with(3, 0));
         }
 
         fn errors(e: &mut ErrorSamples) {

@@ -146,6 +146,7 @@ fulgurite_ops_macros::operators! {
             s.case(with(s.normal([2, 3])).x(s.uniform(-4.0, 4.0, [2, 3])));
             s.case(with(s.normal([2, 1])));
             s.case(with(s.normal([0, 3])));
+            s.case(with(s.normal([4])));
         }
 
         fn errors(e: &mut ErrorSamples) {

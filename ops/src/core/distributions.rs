@@ -85,6 +85,8 @@ pub mod bernoulli {
             }
             s.case(with(s.values([4], [0.0, 1.0, 0.5, 1.0]), s.integers(0, 9, [3])));
         }
+        s.case(with(s.normal([5]), s.integers(0, 9, [3])).p(0.0));
+        s.case(with(s.normal([0, 2]), s.integers(0, 9, [2])));
     }
 
     fn errors(e: &mut ErrorSamples) {

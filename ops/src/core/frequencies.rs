@@ -123,6 +123,7 @@ operators! {
             s.case(with(s.normal([3, 5])).dim(vec![-1]));
             s.case(with(s.normal([])));
             s.case(with(s.normal([0, 3])));
+            s.case(with(s.normal([5])).dim(vec![0]));
         }
 
         fn errors(e: &mut ErrorSamples) {

@@ -132,6 +132,7 @@ operators! {
                 let special = [1.0, f64::NAN, 3.0, f64::INFINITY, 2.0, f64::NEG_INFINITY];
                 s.case(with(s.values([6], special))).forward_only("special values");
                 s.case(with(s.normal([0, 3])));
+                s.case(with(s.values([2], [f64::NAN]))).forward_only("special values").gradients([&[0.5, 0.5]]);
             }
         }
 

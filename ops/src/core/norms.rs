@@ -94,6 +94,8 @@ pub mod vector_norm {
         s.case(with(s.values([2], [0.0, 0.0]))).forward_only("a kink at zero").gradients([&[0.0, 0.0]]);
         let root = with(s.values([2], [4.0, 0.0])).ord(0.5);
         s.case(root).forward_only("a kink at zero").gradients([&[1.0, 0.0]]);
+        s.case(with(s.values([2], [1.0, 0.0])).ord(0.125)).forward_only("a kink at zero");
+        s.case(with(s.normal([0])).ord(0.0)).forward_only("a number of elements");
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -153,6 +155,7 @@ pub mod matrix_norm {
             s.case(with(s.normal([3, 2, 2])).ord(NormOrder::Nuclear).dim([2, 0]).keepdim(true));
         }
         s.case(with(s.normal([0, 2])).ord(NormOrder::Number(1.0)));
+        s.case(with(s.normal([2, 0])).ord(NormOrder::Number(f64::INFINITY)));
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -162,6 +165,7 @@ pub mod matrix_norm {
         e.case(Order, with(e.normal([2, 3])).ord(NormOrder::Number(3.0)), "ord is 3");
         e.case(Order, with(e.of(DType::BF16, [2, 3])).ord(NormOrder::Nuclear), "a is bf16: singular values are");
         e.case(Order, with(e.normal([2, 0])).ord(NormOrder::Number(1.0)), "an empty dimension");
+        e.case(Order, with(e.normal([0, 2])).ord(NormOrder::Number(f64::INFINITY)), "an empty dimension");
         e.case(NormType, with(e.normal([2, 2])).dtype(DType::I64), "dtype is i64");
     }
 }
@@ -400,6 +404,7 @@ pub mod renorm {
         s.case(with(s.normal([3, 3]), f64::INFINITY, 1, 0.5));
         s.case(with(s.normal([2, 0]), 2.0, 0, 1.0));
         s.case(with(s.normal([3, 2]), 0.25, 0, 0.0));
+        s.case(with(s.values([2, 2], [3.0, 4.0, 1.0, 0.0]), 2.0, 0, 5.0)).forward_only("a norm at the bound");
     }
 
     fn errors(e: &mut ErrorSamples) {

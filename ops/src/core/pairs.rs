@@ -42,6 +42,10 @@ operators! {
 
         fn samples(s: &mut Samples) {
             s.composed_binary(Domain::ALL, Domain::ALL);
+            if s.dtype().is_floating() {
+                let equal = with(s.values([2], [0.0, 1.0]), s.values([2], [0.0, 1.0]));
+                s.case(equal).forward_only("equal elements, of which two are zero").gradients($of_equal);
+            }
         }
 
         fn errors(e: &mut ErrorSamples) {
@@ -49,27 +53,27 @@ operators! {
         }
     }
 
-    table($name, $class, $torch, $value, $reference, $cotangents) {
+    table($name, $class, $torch, $of_equal, $value, $reference, $cotangents) {
         /// The angle of the point (`other`, `input`) with the axis of `other`, in radians from -π to π. Signs of zeros
         /// say on which side of an axis a point is.
-        atan2, Any, "atan2", prims::atan2(a, b), f64::atan2, {
+        atan2, Any, "atan2", [&[0.0, 1.0], &[-0.0, -1.0]], prims::atan2(a, b), f64::atan2, {
             let square = add(mul(a, a), mul(b, b));
             let slope = select(eq(square, 0.0), 0.0, div(d, square));
             [mul(slope, b), neg(mul(slope, a))]
         };
         /// The length of the hypotenuse, `√(input² + other²)`, whose squares may be beyond the element type.
-        hypot, Floating, "hypot", hypotenuse(a, b), f64::hypot, {
+        hypot, Floating, "hypot", [&[f64::NAN, 2f64.sqrt()]; 2], hypotenuse(a, b), f64::hypot, {
             let length = hypotenuse(a, b);
             [mul(d, div(a, length)), mul(d, div(b, length))]
         };
         /// `log(e^input + e^other)`, whose exponentials may be beyond the element type.
-        logaddexp, Floating, "logaddexp", {
+        logaddexp, Floating, "logaddexp", [&[0.5, 1.0]; 2], {
             let (most, apart) = (maximum(a, b), prims::abs(sub(a, b)));
             select(eq(a, b), add(a, std::f64::consts::LN_2), add(most, prims::log1p(exp(neg(apart)))))
         }, |a: f64, b: f64| if a == b { a + 2f64.ln() } else { larger(a, b) + (-(a - b).abs()).exp().ln_1p() },
             shares(d, sub(b, a), sub(a, b));
         /// `log₂(2^input + 2^other)`, whose powers may be beyond the element type.
-        logaddexp2, Floating, "logaddexp2", {
+        logaddexp2, Floating, "logaddexp2", [&[0.5, 1.0]; 2], {
             let (most, apart) = (maximum(a, b), prims::abs(sub(a, b)));
             let smaller = prims::log1p(prims::pow(2.0, neg(apart)));
             select(eq(a, b), add(a, 1.0), add(most, mul(smaller, std::f64::consts::LOG2_E)))
@@ -167,6 +171,13 @@ pub mod xlogy {
     fn samples(s: &mut Samples) {
         s.composed_binary(Domain::ALL, Domain::POSITIVE);
         s.case(with(2.5, s.uniform(0.5, 3.0, [3])));
+        if s.dtype().is_floating() {
+            let (factors, numbers) = (s.values([4], [0.0, 0.0, 0.0, 1.0]), s.values([4], [0.0, -2.0, 2.0, 0.5]));
+            let ln2 = 2f64.ln();
+            s.case(with(factors, numbers))
+                .forward_only("no logarithm")
+                .gradients([&[0.0, 0.0, 3.0 * ln2, -4.0 * ln2], &[f64::NAN, -0.0, 0.0, 8.0]]);
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {

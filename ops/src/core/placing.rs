@@ -211,6 +211,8 @@ pub mod masked_scatter {
         s.case(with(s.normal([2, 2]), s.booleans([2, 2]), s.normal([2, 2])));
         s.case(with(s.normal([]), s.booleans([]), s.normal([1])));
         s.case(with(s.normal([0, 2]), s.booleans([2]), s.normal([0])));
+        let first = s.values([2], [1.0, 0.0]).cast(DType::Bool);
+        s.case(with(s.normal([2]), first, s.normal([1])));
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -332,6 +334,7 @@ pub mod slice_scatter {
         s.case(with(s.normal([3, 3]), s.normal([3, 2])).dim(1).start(-2));
         s.case(with(s.normal([3]), s.normal([3])));
         s.case(with(s.normal([3]), s.normal([0])).start(2).end(1));
+        s.case(with(s.normal([2, 7]), s.normal([2, 4])).dim(1).step(2));
     }
 
     fn errors(e: &mut ErrorSamples) {

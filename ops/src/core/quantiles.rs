@@ -96,6 +96,7 @@ operators! {
             let special = [1.0, f64::NAN, 3.0, 2.5, 2.0, 0.5, 4.0, f64::NAN, f64::NAN];
             s.case(with(s.values([3, 3], special), 0.4).dim(1)).forward_only("special values");
             s.case(with(s.values([2], [f64::NAN]), 0.4)).forward_only("special values");
+            s.case(with(s.normal([3, 4]), 0.125).dim(1));
         }
 
         fn errors(e: &mut ErrorSamples) {

@@ -53,6 +53,7 @@ operators! {
             s.case(with(s.normal(shapes[0]), Sections::Count(2)));
             s.case(with(s.normal(shapes[1]), Sections::At(vec![1, 3])));
             s.case(with(s.normal(shapes[2]), Sections::Count(3)));
+            s.case(with(s.normal(shapes[1]), Sections::Count(1)));
         }
 
         fn errors(e: &mut ErrorSamples) {

@@ -166,6 +166,8 @@ operators! {
             s.case(with(5).$flag(false).dtype(DType::F64));
             s.case(with(1).$flag(false));
             s.case(with(0));
+            s.case(with(2));
+            s.case(with(2).$flag(false));
         }
 
         fn errors(e: &mut ErrorSamples) {
@@ -251,6 +253,8 @@ operators! {
             s.case(with(5).$parameter($other).sym(false).dtype(DType::F64));
             s.case(with(1));
             s.case(with(0));
+            s.case(with(2));
+            s.case(with(2).$parameter($least).sym(false));
         }
 
         fn errors(e: &mut ErrorSamples) {
@@ -260,20 +264,20 @@ operators! {
         }
     }
 
-    table($name, $torch, $parameter, $default, $other, $fits, $expected, $wrong, $message, $value, $reference) {
+    table($name, $torch, $parameter, $default, $other, $least, $fits, $expected, $wrong, $message, $value, $reference) {
         /// A bell curve of standard deviation `std`, in elements: see [`mod@signal_bartlett`] for the other arguments.
-        signal_gaussian, "signal.windows.gaussian", std, 1.0, 2.5, std > 0.0, "above 0", 0.0,
+        signal_gaussian, "signal.windows.gaussian", std, 1.0, 2.5, 0.125, std > 0.0, "above 0", 0.0,
             "std is 0, expected above 0", bell(place, length, std), (-0.5 * ((i - span / 2.0) / std).powi(2)).exp();
         /// Hamming's window with other weights, `α - (1 - α) cos φ`: see [`mod@signal_bartlett`] for the other
         /// arguments.
-        signal_general_hamming, "signal.windows.general_hamming", alpha, 0.54, 0.75, alpha.is_finite(),
+        signal_general_hamming, "signal.windows.general_hamming", alpha, 0.54, 0.75, 0.0, alpha.is_finite(),
             "a finite number", f64::NAN, "alpha is NaN, expected a finite number",
             cosines(place, length, &[alpha, 1.0 - alpha]),
             cosine_sum(&[alpha, 1.0 - alpha], i / span);
         /// Kaiser's window, `I₀(β √(1 - x²)) / I₀(β)` of `x` from -1 to 1: see [`mod@signal_bartlett`] for the other
         /// arguments.
-        signal_kaiser, "signal.windows.kaiser", beta, 12.0, 0.5, beta >= 0.0 && beta.is_finite(), "at least 0, finite",
-            -1.0, "beta is -1, expected at least 0", bessel_ratio(place, length, beta),
+        signal_kaiser, "signal.windows.kaiser", beta, 12.0, 0.5, 0.0, beta >= 0.0 && beta.is_finite(),
+            "at least 0, finite", -1.0, "beta is -1, expected at least 0", bessel_ratio(place, length, beta),
             bessel_0(beta * (1.0 - (2.0 * i / span - 1.0).powi(2)).max(0.0).sqrt()) / bessel_0(beta);
     }
 }

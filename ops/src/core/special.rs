@@ -104,17 +104,21 @@ operators! {
 
         fn samples(s: &mut Samples) {
             s.composed_unary($domain);
+            let special = [0.0, -0.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+            s.case(with(s.values([6], special))).forward_only("special values");
+            let slope: f64 = $at_zero;
+            s.case(with(s.values([2], [0.0]))).forward_only("the slope at zero").gradients([&[slope, 2.0 * slope]]);
         }
     }
 
-    table($name, $torch, $domain, $value, $reference, $d_input) {
+    table($name, $torch, $domain, $at_zero, $value, $reference, $d_input) {
         /// The modified Bessel function of the first kind of order 0, elementwise; infinite where `e^|x|` is.
-        i0, "i0", Domain::ALL,
+        i0, "i0", Domain::ALL, 0.0,
             mul(exp(prims::abs(x)), prims::i0e(x)),
             |x| x.abs().exp() * scaled_bessel_0(x),
             mul(d, bessel_1(x));
         /// The modified Bessel function of the first kind of order 1, elementwise; infinite where `e^|x|` is.
-        i1, "special.i1", Domain::ALL,
+        i1, "special.i1", Domain::ALL, 0.5,
             bessel_1(x),
             |x| x.abs().exp() * scaled_bessel_1(x),
             {
@@ -122,12 +126,12 @@ operators! {
                 mul(d, mul(exp(prims::abs(x)), scaled))
             };
         /// The distribution function of the normal distribution, elementwise: the probability of a draw below.
-        ndtr, "special.ndtr", Domain::ALL,
+        ndtr, "special.ndtr", Domain::ALL, (2.0 * PI).sqrt().recip(),
             mul(prims::erfc(mul(x, -FRAC_1_SQRT_2)), 0.5),
             |x| erfc(-x / SQRT_2) / 2.0,
             mul(mul(d, 1.0 / (2.0 * PI).sqrt()), exp(mul(mul(x, x), -0.5)));
         /// The logarithm of [`mod@ndtr`], also where that is zero.
-        log_ndtr, "special.log_ndtr", Domain::ALL, {
+        log_ndtr, "special.log_ndtr", Domain::ALL, (2.0 / PI).sqrt(), {
             let far = sub(log(mul(prims::erfcx(mul(x, -FRAC_1_SQRT_2)), 0.5)), mul(mul(x, x), 0.5));
             let near = log1p(mul(prims::erfc(mul(x, FRAC_1_SQRT_2)), -0.5));
             select(lt(x, -1.0), far, near)
@@ -139,7 +143,7 @@ operators! {
             },
             div(mul(d, (2.0 / PI).sqrt()), prims::erfcx(mul(x, -FRAC_1_SQRT_2)));
         /// The entropy of a probability, elementwise: `-x log x`, 0 at 0 and `-inf` below.
-        entr, "special.entr", Domain::POSITIVE,
+        entr, "special.entr", Domain::POSITIVE, f64::INFINITY,
             select(lt(x, 0.0), f64::NEG_INFINITY, select(eq(x, 0.0), 0.0, neg(mul(x, log(x))))),
             |x| if x < 0.0 { f64::NEG_INFINITY } else if x == 0.0 { 0.0 } else { -x * x.ln() },
             neg(mul(d, add(log(x), 1.0)));
@@ -187,6 +191,13 @@ pub mod xlog1py {
     fn samples(s: &mut Samples) {
         s.composed_binary(Domain::ALL, Domain::POSITIVE);
         s.case(with(2.5, s.uniform(0.5, 3.0, [3])));
+        if s.dtype().is_floating() {
+            let (factors, numbers) = (s.values([4], [0.0, 0.0, 0.0, 1.0]), s.values([4], [-1.0, -2.0, 1.0, -0.5]));
+            let ln2 = 2f64.ln();
+            s.case(with(factors, numbers))
+                .forward_only("no logarithm")
+                .gradients([&[0.0, 0.0, 3.0 * ln2, -4.0 * ln2], &[f64::NAN, -0.0, 0.0, 8.0]]);
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -229,6 +240,7 @@ pub mod zeta {
         s.case(with(s.values([8], exponents), s.values([8], starts)));
         s.case(with(3, s.uniform(0.5, 3.0, [3])));
         s.case(with(s.uniform(1.5, 3.0, [3]), 2.0));
+        s.case(with(s.values([2], [2.5, 2.0]), s.values([2], [-3.0, 0.0])));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -115,6 +115,7 @@ operators! {
             e.case(InputRank, with(e.normal([])).p(0.0), "input is f32[], expected");
             e.case(DrawsFloating, with(e.of(DType::I64, $shape)), "input is i64, expected a floating-point dtype");
             e.case(NeedsGenerator, with(input()), "give a generator");
+            e.case(NeedsGenerator, with(input()).p(0.125), "give a generator");
             e.case(Generator, with(input()).generator(e.integers(0, 9, [4])), "generator is i64[4]");
         }
     }
@@ -220,6 +221,7 @@ operators! {
             let whole = with(e.of(DType::I64, [2, 3])).training(true);
             e.case(DrawsFloating, whole, "input is i64, expected a floating-point dtype");
             e.case(Draws, with(input()).training(true), "give a generator");
+            e.case(Draws, with(input()).training(true).p(0.125), "give a generator");
             let of_channels: bool = $of_channels;
             if of_channels {
                 let flat = with(e.normal([3])).training(true).generator(e.integers(0, 9, [2]));

@@ -373,6 +373,7 @@ pub mod interpolate {
             s.case(with(s.normal([1, 1, 5, 3])).scale_factor([0.5, 1.7]).mode(Bicubic).antialias(true));
         }
         s.case(with(s.normal([0, 2, 4])).size([2]));
+        s.case(with(s.normal([1, 1, 3])).scale_factor([4.0]));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -230,6 +230,7 @@ operators! {
             s.case(with(s.normal([0, 3]), s.normal([0, 3])).reduction(Reduction::Sum));
             s.case(with(s.values([4], [1.0, 2.0, 3.0, -4.0]), s.values([4], [1.0; 4])).reduction(Reduction::None))
                 .forward_only("kinks");
+            s.case(with(s.normal([3, 5]), s.normal([3, 5])).$parameter($least));
         }
 
         fn errors(e: &mut ErrorSamples) {
@@ -238,10 +239,10 @@ operators! {
         }
     }
 
-    table($name, $torch, $parameter, $allowed, $expected, $term, $reference) {
+    table($name, $torch, $parameter, $least, $allowed, $expected, $term, $reference) {
         /// The squares of small differences `d = |input - target|` and the magnitudes of others: `d²/(2 beta)` below
         /// `beta`, `d - beta/2` from there on. Girshick, 2015.
-        smooth_l1_loss, "nn.functional.smooth_l1_loss", beta, beta >= 0.0, "a number that is not negative", {
+        smooth_l1_loss, "nn.functional.smooth_l1_loss", beta, 0.0, beta >= 0.0, "a number that is not negative", {
             let distance = abs(sub(x, t));
             let square = mul(mul(distance, distance), if beta > 0.0 { 0.5 / beta } else { 0.0 });
             select(lt(distance, beta), square, sub(distance, 0.5 * beta))
@@ -251,7 +252,7 @@ operators! {
         };
         /// The squares of small differences `d = |input - target|` and the magnitudes of others: `d²/2` up to `delta`,
         /// `delta (d - delta/2)` above. Huber, 1964.
-        huber_loss, "nn.functional.huber_loss", delta, delta > 0.0, "a positive number", {
+        huber_loss, "nn.functional.huber_loss", delta, 0.125, delta > 0.0, "a positive number", {
             let distance = abs(sub(x, t));
             let square = mul(mul(distance, distance), 0.5);
             select(le(distance, delta), square, mul(sub(distance, 0.5 * delta), delta))
@@ -306,6 +307,8 @@ pub mod hinge_embedding_loss {
         }
         s.case(with(s.values([3], [0.5, 3.0, 0.25]), s.values([3], [-1.0, -1.0, 1.0])));
         s.case(with(s.normal([0, 3]), s.normal([0, 3])).reduction(Reduction::Sum));
+        let at_margin = with(s.values([2], [1.0, 0.5]), s.values([2], [-1.0, -1.0])).reduction(Reduction::None);
+        s.case(at_margin).forward_only("a kink").gradients([&[0.0, -2.0], &[0.0, 0.0]]);
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -501,6 +504,9 @@ pub mod poisson_nll_loss {
         for case in cases {
             s.case(case);
         }
+        // One is not above one: nothing is added.
+        let bound = with(s.values([3], [0.5, -0.5, 0.25]), s.values([3], [1.0, 2.0, 0.5])).full(true);
+        s.case(bound.reduction(Reduction::None)).forward_only("the constant is not continuous");
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -79,6 +79,9 @@ operators! {
             s.case(cut(s).stride([2]));
             s.case(cut(s).stride([]).divisor_override(-3));
             s.case(with(s.normal(shape(&[0, 2])), [3]).stride([1]));
+            // Windows of one size in some dimensions, and of several in the last.
+            let uneven = with(s.normal(shape(&[3])), some([2, 2, 3])).stride([2]).padding(some([0, 0, 1]));
+            s.case(uneven.count_include_pad(false));
         }
 
         fn errors(e: &mut ErrorSamples) {

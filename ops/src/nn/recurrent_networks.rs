@@ -223,6 +223,9 @@ operators! {
             s.case(with(s.normal([3, 2, 3]), s.normal([1, 2, 2]), plain, true, 1, 0.0, true, false, false));
             let two: Vec<_> = [3, 3, 4, 4].iter().flat_map(|n| weights(s, *n).into_iter().take(2)).collect();
             s.case(with(s.normal([1, 2, 3]), s.normal([4, 1, 2]), two, false, 2, 0.5, false, true, true));
+            // Nothing is dropped behind the last layer.
+            let single = weights(s, 3);
+            s.case(with(s.normal([2, 2, 3]), s.normal([1, 2, 2]), single, true, 1, 0.5, true, false, false));
         }
 
         fn errors(e: &mut ErrorSamples) {
@@ -231,6 +234,7 @@ operators! {
                 with(e.normal(input), e.normal(state), params, false, layers, dropout, true, false, false)
             };
             e.case(Dropout, of(e, &[3, 2, 3], &[2, 2, 2], 2, 0.5), "dropout is 0.5, expected 0");
+            e.case(Dropout, of(e, &[3, 2, 3], &[2, 2, 2], 2, 0.25), "dropout is 0.25, expected 0");
             e.case(Input, of(e, &[2, 3], &[1, 2, 2], 1, 0.0), "input has shape [2, 3], expected three dimensions");
             e.case(Input, of(e, &[0, 2, 3], &[1, 2, 2], 1, 0.0), "expected at least one step");
             e.case(State, of(e, &[3, 2, 3], &[1, 3, 2], 1, 0.0), "expected ");
@@ -311,6 +315,8 @@ pub mod lstm {
         s.case(with(s.normal([3, 2, 3]), states(s, 1, 2), plain, true, 1, 0.0, true, false, false));
         let two: Vec<_> = [3, 3, 4, 4].iter().flat_map(|n| weights(s, *n).into_iter().take(2)).collect();
         s.case(with(s.normal([1, 2, 3]), states(s, 4, 1), two, false, 2, 0.5, false, true, true));
+        let single = weights(s, 3);
+        s.case(with(s.normal([2, 2, 3]), states(s, 1, 2), single, true, 1, 0.5, true, false, false));
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -320,6 +326,7 @@ pub mod lstm {
             with(e.normal(input), states, params, false, layers, dropout, true, false, false)
         };
         e.case(Dropout, of(e, &[3, 2, 3], 2, 2, 0.5), "dropout is 0.5, expected 0");
+        e.case(Dropout, of(e, &[3, 2, 3], 2, 2, 0.25), "dropout is 0.25, expected 0");
         e.case(Input, of(e, &[2, 3], 2, 1, 0.0), "input has shape [2, 3], expected three dimensions");
         e.case(State, of(e, &[3, 2, 3], 1, 1, 0.0), "hx has 1 tensors");
         e.case(State, of(e, &[3, 4, 3], 2, 1, 0.0), "expected ");

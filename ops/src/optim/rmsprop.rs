@@ -98,6 +98,7 @@ pub mod rmsprop {
             update(&[], false, 0.5).eps(0.25),
             update(&[0, 3], false, 0.0),
             update(&[3, 5], true, 0.9).apply(never),
+            update(&[5], false, 0.125),
         ];
         for case in cases {
             s.case(case);

@@ -106,10 +106,12 @@ pub mod sgd {
         let zeros = s.values([5], [0.0]).cast(s.dtype().accumulator());
         let first = with(s.normal([5]), s.normal([5]), Some(zeros), number(0.1), number(1.0));
         let first = first.momentum(0.9).dampening(0.5);
+        let slow = buffered(&[5], 3.0).momentum(0.125).nesterov(true);
         for case in cases {
             s.case(case);
         }
         s.case(first);
+        s.case(slow);
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -165,6 +165,14 @@ pub mod pow {
             s.case(with(bases, exponents))
                 .forward_only("powers of zero")
                 .gradients([&[0.0, 0.0, 36.0, 1.0, 0.0], &[0.0, 0.0, 24.0 * ln2, 8.0 * ln4, 0.0]]);
+            // The bound at which powers of zero are settled.
+            let exponents = s.values([4], [0.0, 0.125, 2.0, -1.0]);
+            s.case(with(0.0, exponents)).forward_only("powers of zero").gradients([&[
+                0.0,
+                0.0,
+                0.0,
+                f64::NEG_INFINITY,
+            ]]);
         }
     }
 }

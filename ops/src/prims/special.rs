@@ -38,6 +38,8 @@ operators! {
             // Behind the bounds of the ranges, and in the last part of the tail of a distribution.
             let behind = [9.5, 0.1, 10.5, 1e-13, 1.0 - 1e-13, -9.5, 24.0, -0.3];
             s.case(with(s.values([8], behind))).forward_only("other ranges of the approximation");
+            let special = [0.0, -0.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+            s.case(with(s.values([6], special))).forward_only("special values");
         }
     }
 
@@ -395,6 +397,7 @@ pub mod zeta {
         let exponents = [1.0, 0.5, 2.0, 3.0, 60.0, f64::NAN, 2.0, 30.0];
         let starts = [2.0, 2.0, 0.0, 100.0, 1.5, 1.0, f64::NAN, 2.0];
         s.case(with(s.values([8], exponents), s.values([8], starts)));
+        s.case(with(s.values([1], [1.0]), s.values([1], [f64::INFINITY])));
     }
 }
 
