@@ -11,6 +11,7 @@ use syn::visit::{self, Visit};
 use syn::{BinOp, Expr, ExprCall, ExprMethodCall, FieldValue, ItemFn, Lit, Macro, Token, UnOp};
 
 use crate::reach::{ESTIMATES, FAMILY_RULES, NOT_CHANGED, holds_helpers, is_helper, of_tests};
+use crate::table::{Table, readable};
 
 /// One change of a source.
 #[derive(Debug, Clone)]
@@ -87,10 +88,10 @@ const ORDERED: [&str; 9] = ["sub", "div", "pow", "lt", "le", "gt", "ge", "select
 const CONDITIONS: [&str; 2] = ["require", "refuse_unless"];
 
 /// The mutants of a source, without numbers. Rules of family macros (`scalar |x| ...;`, `grad |...| ...;`) are looked
-/// into. Helpers of references are what the rules are compared with: those in `reached`, which rules call, have
-/// mutants.
+/// into, and so are tables of operators: what is changed in a template is changed for all rows. Helpers of references
+/// are what the rules are compared with: those in `reached`, which rules call, have mutants.
 pub fn find(file: &str, source: &str, reached: &BTreeSet<String>) -> Vec<Mutant> {
-    let Ok(parsed) = syn::parse_file(source) else { return Vec::new() };
+    let Ok(parsed) = syn::parse_file(&readable(source)) else { return Vec::new() };
     let all_help = holds_helpers(source);
     let of_tests = of_tests(&parsed);
     let mut finder = Finder { file, source, reached, all_help, of_tests, function: String::new(), found: Vec::new() };
@@ -167,6 +168,24 @@ impl Finder<'_> {
         list.parse2(tokens).map(|list| list.into_iter().collect()).unwrap_or_default()
     }
 
+    /// The template and the cells of `operators! { ... }`. A cell of gradients could have the other sign.
+    fn table(&mut self, tokens: TokenStream) {
+        let Some(table) = Table::read(tokens) else { return };
+        self.of_tests.extend(of_tests(&table.template));
+        self.visit_file(&table.template);
+        for row in &table.rows {
+            for cell in row.cells.iter().filter(|cell| cell.column != "name") {
+                self.within(format!("{}::{}", row.name, cell.column), |finder| {
+                    if cell.of_grad && !matches!(cell.value, Expr::Closure(_) | Expr::Lit(_)) {
+                        let value = finder.text(&cell.value).to_owned();
+                        finder.add("sign", &cell.value, format!("crate::prims::neg({value})"));
+                    }
+                    finder.visit_expr(&cell.value);
+                });
+            }
+        }
+    }
+
     /// `scalar |x| EXPRESSION;` and `grad |a, b| EXPRESSION;` in the invocation of a family's macro, of the operator
     /// that is named before: `name, torch = ...` or `name(CLASS), torch = ...`.
     fn family(&mut self, tokens: TokenStream) {
@@ -198,7 +217,7 @@ impl Finder<'_> {
 
 impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_item_fn(&mut self, node: &'ast ItemFn) {
-        let name = node.sig.ident.to_string();
+        let name = self.text(&node.sig.ident).to_owned();
         let helper = self.all_help || node.attrs.iter().any(|attribute| is_helper(self.text(attribute)));
         let helps = helper && !self.reached.contains(&name);
         let kept = NOT_CHANGED.contains(&name.as_str()) || ESTIMATES.contains(&name.as_str());
@@ -211,7 +230,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_item_mod(&mut self, node: &'ast syn::ItemMod) {
         let test = node.attrs.iter().any(|attribute| self.text(attribute).contains("cfg(test)"));
         if !test {
-            self.within(node.ident.to_string(), |finder| visit::visit_item_mod(finder, node));
+            let name = self.text(&node.ident).to_owned();
+            self.within(name, |finder| visit::visit_item_mod(finder, node));
         }
     }
 
@@ -336,6 +356,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                 }
             }
             // Outside of functions a macro declares a family of operators.
+            "operators" if self.function.is_empty() => self.table(node.tokens.clone()),
             _ if self.function.is_empty() => self.family(node.tokens.clone()),
             _ => {}
         }
@@ -343,81 +364,4 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::{Mutant, find};
-
-    fn mutants(source: &str) -> Vec<Mutant> {
-        find("a.rs", source, &BTreeSet::new())
-    }
-
-    fn changes(source: &str) -> Vec<String> {
-        mutants(source).into_iter().map(|m| format!("{}: {} => {}", m.kind, m.original, m.replacement)).collect()
-    }
-
-    #[test]
-    fn helpers_of_references_are_changed_where_rules_reach_them() {
-        let reached = BTreeSet::from(["one".to_owned()]);
-        let helpers =
-            "/// For references: a.\nfn one(x: i64) -> i64 { -x }\n/// For references: b.\nfn two(x: i64) { -x }";
-        let file = "//! What references share.\nfn one(x: i64) -> i64 { -x }\nfn two(x: i64) -> i64 { -x }";
-        for source in [helpers, file] {
-            assert!(mutants(source).is_empty());
-            let found = find("a.rs", source, &reached);
-            assert_eq!(found.iter().map(|mutant| mutant.function.as_str()).collect::<Vec<_>>(), ["one"]);
-        }
-    }
-
-    #[test]
-    fn mutants_of_families_have_the_names_of_operators() {
-        let family =
-            "binary! { add(Number), torch = \"add\", D; scalar |x, y| x + y; floats |a, b| a + b; grad |d| (d, -d);
-                      exp, torch = \"exp\"; D; scalar |x| -x; }";
-        let names: Vec<String> = mutants(family).into_iter().map(|mutant| mutant.function).collect();
-        assert_eq!(names, ["add::scalar", "add::grad", "exp::scalar"]);
-    }
-
-    #[test]
-    fn rules_are_changed_and_what_tests_them_is_not() {
-        let rule = |name: &str| format!("mod a {{ fn {name}(a: i64) -> i64 {{ a + 1 }} }}");
-        assert_eq!(changes(&rule("meta")), ["operator: a + 1 => (a) - (1)", "constant: 1 => (1 + 1)"]);
-        assert!(changes(&rule("reference")).is_empty() && changes(&rule("samples")).is_empty());
-    }
-
-    #[test]
-    fn estimates_and_what_only_samples_call_are_not_changed() {
-        let source = "mod a { fn meta(a: i64) { shared(a) } fn flops(a: i64) -> i64 { a + 1 }
-            fn samples() { rows(1); shared(1) } fn rows(a: i64) -> i64 { deep(a + 1) } fn deep(a: i64) -> i64 { -a }
-            fn shared(a: i64) -> i64 { a - 1 } pub fn open(a: i64) -> i64 { a * a } fn errors() { open(1); } }";
-        let found: BTreeSet<String> = mutants(source).into_iter().map(|mutant| mutant.function).collect();
-        assert_eq!(found.into_iter().collect::<Vec<_>>(), ["a::open", "a::shared"]);
-    }
-
-    #[test]
-    fn calls_conditions_and_cotangents() {
-        let found = changes("fn grad() { Grads { input: prims::sub(d, x) } }");
-        for change in [
-            "sign: prims::sub(d, x) => crate::prims::neg(prims::sub(d, x))",
-            "function: prims::sub(d, x) => prims::add(d, x)",
-            "dropped term: prims::sub(d, x) => d",
-            "swapped arguments: prims::sub(d, x) => prims::sub(x, d)",
-        ] {
-            assert!(found.contains(&change.to_owned()), "{change} is not in {found:?}");
-        }
-        assert_eq!(
-            changes("fn meta() { require!(a < b, Code, \"{a} and {}\", b + 1); }"),
-            ["dropped condition: a < b => true || (a < b)", "bound: a < b => (a) <= (b)", "bound: a < b => (a) > (b)"]
-        );
-    }
-
-    #[test]
-    fn families_are_looked_into() {
-        let found = changes(
-            "unary! { exp, torch = \"exp\"; D; scalar |x| x.exp(); reference |x| x.exp(); grad |i, o, d| mul(d, o); }",
-        );
-        assert!(found.contains(&"function: x.exp() => x.sin()".to_owned()), "{found:?}");
-        assert!(found.contains(&"dropped term: mul(d, o) => d".to_owned()), "{found:?}");
-        assert_eq!(found.iter().filter(|change| change.contains("x.exp()")).count(), 1, "{found:?}");
-    }
-}
+mod tests;

@@ -21,6 +21,7 @@ mod list;
 mod prepared;
 mod reach;
 mod run;
+mod table;
 mod weave;
 
 use std::collections::BTreeSet;

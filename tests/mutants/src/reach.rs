@@ -127,7 +127,8 @@ fn of_items(items: &[syn::Item], found: &mut Vec<Words>) {
     }
 }
 
-fn words_of(tokens: TokenStream, found: &mut BTreeSet<String>) {
+/// Adds the words in tokens.
+pub fn words_of(tokens: TokenStream, found: &mut BTreeSet<String>) {
     for tree in tokens {
         match tree {
             TokenTree::Group(group) => words_of(group.stream(), found),
