@@ -139,6 +139,14 @@ impl Finder<'_> {
         self.found.push(Mutant { id: 0, file, line, function, ordinal: 0, kind, range, original, replacement });
     }
 
+    /// The opposite of a condition that binds nothing.
+    fn condition(&mut self, condition: &Expr) {
+        let text = self.text(condition).to_owned();
+        if !text.contains("let ") {
+            self.add("condition", condition, format!("!({text})"));
+        }
+    }
+
     /// The call of another function, or with other arguments.
     fn call(&mut self, node: &Expr, name: &str, callee: &str, arguments: Vec<String>) {
         let list = |arguments: &[String]| arguments.join(", ");
@@ -251,7 +259,13 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_item_static(&mut self, _: &'ast syn::ItemStatic) {}
     fn visit_item_enum(&mut self, _: &'ast syn::ItemEnum) {}
     fn visit_type(&mut self, _: &'ast syn::Type) {}
-    fn visit_pat(&mut self, _: &'ast syn::Pat) {}
+    /// Of a pattern the condition behind it alone.
+    fn visit_pat(&mut self, node: &'ast syn::Pat) {
+        if let syn::Pat::Guard(guarded) = node {
+            self.condition(&guarded.guard);
+            self.visit_expr(&guarded.guard);
+        }
+    }
     fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
     fn visit_expr_repeat(&mut self, node: &'ast syn::ExprRepeat) {
         self.visit_expr(&node.expr);
@@ -296,12 +310,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                     _ => {}
                 }
             }
-            Expr::If(conditional) if !matches!(*conditional.cond, Expr::Let(_)) => {
-                let condition = self.text(&conditional.cond).to_owned();
-                if !condition.contains("let ") {
-                    self.add("condition", &conditional.cond, format!("!({condition})"));
-                }
-            }
+            Expr::If(conditional) => self.condition(&conditional.cond),
             _ => {}
         }
         visit::visit_expr(self, node);

@@ -67,6 +67,15 @@ fn calls_conditions_and_cotangents() {
 }
 
 #[test]
+fn conditions_behind_patterns_are_changed() {
+    let source = "fn meta() { match x { Some(n) if n < most => a, _ => b } }";
+    assert_eq!(
+        changes(source),
+        ["condition: n < most => !(n < most)", "bound: n < most => (n) <= (most)", "bound: n < most => (n) > (most)"]
+    );
+}
+
+#[test]
 fn tables_are_looked_into() {
     let source = "operators! { #[operator(torch = $torch)] pub mod $name {
             fn scalar(x: Expr) -> Expr { one(x) + $value }
