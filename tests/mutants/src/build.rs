@@ -175,11 +175,13 @@ fn packages(root: &Path, folder: &str) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// A manifest without what only tests need, and without lints: replacements are not written as people would.
+/// A manifest without what only tests need, and without lints: replacements are not written as people would. What
+/// always fails is found by the tests; only when programs are made the compiler would refuse it.
 fn without_tests(manifest: &str) -> String {
     let sections = manifest.split("\n[");
     let left = sections.filter(|section| !section.starts_with("dev-dependencies]") && !section.starts_with("lints]"));
-    left.collect::<Vec<_>>().join("\n[")
+    let allowed = "[lints.rust]\narithmetic_overflow = \"allow\"\nunconditional_panic = \"allow\"\n";
+    format!("{}\n{allowed}", left.collect::<Vec<_>>().join("\n["))
 }
 
 /// Error messages as the compiler shows them.
@@ -187,35 +189,60 @@ fn rendered(messages: &[Value]) -> String {
     messages.iter().filter_map(|message| message["rendered"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// The mutants whose replacements contain errors; for an error in none, the innermost around it.
+/// The mutants to blame: the innermost whose replacement contains an error, else all of the innermost expression around
+/// it. What an error is about may contain further mutants, which are not to blame. If the place of the error is in no
+/// mutant, the other places that its message names count, and at last the mutants within the smallest of these places.
 fn blamed(messages: &[Value], woven: &[(String, Woven)]) -> Vec<usize> {
     let mut bad = Vec::new();
     for message in messages {
-        let mut spans = Vec::new();
-        collect(message, &mut spans);
-        for (file, start, end) in spans {
-            let Some((_, own)) = woven.iter().find(|(name, _)| file.ends_with(name.as_str())) else { continue };
-            let inside = |place: &std::ops::Range<usize>| place.start < end && start < place.end;
-            let hit: Vec<usize> = own.places.iter().filter(|place| inside(&place.1)).map(|place| place.0).collect();
-            if hit.is_empty() {
-                let around = own.places.iter().filter(|place| inside(&place.2));
-                bad.extend(around.min_by_key(|place| place.2.len()).map(|place| place.0));
-            }
-            bad.extend(hit);
-        }
+        let found = [true, false].map(|primary| at_places(message, primary, woven));
+        bad.extend(found.into_iter().find(|found| !found.is_empty()).unwrap_or_else(|| within_places(message, woven)));
     }
     bad.sort_unstable();
     bad.dedup();
     bad
 }
 
-/// Every place that a message names, with those of macros that led there.
-fn collect(message: &Value, spans: &mut Vec<(String, usize, usize)>) {
+/// The mutants at the places of a message: at those of the error itself, or at the others that it names.
+fn at_places(message: &Value, primary: bool, woven: &[(String, Woven)]) -> Vec<usize> {
+    let mut spans = Vec::new();
+    collect(message, primary, &mut spans);
+    let mut found = Vec::new();
+    for (file, start, end) in spans {
+        let Some((_, own)) = woven.iter().find(|(name, _)| file.ends_with(name.as_str())) else { continue };
+        let contains = |place: &std::ops::Range<usize>| place.start <= start && end <= place.end;
+        let replaced = own.places.iter().filter(|place| contains(&place.1)).min_by_key(|place| place.1.len());
+        let around = own.places.iter().filter(|place| contains(&place.2)).min_by_key(|place| place.2.len());
+        match (replaced, around) {
+            (Some(place), _) => found.push(place.0),
+            (None, Some(whole)) => {
+                found.extend(own.places.iter().filter(|place| place.2 == whole.2).map(|place| place.0));
+            }
+            (None, None) => {}
+        }
+    }
+    found
+}
+
+/// The mutants within the smallest place of a message that has any.
+fn within_places(message: &Value, woven: &[(String, Woven)]) -> Vec<usize> {
+    let mut spans = Vec::new();
+    [true, false].into_iter().for_each(|primary| collect(message, primary, &mut spans));
+    spans.sort_by_key(|(_, start, end)| end - start);
+    let within = |(file, start, end): &(String, usize, usize)| -> Vec<usize> {
+        let own = woven.iter().filter(|(name, _)| file.ends_with(name.as_str())).flat_map(|(_, own)| &own.places);
+        own.filter(|place| *start <= place.2.start && place.2.end <= *end).map(|place| place.0).collect()
+    };
+    spans.iter().map(within).find(|found| !found.is_empty()).unwrap_or_default()
+}
+
+/// The places of a message's error, or the others that it names, with those of macros that led there.
+fn collect(message: &Value, primary: bool, spans: &mut Vec<(String, usize, usize)>) {
     let of = |span: &Value| -> Option<(String, usize, usize)> {
         let at = |key: &str| span[key].as_u64().map(|at| at as usize);
         Some((span["file_name"].as_str()?.to_owned(), at("byte_start")?, at("byte_end")?))
     };
-    for span in message["spans"].as_array().into_iter().flatten().filter(|span| span["is_primary"] == true) {
+    for span in message["spans"].as_array().into_iter().flatten().filter(|span| span["is_primary"] == primary) {
         let mut span = span;
         loop {
             spans.extend(of(span));
@@ -248,4 +275,37 @@ fn copy(from: &Path, to: &Path, skipped: &dyn Fn(&Path) -> bool) -> io::Result<(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::blamed;
+    use crate::find::find;
+    use crate::weave::weave;
+
+    #[test]
+    fn an_error_is_that_of_the_replacement_around_it() {
+        let source = "fn f() { add(mul(a, b), c) }";
+        let mut mutants = find("a.rs", source, &Default::default());
+        mutants.iter_mut().enumerate().for_each(|(id, mutant)| mutant.id = id + 1);
+        let woven = weave(source, &mutants);
+        let at = |text: &str| woven.text.find(text).unwrap();
+        let error = |start: usize, end: usize| {
+            let span = json!({"is_primary": true, "file_name": "a.rs", "byte_start": start, "byte_end": end});
+            blamed(&[json!({"spans": [span]})], &[("a.rs".to_owned(), weave(source, &mutants))])
+        };
+        let of = |replacement: &str| mutants.iter().find(|mutant| mutant.replacement == replacement).unwrap().id;
+        let last = at("else { c }") + "else { ".len();
+        assert_eq!(error(last, last + 1), [of("c")]);
+        let product = at("mul(a, b)");
+        let inner: Vec<usize> = ["div(a, b)", "a", "b"].map(of).into();
+        assert_eq!(error(product, product + "mul(a, b)".len()), inner);
+        assert!(error(0, 5).is_empty());
+        assert_eq!(error(0, woven.text.len()), (1..=mutants.len()).collect::<Vec<_>>());
+        let beside = |start: usize, end: usize, primary: bool| json!({"is_primary": primary, "file_name": "a.rs", "byte_start": start, "byte_end": end});
+        let named = json!({"spans": [beside(0, 5, true), beside(last, last + 1, false)]});
+        assert_eq!(blamed(&[named], &[("a.rs".to_owned(), weave(source, &mutants))]), [of("c")]);
+    }
 }

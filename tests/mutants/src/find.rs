@@ -135,6 +135,12 @@ impl Finder<'_> {
         let line = node.span().start().line;
         let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let (original, replacement) = (flat(&original), flat(&replacement));
+        // Of a cell alone an error of types would be one of the cell, which no mutant is to blame for.
+        let is_cell =
+            |text: &str| text.starts_with('$') && !text[1..].contains(|c: char| !c.is_alphanumeric() && c != '_');
+        if is_cell(&replacement) {
+            return;
+        }
         let (file, function) = (self.file.to_owned(), self.function.clone());
         self.found.push(Mutant { id: 0, file, line, function, ordinal: 0, kind, range, original, replacement });
     }

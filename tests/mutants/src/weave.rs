@@ -11,8 +11,9 @@ pub struct Woven {
     pub places: Vec<(usize, Range<usize>, Range<usize>)>,
 }
 
-/// `(if crate::mutant(7) { REPLACEMENT } else { ORIGINAL })` for each mutant; those inside an original are written
-/// inside it.
+/// `(if !(crate::mutant(7) || ...) { ORIGINAL } else { REPLACEMENT })` of the mutants of an expression; those inside
+/// an original are written inside it. The original comes first: it decides about the type, so that the compiler names
+/// the replacement that has another one.
 pub fn weave(source: &str, mutants: &[Mutant]) -> Woven {
     let mut order: Vec<&Mutant> = mutants.iter().collect();
     // Outer expressions first, and several of one expression together.
@@ -31,21 +32,22 @@ fn write(source: &str, range: Range<usize>, mutants: &[&Mutant], woven: &mut Wov
         let inside = rest[same..].iter().take_while(|mutant| mutant.range.start < own.end).count();
         woven.text.push_str(&source[at..own.start]);
         let whole = woven.text.len();
+        let asked: Vec<String> = rest[..same].iter().map(|mutant| format!("crate::mutant({})", mutant.id)).collect();
+        woven.text.push_str(&format!("(if !({}) {{ ", asked.join(" || ")));
+        write(source, own.clone(), &rest[same..same + inside], woven);
+        woven.text.push_str(" }");
         let first_place = woven.places.len();
-        woven.text.push('(');
-        for mutant in &rest[..same] {
-            woven.text.push_str(&format!("if crate::mutant({}) {{ ", mutant.id));
+        for (i, mutant) in rest[..same].iter().enumerate() {
+            let is_last = i + 1 == same;
+            woven.text.push_str(&if is_last { " else { ".to_owned() } else { format!(" else if {} {{ ", asked[i]) });
             let start = woven.text.len();
             woven.text.push_str(&mutant.replacement);
             woven.places.push((mutant.id, start..woven.text.len(), 0..0));
-            woven.text.push_str(" } else ");
+            woven.text.push_str(" }");
         }
-        woven.text.push_str("{ ");
-        let last_place = woven.places.len();
-        write(source, own.clone(), &rest[same..same + inside], woven);
-        woven.text.push_str(" })");
+        woven.text.push(')');
         let end = woven.text.len();
-        woven.places[first_place..last_place].iter_mut().for_each(|place| place.2 = whole..end);
+        woven.places[first_place..].iter_mut().for_each(|place| place.2 = whole..end);
         at = own.end;
         rest = &rest[same + inside..];
     }
@@ -66,13 +68,15 @@ mod tests {
         }
         let woven = weave(source, &mutants);
         assert!(
-            woven.text.starts_with("fn f() { (if crate::mutant(1) { (a) - (b * 2) } else { a + (if crate::mutant(2)")
+            woven
+                .text
+                .starts_with("fn f() { (if !(crate::mutant(1)) { a + (if !(crate::mutant(2) || crate::mutant(3)) {")
         );
         assert!(syn::parse_file(&woven.text).is_ok(), "{}", woven.text);
         for (id, replacement, whole) in &woven.places {
             let mutant = &mutants[id - 1];
             assert_eq!(woven.text[replacement.clone()], mutant.replacement);
-            assert!(woven.text[whole.clone()].starts_with("(if crate::mutant("));
+            assert!(woven.text[whole.clone()].starts_with("(if !(crate::mutant("));
         }
     }
 }
