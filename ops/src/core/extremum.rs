@@ -52,6 +52,7 @@ operators! {
                 let special = [f64::NAN, 1.0, f64::INFINITY, f64::NEG_INFINITY, 0.0, -1.0];
                 s.case(with(s.values([2, 3], special)).dim([1])).forward_only("special values");
             }
+            s.case(with(s.normal([2, 1])).dim([1]));
         }
 
         fn errors(e: &mut ErrorSamples) {
@@ -135,6 +136,7 @@ pub mod argmax {
         s.case(with(s.normal([2, 3])).keepdim(true));
         s.case(with(s.normal([0, 3])).dim(1));
         s.case(with(s.values([3, 4], [1.0, 2.0, 2.0, 0.0])).dim(1));
+        s.case(with(s.normal([2, 1])).dim(1));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -91,6 +91,7 @@ pub mod gumbel_softmax {
                 .forward_only("the gradient is that of the softmax");
         }
         s.case(with(s.normal([2, 3]), s.integers(0, 9, [2])).tau(0.25));
+        s.case(with(s.normal([2, 1]), s.integers(0, 9, [2])));
     }
 
     fn errors(e: &mut ErrorSamples) {

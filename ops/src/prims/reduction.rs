@@ -198,6 +198,7 @@ operators! {
                 s.case(with(s.normal([70, 33]), [0]));
                 s.case(with(s.normal([1100, 40]), [0]));
             }
+            s.case(with(s.normal([2, 1]), [1]));
         }
 
         fn errors(e: &mut ErrorSamples) {
