@@ -154,6 +154,8 @@ pub mod combinations {
         e.case(Rank, with(e.normal([2, 3])), "input has shape [2, 3], expected one dimension");
         e.case(Count, with(e.normal([2])).r(100usize), "r is 100 and input has 2 elements, expected at most");
         e.case(Count, with(e.normal([1])).r(65usize), "r is 65 and input has 1 elements, expected at most");
+        e.case(Count, with(e.normal([0])).r(65usize), "r is 65 and input has 0 elements, expected at most");
+        e.case(Count, with(e.normal([16384])), "r is 2 and input has 16384 elements, expected at most");
     }
 }
 

@@ -213,6 +213,8 @@ pub mod masked_scatter {
         s.case(with(s.normal([0, 2]), s.booleans([2]), s.normal([0])));
         let first = s.values([2], [1.0, 0.0]).cast(DType::Bool);
         s.case(with(s.normal([2]), first, s.normal([1])));
+        let two = s.values([3], [1.0, 0.0, 1.0]).cast(DType::Bool);
+        s.case(with(s.normal([1, 3]), two, s.normal([2])));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -236,13 +236,15 @@ operators! {
         fn errors(e: &mut ErrorSamples) {
             e.case(Broadcast, with(e.normal([2, 3]), e.normal([4])), "shapes [2, 3] and [4] do not broadcast");
             e.case(Parameter, with(e.normal([2]), e.normal([2])).$parameter(-1.0), $expected);
+            e.case(Parameter, with(e.normal([2]), e.normal([2])).$parameter($wrong), $expected);
         }
     }
 
-    table($name, $torch, $parameter, $least, $allowed, $expected, $term, $reference) {
+    table($name, $torch, $parameter, $least, $wrong, $allowed, $expected, $term, $reference) {
         /// The squares of small differences `d = |input - target|` and the magnitudes of others: `d²/(2 beta)` below
         /// `beta`, `d - beta/2` from there on. Girshick, 2015.
-        smooth_l1_loss, "nn.functional.smooth_l1_loss", beta, 0.0, beta >= 0.0, "a number that is not negative", {
+        smooth_l1_loss, "nn.functional.smooth_l1_loss", beta, 0.0, -0.125, beta >= 0.0,
+            "a number that is not negative", {
             let distance = abs(sub(x, t));
             let square = mul(mul(distance, distance), if beta > 0.0 { 0.5 / beta } else { 0.0 });
             select(lt(distance, beta), square, sub(distance, 0.5 * beta))
@@ -252,7 +254,7 @@ operators! {
         };
         /// The squares of small differences `d = |input - target|` and the magnitudes of others: `d²/2` up to `delta`,
         /// `delta (d - delta/2)` above. Huber, 1964.
-        huber_loss, "nn.functional.huber_loss", delta, 0.125, delta > 0.0, "a positive number", {
+        huber_loss, "nn.functional.huber_loss", delta, 0.125, 0.0, delta > 0.0, "a positive number", {
             let distance = abs(sub(x, t));
             let square = mul(mul(distance, distance), 0.5);
             select(le(distance, delta), square, mul(sub(distance, 0.5 * delta), delta))
@@ -366,6 +368,12 @@ pub mod binary_cross_entropy {
         }
         let certain = with(s.values([4], [0.0, 1.0, 0.0, 1.0]), s.values([4], [0.0, 1.0, 1.0, 0.0]));
         s.case(certain.reduction(Reduction::None)).forward_only("logarithms of zero");
+        if s.dtype() == DType::F64 {
+            // A logarithm at the bound is still one of the probability.
+            let least = (-100f64).exp();
+            let bound = with(s.values([1], [least]), s.values([1], [1.0])).reduction(Reduction::None);
+            s.case(bound).forward_only("a logarithm at the bound").gradients([&[-1.0 / least], &[100.0]]);
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {
