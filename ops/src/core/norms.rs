@@ -406,7 +406,7 @@ pub mod renorm {
         s.case(with(s.normal([3, 2]), 0.25, 0, 0.0));
         // So small that the number beside the norm counts.
         let (half, bound) = (2f64.powi(-20), 2f64.powi(-19));
-        s.case(with(s.values([2, 2], [half, half, 1.0, 0.0]), 1.0, 0, bound)).forward_only("a norm at the bound");
+        s.case(with(s.values([2, 2], [half, half, half, 0.0]), 1.0, 0, bound)).forward_only("a norm at the bound");
     }
 
     fn errors(e: &mut ErrorSamples) {
