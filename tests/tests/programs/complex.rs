@@ -45,6 +45,22 @@ fn a_program_without_complex_numbers_has_no_such_stage() {
     assert!(compiled.stage("complex_to_real").is_none());
 }
 
+/// A pullback copies a cotangent that is not in row-major order: of complex numbers both parts.
+#[test]
+fn cotangents_may_have_gaps() {
+    let f = jit(|x: Tensor| mul(x, x)).arguments(["x"]).results(["y"]).vjp();
+    for dtype in [DType::C64, DType::C128] {
+        let whole = Array::from_f64([4], dtype, &[1.0, 2.0, 8.0, 8.0, 3.0, -4.0, 8.0, 8.0]).unwrap();
+        let cotangent = whole.slice(0, 0, 4, 2).unwrap();
+        assert!(!cotangent.is_contiguous());
+        let x = Array::from_f64([2], dtype, &[1.0, 1.0, -2.0, 0.5]).unwrap();
+        let (_, pullback) = f.call(x).unwrap();
+        let gradient = pullback.call([("y", cotangent)]).unwrap().of("x").unwrap().clone();
+        // The cotangent times the conjugate of 2x.
+        assert_eq!((gradient.dtype(), gradient.to_f64().unwrap()), (dtype, vec![6.0, 2.0, -16.0, 13.0]));
+    }
+}
+
 #[test]
 fn arguments_that_come_back_and_results_that_are_one() {
     let f = jit(|x: Tensor| (x, neg(neg(x)), view_as_real(x), view_as_complex(view_as_real(x))));

@@ -255,7 +255,12 @@ impl Layout {
     /// function: a copy is no part of it, and keeps its element type.
     fn new(options: &Options) -> Layout {
         fn copy(array: Tensor) -> Tensor {
-            call_role(Role::Contiguous, vec![Arg::Tensor(array)])
+            let of = |role, tensor| call_role(role, vec![Arg::Tensor(tensor)]);
+            match array.dtype().is_complex() {
+                // Kernels copy real numbers alone.
+                true => of(Role::ViewAsComplex, of(Role::Contiguous, of(Role::ViewAsReal, array))),
+                false => of(Role::Contiguous, array),
+            }
         }
         let options = Options { transforms: Vec::new(), autocast: None, ..options.clone() };
         Layout(jit(copy as fn(_) -> _).named("cotangent_layout").options(options))
