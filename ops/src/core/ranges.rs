@@ -9,7 +9,7 @@ use super::promotion::{cast, constant};
 use crate::prims;
 
 /// `steps` numbers at equal distances from `start` to `end`, both included; f32 unless `dtype` says otherwise. Integers
-/// are cut off. One step may be a boolean, whether `start` is another number than 0.
+/// are cut off. One step may be a boolean: false where `start` is 0, and true otherwise.
 #[operator(torch = "linspace", no_grad = "PyTorch takes the bounds for constants")]
 pub mod linspace {
     fn linspace(
@@ -70,8 +70,8 @@ pub mod linspace {
 }
 
 /// `base` to the power of `steps` numbers at equal distances from `start` to `end`, both included; f32 unless `dtype`
-/// says otherwise. Integers are cut off: the bounds of several steps, and the results. One step may be a boolean,
-/// whether it is another number than 0.
+/// says otherwise. Integers are cut off: the bounds of several steps, and the results. One step may be a boolean:
+/// false where it is 0, and true otherwise.
 #[operator(torch = "logspace", no_grad = "PyTorch takes the bounds for constants")]
 pub mod logspace {
     fn logspace(

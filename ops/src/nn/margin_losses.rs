@@ -290,7 +290,12 @@ pub mod triplet_margin_loss {
         let Args { anchor, positive, negative, margin, p, eps, swap, reduction } = args;
         let all = [anchor, positive, negative].map(Operand::Tensor);
         let meta = elementwise_meta(&all, result_type(&all));
-        let distance = |a: Tensor, b: Tensor| norm(add(apart(a, b, &meta), eps), p, &last(meta.rank()));
+        let distance = |a: Tensor, b: Tensor| {
+            // Integers meet in pairs, as in PyTorch: their differences wrap in the type of both.
+            let pair = result_type(&[Operand::Tensor(a), Operand::Tensor(b)]);
+            let dtype = if meta.dtype().is_floating() { meta.dtype() } else { pair };
+            norm(add(apart(a, b, &meta.with_dtype(dtype)), eps), p, &last(meta.rank()))
+        };
         let (near, far) = (distance(anchor, positive), distance(anchor, negative));
         let far = if swap { minimum(far, distance(positive, negative)) } else { far };
         let short = sub(add(near, margin), far);
@@ -302,6 +307,9 @@ pub mod triplet_margin_loss {
         let metas = [anchor, positive, negative].map(|x| TensorMeta::new(x.shape(), x.dtype(), Device::CPU));
         let dtype = result_type(&[&metas[0], &metas[1], &metas[2]].map(Operand::Tensor));
         let distance = |a: &ReferenceTensor, b: &ReferenceTensor| {
+            let pair = [a, b].map(|x| TensorMeta::new(x.shape(), x.dtype(), Device::CPU));
+            let pair = result_type(&[&pair[0], &pair[1]].map(Operand::Tensor));
+            let dtype = if dtype.is_floating() { dtype } else { pair };
             reduce(&differences([a, b], dtype, eps), Some(&[-1]), false, |row| row_norm(row, p))
         };
         let (near, far) = (distance(anchor, positive), distance(anchor, negative));
@@ -324,6 +332,9 @@ pub mod triplet_margin_loss {
         s.case(with(s.normal([3]), s.normal([3]), s.normal([3])));
         s.case(with(s.normal([2, 1, 3]), s.normal([1, 2, 3]), s.normal([1, 1, 3])).reduction(Reduction::None));
         s.case(with(s.normal([2, 3]), s.normal([2, 3]), s.normal([2, 3])).margin(0.25));
+        let of = |dtype: DType, row: [f64; 2]| s.values([1, 2], row).cast(dtype);
+        let mixed = with(of(DType::U8, [1.0, 200.0]), of(DType::U8, [3.0, 4.0]), of(DType::I64, [9.0, 4.0]));
+        s.case(mixed.reduction(Reduction::None));
     }
 
     fn errors(e: &mut ErrorSamples) {
