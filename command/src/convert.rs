@@ -152,7 +152,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let own = loaded.tokenizer_file.as_ref().filter(|file| **file == arguments.from_file && to == Format::HuggingFace);
     if let Some(file) = own {
-        // Weights are weights without it, too.
+        // A tokenizer that is not read does not keep the weights from being written.
         match TokenizerFile::load(file) {
             Ok(tokenizer) => tokenizer.copy_to(beside, false).map_err(|error| failed(&error))?,
             Err(error) => warn(&format!("no tokenizer is written: {error}")),

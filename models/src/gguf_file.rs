@@ -167,16 +167,18 @@ impl GgufFile {
         &self.file.bytes()[tensor.bytes.clone()]
     }
 
-    /// The values of a list: numbers, flags and texts alike. `None` if the file has no such key.
-    pub(crate) fn list(&self, key: &str) -> Result<Option<Vec<GgufValue>>, String> {
+    /// The values of a list, each as `of` reads it. `None` if the file has no such key; the first value that `of` does
+    /// not read is an error.
+    pub(crate) fn list<T>(&self, key: &str, of: impl Fn(GgufValue) -> Option<T>) -> Result<Option<Vec<T>>, String> {
         let (kind, count, bytes) = match self.keys.get(key) {
             None => return Ok(None),
             Some(GgufValue::List { kind, count, bytes }) => (*kind, *count, bytes.clone()),
             Some(_) => return Err(format!("{key} is no list")),
         };
         let mut reader = Reader { bytes: &self.file.bytes()[..bytes.end], place: bytes.start };
+        let wrong = || format!("{key} is a list of values of another type");
         // Each value takes a byte of the file at least, which is there.
-        (0..count).map(|_| reader.value(kind, key)).collect::<Result<_, _>>().map(Some)
+        (0..count).map(|_| of(reader.value(kind, key)?).ok_or_else(wrong)).collect::<Result<_, _>>().map(Some)
     }
 }
 

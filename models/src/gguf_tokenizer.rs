@@ -1,6 +1,6 @@
 //! The tokenizer in a GGUF file, as the `tokenizer.json` that means the same.
 //!
-//! The keys are those of ggml's docs/gguf.md: `llama` is a BPE of SentencePiece, `gpt2` a BPE of bytes, whose text is
+//! The keys are those that llama.cpp writes: `llama` is a BPE of SentencePiece, `gpt2` a BPE of bytes, whose text is
 //! first split by the expression that `tokenizer.ggml.pre` names. These names stand for the tokenizers of published
 //! models, whose own `tokenizer.json` has the expression.
 
@@ -38,34 +38,52 @@ enum Split {
 }
 
 /// The names of [`Split`]s in files.
-const SPLITS: [(&str, Split); 6] = [
+const SPLITS: [(&str, Split); 7] = [
     ("gpt-2", Split::Gpt2),
     ("smollm", Split::SmolLm),
     ("llama-bpe", Split::Llama3),
     ("llama3", Split::Llama3),
     ("llama-v3", Split::Llama3),
     ("qwen2", Split::Qwen2),
+    ("deepseek-r1-qwen", Split::Qwen2),
 ];
 
-/// Keys behind `tokenizer.` that change no token of a text, each with the reason.
-const HARMLESS: [(&str, &str); 12] = [
+/// What keys behind `tokenizer.` begin with that change no token of a text, each with the reason.
+const HARMLESS: [(&str, &str); 11] = [
     ("chat_template", "how a conversation becomes a text"),
-    ("chat_templates", "as the one before"),
-    ("chat_template.", "as the one before"),
+    ("huggingface.json", "the same tokenizer in another form"),
     ("ggml.padding_token_id", "texts are not padded"),
-    ("ggml.seperator_token_id", "one text at a time"),
-    ("ggml.separator_token_id", "one text at a time"),
-    ("ggml.cls_token_id", "of classifiers"),
-    ("ggml.mask_token_id", "of models that fill gaps"),
-    ("ggml.fim_", "of texts with gaps"),
-    ("ggml.prefix_token_id", "of texts with gaps"),
-    ("ggml.suffix_token_id", "of texts with gaps"),
-    ("ggml.middle_token_id", "of texts with gaps"),
+    ("ggml.seperator_token_id", "one text at a time is encoded"),
+    ("ggml.separator_token_id", "one text at a time is encoded"),
+    ("ggml.add_sep_token", "one text at a time is encoded"),
+    ("ggml.cls_token_id", "classifiers alone have it"),
+    ("ggml.mask_token_id", "it stands for words to be guessed"),
+    ("ggml.fim_", "these tokens enclose a gap in a text"),
+    ("ggml.prefix_token_id", "these tokens enclose a gap in a text"),
+    ("ggml.suffix_token_id", "these tokens enclose a gap in a text"),
 ];
 
-/// Whether a file has a tokenizer of a kind that [`converted`] reads.
-pub(crate) fn is_read(file: &GgufFile) -> bool {
-    matches!(file.keys.get(KIND), Some(GgufValue::Text(kind)) if kind == "llama" || kind == "gpt2")
+/// Control tokens at which the texts of published models end, beside those that keys name.
+const ENDS: [&str; 7] =
+    ["<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>"];
+
+/// What a file has of a tokenizer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Own {
+    /// One that [`converted`] reads.
+    Read,
+    /// One that it refuses.
+    Refused,
+    None,
+}
+
+/// What a file has of a tokenizer.
+pub(crate) fn of_file(file: &GgufFile) -> Own {
+    match file.keys.get(KIND) {
+        None => Own::None,
+        Some(_) if converted(file).is_ok() => Own::Read,
+        Some(_) => Own::Refused,
+    }
 }
 
 /// The `tokenizer.json` of a file, and the tokens at which its texts end.
@@ -75,13 +93,16 @@ pub(crate) fn is_read(file: &GgufFile) -> bool {
 pub(crate) fn converted(file: &GgufFile) -> Result<Converted, String> {
     let keys = Keys { file, asked: std::cell::RefCell::default() };
     let vocabulary = vocabulary(&keys)?;
-    let [begin, end, turn] = ["bos", "eos", "eot"].map(|name| keys.id(&format!("{name}_token_id"), vocabulary.len()));
-    let (begin, ends) = (begin?, [end?, turn?]);
+    let id = |name: &str| keys.id(&format!("{name}_token_id"), vocabulary.len());
+    let (begin, end) = (id("bos")?, id("eos")?);
+    let mut ends = vec![end, id("eot")?, id("eom")?];
+    let is_end = |piece: &Piece| piece.kind == PieceKind::Control && ENDS.contains(&&*piece.text);
+    ends.extend(vocabulary.iter().enumerate().filter(|(_, piece)| is_end(piece)).map(|(id, _)| Some(id)));
     if keys.flag("add_eos_token")?.unwrap_or(false) {
         return Err(format!("{START}ggml.add_eos_token is true, and nothing is added to the end of a text here"));
     }
     let json = match keys.text("model")? {
-        Some("llama") => of_pieces(&keys, vocabulary, begin, ends[0])?,
+        Some("llama") => of_pieces(&keys, vocabulary, begin, end)?,
         Some("gpt2") => of_bytes(&keys, &vocabulary, begin)?,
         other => {
             let found = other.map_or("missing".to_owned(), |kind| format!("'{kind}'"));
@@ -89,10 +110,14 @@ pub(crate) fn converted(file: &GgufFile) -> Result<Converted, String> {
         }
     };
     keys.end()?;
-    let mut ends: Vec<u32> = ends.into_iter().flatten().filter_map(|id| u32::try_from(id).ok()).collect();
-    ends.dedup();
+    let mut distinct: Vec<u32> = Vec::new();
+    for id in ends.into_iter().flatten().filter_map(|id| u32::try_from(id).ok()) {
+        if !distinct.contains(&id) {
+            distinct.push(id);
+        }
+    }
     let json = serde_json::to_vec(&json).map_err(|error| error.to_string())?;
-    Ok(Converted { json, ends, is_whole: true })
+    Ok(Converted { json, ends: distinct, is_whole: true })
 }
 
 /// The keys behind `tokenizer.ggml.`, of which each is asked for, or is an error.
@@ -138,9 +163,15 @@ impl<'a> Keys<'a> {
     fn list<T>(&self, key: &str, of: impl Fn(GgufValue) -> Option<T>) -> Result<Option<Vec<T>>, String> {
         let name = format!("{START}ggml.{key}");
         self.asked.borrow_mut().push(name.clone());
-        let Some(values) = self.file.list(&name)? else { return Ok(None) };
-        let read: Option<Vec<T>> = values.into_iter().map(of).collect();
-        read.map(Some).ok_or_else(|| format!("{name} is a list of values of another type"))
+        self.file.list(&name, of)
+    }
+
+    /// A list of texts.
+    fn texts(&self, key: &str) -> Result<Option<Vec<String>>, String> {
+        self.list(key, |value| match value {
+            GgufValue::Text(text) => Some(text),
+            _ => None,
+        })
     }
 
     /// An error for a key that nothing asked for, and that changes tokens as far as is known.
@@ -157,11 +188,7 @@ impl<'a> Keys<'a> {
 
 /// The tokens in the order of their numbers.
 fn vocabulary(keys: &Keys<'_>) -> Result<Vec<Piece>, String> {
-    let text = |value| match value {
-        GgufValue::Text(text) => Some(text),
-        _ => None,
-    };
-    let tokens = keys.list("tokens", text)?.ok_or_else(|| format!("{START}ggml.tokens is missing"))?;
+    let tokens = keys.texts("tokens")?.ok_or_else(|| format!("{START}ggml.tokens is missing"))?;
     let number = |value| match value {
         GgufValue::Number(number) => Some(number as f32),
         _ => None,
@@ -191,16 +218,33 @@ fn vocabulary(keys: &Keys<'_>) -> Result<Vec<Piece>, String> {
 }
 
 /// A BPE of SentencePiece. A file says less of it than a `tokenizer.model`: what is not said is as for Llama 2.
-fn of_pieces(keys: &Keys<'_>, pieces: Vec<Piece>, begin: Option<usize>, end: Option<usize>) -> Result<Value, String> {
+fn of_pieces(
+    keys: &Keys<'_>,
+    mut pieces: Vec<Piece>,
+    begin: Option<usize>,
+    end: Option<usize>,
+) -> Result<Value, String> {
     if keys.get("precompiled_charsmap").is_some() {
         return Err(format!("{START}ggml.precompiled_charsmap is of a unigram, which is not read from here"));
     }
-    // The expression of other tokenizers.
+    // The vocabulary is not split by an expression.
     if let Some(other) = keys.text("pre")?.filter(|name| *name != "default") {
         return Err(format!("{START}ggml.pre is '{other}', expected 'default' for a vocabulary of SentencePiece"));
     }
-    // Known by its type already.
-    let _ = keys.id("unknown_token_id", pieces.len())?;
+    // Converters give the unknown token the type of all special ones.
+    let unknown = keys.id("unknown_token_id", pieces.len())?.unwrap_or(0);
+    if let Some(piece) = pieces.get_mut(unknown).filter(|piece| piece.kind == PieceKind::Control) {
+        piece.kind = PieceKind::Unknown;
+    }
+    for piece in pieces.iter_mut().filter(|piece| piece.kind == PieceKind::UserDefined) {
+        piece.text = piece.text.replace(' ', "▁");
+    }
+    order_by_merges(keys, &mut pieces)?;
+    if let Some(piece) = begin.map(|id| &pieces[id]).filter(|piece| piece.kind != PieceKind::Control) {
+        return Err(format!("{START}ggml.bos_token_id is {:?}, which is no control token", piece.text));
+    }
+    // A gemma reads a text as it is, also where its file does not say so.
+    let is_gemma = keys.file.keys.get("general.architecture") == Some(&GgufValue::Text("gemma".to_owned()));
     let id = |id: Option<usize>| id.and_then(|id| i64::try_from(id).ok()).unwrap_or(-1);
     let begins = keys.flag("add_bos_token")?.unwrap_or(true);
     of_sentencepiece(&SentencePiece {
@@ -210,9 +254,29 @@ fn of_pieces(keys: &Keys<'_>, pieces: Vec<Piece>, begin: Option<usize>, end: Opt
         begin: id(begin.filter(|_| begins)),
         end: id(end),
         charsmap: Vec::new(),
-        dummy_prefix: keys.flag("add_space_prefix")?.unwrap_or(true),
+        dummy_prefix: keys.flag("add_space_prefix")?.unwrap_or(!is_gemma),
         remove_extra_whitespaces: keys.flag("remove_extra_whitespaces")?.unwrap_or(false),
     })
+}
+
+/// The order of merges is that of scores. Files of some converters have one score for all tokens, and the merges.
+fn order_by_merges(keys: &Keys<'_>, pieces: &mut [Piece]) -> Result<(), String> {
+    let mut normal = pieces.iter().filter(|piece| piece.kind == PieceKind::Normal).map(|piece| piece.score);
+    let first = normal.next();
+    if normal.any(|score| Some(score) != first) {
+        // The scores say it already.
+        let _ = keys.get("merges");
+        return Ok(());
+    }
+    let merges = keys
+        .texts("merges")?
+        .ok_or_else(|| format!("{START}ggml.scores has no two different scores, and there is no {START}ggml.merges"))?;
+    let ranks: HashMap<String, f32> =
+        merges.iter().enumerate().map(|(rank, merge)| (merge.replacen(' ', "", 1), -(rank as f32))).collect();
+    for piece in pieces.iter_mut() {
+        piece.score = ranks.get(&piece.text).copied().unwrap_or(f32::MIN);
+    }
+    Ok(())
 }
 
 /// A BPE of bytes.
@@ -223,7 +287,7 @@ fn of_bytes(keys: &Keys<'_>, pieces: &[Piece], begin: Option<usize>) -> Result<V
             .into_iter()
             .find_map(|(own, split)| (own == name).then_some(split))
             .ok_or_else(|| format!("{START}ggml.pre is '{name}', expected one of {}", names()))?,
-        // Files from before the key say nothing, and models differ.
+        // Older files do not say it, and no expression is that of all models.
         None => return Err(format!("{START}ggml.pre is missing, expected one of {}", names())),
     };
     for name in ["add_space_prefix", "remove_extra_whitespaces"] {
@@ -232,11 +296,7 @@ fn of_bytes(keys: &Keys<'_>, pieces: &[Piece], begin: Option<usize>) -> Result<V
         }
     }
     let _ = keys.id("unknown_token_id", pieces.len())?;
-    let text = |value| match value {
-        GgufValue::Text(text) => Some(text),
-        _ => None,
-    };
-    let merges = keys.list("merges", text)?.ok_or_else(|| format!("{START}ggml.merges is missing"))?;
+    let merges = keys.texts("merges")?.ok_or_else(|| format!("{START}ggml.merges is missing"))?;
     let pair = |merge: &String| match merge.split_once(' ') {
         Some((left, right)) if !right.contains(' ') => Ok(json!([left, right])),
         _ => Err(format!("{START}ggml.merges has {merge:?}, expected two tokens with a space between them")),
@@ -250,12 +310,12 @@ fn of_bytes(keys: &Keys<'_>, pieces: &[Piece], begin: Option<usize>) -> Result<V
         match piece.kind {
             PieceKind::Control | PieceKind::Unknown => tokens.push(added(id, &piece.text, true)),
             PieceKind::UserDefined => tokens.push(added(id, &piece.text, false)),
-            _ => drop(own.insert(piece.text.clone(), json!(id))),
+            _ => {}
         }
+        // No merge makes a special token, wherever in the vocabulary it is.
+        own.insert(piece.text.clone(), json!(id));
     }
-    let bytes = |splits: bool| {
-        json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": splits })
-    };
+    let bytes = |splits: bool| json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": splits });
     let by = |expression: &str| {
         let pattern = json!({ "Regex": expression });
         json!({ "type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": false })

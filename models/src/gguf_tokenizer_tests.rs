@@ -146,7 +146,85 @@ fn texts_end_where_the_file_says() {
     assert_eq!(ends(&of_pieces()), [2]);
     let mut one = of_bytes();
     one.set("ggml.eot_token_id", 4, &401u32.to_le_bytes());
-    assert_eq!(ends(&one), [401]);
+    assert_eq!(ends(&one), [401, 402], "a control token of this name is an end as well");
+}
+
+/// Files differ in where special tokens are, what their types are, and what is beside them.
+#[test]
+fn files_of_other_converters_are_the_same_tokenizer() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = |file: &Written| Tokenizer::open(file.at(&folder.path().join("model.gguf")).to_str().unwrap());
+    let [pieces, bytes] = [of_pieces(), of_bytes()].map(|file| opened(&file).unwrap());
+    let kinds = |file: &Written| {
+        let (.., value) = file.keys.iter().find(|(key, ..)| key == "tokenizer.ggml.token_type").unwrap();
+        value[12..].as_chunks::<4>().0.iter().map(|kind| kind.to_vec()).collect::<Vec<_>>()
+    };
+    // The unknown token is a control token.
+    let mut other = of_pieces();
+    let mut own = kinds(&other);
+    own[0] = 3i32.to_le_bytes().to_vec();
+    other.list("ggml.token_type", 5, &own);
+    other.set("ggml.add_sep_token", 7, &[0]);
+    other.set("huggingface.json", 8, &text("{}"));
+    other.list("ggml.merges", 8, &[text("a b")]);
+    for text in TEXTS {
+        let found = opened(&other).unwrap().encode_prompt(text).unwrap();
+        assert_eq!(found, pieces.encode_prompt(text).unwrap(), "{text:?}");
+    }
+    // One score for all tokens, and the merges by their order.
+    let model = sentencepiece::parse(&std::fs::read(golden("bpe/tokenizer.model")).unwrap()).unwrap();
+    let mut flat = of_pieces();
+    flat.list("ggml.scores", 6, &vec![(-1000.0f32).to_le_bytes().to_vec(); kinds(&flat).len()]);
+    let message = opened(&flat).unwrap_err().to_string();
+    assert!(message.contains("scores has no two different scores, and there is no tokenizer.ggml.merges"), "{message}");
+    let known: std::collections::HashSet<&str> = model.pieces.iter().map(|piece| &*piece.text).collect();
+    let mut merged: Vec<&Piece> = model.pieces.iter().filter(|piece| piece.kind == PieceKind::Normal).collect();
+    merged.sort_by(|a, b| b.score.total_cmp(&a.score));
+    let merges = merged.iter().filter_map(|piece| {
+        let mut places = piece.text.char_indices().skip(1).map(|(at, _)| piece.text.split_at(at));
+        places.find(|(left, right)| known.contains(left) && known.contains(right))
+    });
+    let merges: Vec<Vec<u8>> = merges.map(|(left, right)| text(&format!("{left} {right}"))).collect();
+    flat.list("ggml.merges", 8, &merges);
+    for text in TEXTS {
+        let found = opened(&flat).unwrap().encode_prompt(text).unwrap();
+        assert_eq!(found, pieces.encode_prompt(text).unwrap(), "{text:?}");
+    }
+    // Tokens that fill the vocabulary up come after the special ones.
+    let mut padded = of_bytes();
+    let json: Value = serde_json::from_slice(&std::fs::read(golden("byte_level/tokenizer.json")).unwrap()).unwrap();
+    let mut tokens = vec![String::new(); 403];
+    json["model"]["vocab"].as_object().unwrap().iter().for_each(|(token, id)| {
+        tokens[id.as_u64().unwrap() as usize] = token.clone();
+    });
+    for token in json["added_tokens"].as_array().unwrap() {
+        tokens[token["id"].as_u64().unwrap() as usize] = token["content"].as_str().unwrap().to_owned();
+    }
+    tokens.extend(["[PAD403]", "[PAD404]"].map(str::to_owned));
+    let mut types = kinds(&padded);
+    types.extend([5i32; 2].map(|kind| kind.to_le_bytes().to_vec()));
+    let write = |file: &mut Written, tokens: &[String], types: &[Vec<u8>]| {
+        file.list("ggml.tokens", 8, &tokens.iter().map(|token| text(token)).collect::<Vec<_>>());
+        file.list("ggml.token_type", 5, types);
+    };
+    write(&mut padded, &tokens, &types);
+    for text in TEXTS {
+        let found = opened(&padded).unwrap().encode_prompt(text).unwrap();
+        assert_eq!(found, bytes.encode_prompt(text).unwrap(), "{text:?}");
+    }
+    // The special ones come first: ids are shifted by their number.
+    let mut first = of_bytes();
+    let moved = [&tokens[400..403], &tokens[..400]].concat();
+    write(&mut first, &moved, &[&types[400..403], &types[..400]].concat());
+    for (key, id) in [("bos", 0u32), ("eos", 1), ("eot", 2)] {
+        first.set(&format!("ggml.{key}_token_id"), 4, &id.to_le_bytes());
+    }
+    let shifted =
+        |ids: Vec<u32>| ids.into_iter().map(|id| if id >= 400 { id - 400 } else { id + 3 }).collect::<Vec<_>>();
+    for text in TEXTS {
+        let found = opened(&first).unwrap().encode_prompt(text).unwrap();
+        assert_eq!(found, shifted(bytes.encode_prompt(text).unwrap()), "{text:?}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::gguf_blocks::{code_of_q4_k, scales_and_offsets};
 use crate::gguf_file::GgufType;
 use crate::host_tensor::{HostTensor, HostTensorError};
 
-/// Values of a block of groups.
+/// Values of a block of Q4_K.
 const LARGE: usize = 256;
 
 /// A quantized weight [out, in], in the form of [`mod@fulgurite_ops::nn::dequantize_weight`].

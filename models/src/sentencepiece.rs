@@ -41,7 +41,7 @@ pub(crate) enum PieceKind {
     UserDefined,
     Unused,
     Byte,
-    /// In the place of a token that a vocabulary has not: never found in text. (Of GGUF's files.)
+    /// It fills a vocabulary up to a size, and is never found in text; files of GGUF have such.
     Padding,
 }
 

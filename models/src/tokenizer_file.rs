@@ -144,6 +144,8 @@ impl TokenizerFile {
     /// # Errors
     /// A file that cannot be read or written, and another one of its name that is not to be replaced; it is named.
     pub fn copy_to(&self, folder: &Path, replace: bool) -> Result<(), TokenizerError> {
+        let mut files = Vec::new();
+        // Another one that is there is an error before anything is written.
         for (name, bytes) in self.files()? {
             let to = folder.join(name);
             let there = std::fs::read(&to);
@@ -155,6 +157,9 @@ impl TokenizerFile {
                     format!("is another one than that of '{}', which would take its place", self.path.display());
                 return Err(in_file(&to, message));
             }
+            files.push((to, bytes));
+        }
+        for (to, bytes) in files {
             durable::write(&to, &bytes).map_err(|error| in_file(&to, error))?;
         }
         Ok(())
@@ -168,7 +173,7 @@ impl TokenizerFile {
         }
     }
 
-    /// The files that are it, by their names: those that it was read from, and of a GGUF what says the same.
+    /// The names and bytes of its files: those that it was read from, or for a GGUF files that say the same.
     fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>, TokenizerError> {
         let mut files = vec![(FILE, self.json()?)];
         if let Some(converted) = self.converted.as_ref().filter(|converted| converted.is_whole) {

@@ -52,7 +52,7 @@ pub(crate) struct Converted {
     pub json: Vec<u8>,
     /// The tokens at which texts end, if the vocabulary's own file says them.
     pub ends: Vec<u32>,
-    /// Whether files beside it say nothing of it.
+    /// Whether it has all that is known of the tokenizer, so that no file beside it is read.
     pub is_whole: bool,
 }
 

@@ -15,6 +15,7 @@ pub use crate::decoder::hugging_face::Shards;
 use crate::decoder::{self, DecoderFilesError};
 use crate::foreign_file;
 use crate::gguf_file::MAGIC;
+use crate::gguf_tokenizer::Own;
 use crate::hugging_face::{self, Names};
 use crate::kept;
 use crate::llmc::{Kind, LlmcCheckpoint, Version};
@@ -93,7 +94,7 @@ impl Loaded {
         }
     }
 
-    /// The model's own tokenizer: of the `tokenizer.json` beside the file, or else the [named](Self::named_tokenizer)
+    /// The model's own tokenizer: that in the file or beside it, or else the [named](Self::named_tokenizer)
     /// one.
     ///
     /// # Errors
@@ -169,9 +170,11 @@ pub fn open(path: &Path, heads: Option<usize>) -> Result<Loaded, WeightFileError
     opened.map_err(|source| WeightFileError::Read { path: path.to_owned(), source })?;
     if start.starts_with(MAGIC) {
         let of_file = |source| WeightFileError::Decoder { path: path.to_owned(), source };
-        let (weights, has_tokenizer) = decoder::gguf::read(path).map_err(of_file)?;
-        let own = has_tokenizer.then(|| path.to_owned());
-        let tokenizer_file = own.or_else(|| tokenizer_vocabulary::in_folder(files::folder_of(path)));
+        let (weights, tokenizer) = decoder::gguf::read(path).map_err(of_file)?;
+        // The reason why the file's own is refused is told where there is no other one.
+        let of = |wanted: Own| (tokenizer == wanted).then(|| path.to_owned());
+        let beside = || tokenizer_vocabulary::in_folder(files::folder_of(path));
+        let tokenizer_file = of(Own::Read).or_else(beside).or_else(|| of(Own::Refused));
         return Ok(Loaded { weights: weights.into(), format: Format::Gguf, tokenizer: None, tokenizer_file });
     }
     if let Some(told) = foreign_file::told(&start) {

@@ -67,12 +67,12 @@ pub(crate) const ABSENT: [(&str, &[f64]); 8] = [
 const SLOWER: [f64; 2] = [8.0, 32.0];
 const ROTATIONS: &str = "rope_freqs.weight";
 
-/// The decoder of a file, and whether the file has a tokenizer of a kind that is read.
-pub(crate) fn read(path: &Path) -> Result<(Weights<DecoderConfig>, bool), DecoderFilesError> {
+/// The decoder of a file, and what the file has of a tokenizer.
+pub(crate) fn read(path: &Path) -> Result<(Weights<DecoderConfig>, gguf_tokenizer::Own), DecoderFilesError> {
     let wrong = |message: String| DecoderFilesError::File { path: path.to_owned(), message };
     let file = GgufFile::open(path).map_err(wrong)?;
     let (kind, config) = configuration(&file).map_err(wrong)?;
-    let has_tokenizer = gguf_tokenizer::is_read(&file);
+    let tokenizer = gguf_tokenizer::of_file(&file);
     let mut weights = std::collections::BTreeMap::new();
     let mut used = vec![ROTATIONS.to_owned()];
     for parameter in config.parameters() {
@@ -95,13 +95,13 @@ pub(crate) fn read(path: &Path) -> Result<(Weights<DecoderConfig>, bool), Decode
     }
     match file.tensors.into_keys().find(|name| !used.contains(name)) {
         Some(name) => Err(DecoderFilesError::Unexpected(name)),
-        None => Ok((Weights::new(config, weights)?, has_tokenizer)),
+        None => Ok((Weights::new(config, weights)?, tokenizer)),
     }
 }
 
 /// Tensors one below the other as a parameter: as they are where all of them are of one type, and otherwise in f32.
-/// Q4_K is kept in layers alone: its scales are rounded. Those with half the width of a head have neighbours in the
-/// place of what is so far apart.
+/// Q4_K is kept in layers alone: its scales are rounded. Where half the width of a head is given, the file has
+/// rows side by side that are half a head apart here.
 fn store(
     file: &GgufFile,
     name: &str,
