@@ -37,8 +37,8 @@ pub struct Arguments {
     /// the index of several.
     checkpoint: PathBuf,
     /// gpt2, bytes, or a file (tokenizer.json, SentencePiece's tokenizer.model, a GGUF, vocab.json with merges.txt
-    /// beside it) or its folder; otherwise the one beside the weights or in a GGUF, or that of the checkpoint, or for a GPT-2
-    /// the largest that the vocabulary has room for.
+    /// beside it) or its folder; otherwise the one beside the weights or in a GGUF, or that of the checkpoint, or for a
+    /// GPT-2 the largest that the vocabulary has room for.
     #[arg(long, value_name = "NAME")]
     tokenizer: Option<String>,
     /// The text to continue.

@@ -15,9 +15,9 @@ use crate::operator::Operator;
 #[pyclass(frozen, module = "fulgurite")]
 pub(crate) struct Kernel(Py<Operator>);
 
-/// The kernel of an operator in front of autograd. Where nothing but an operator's kernel comes behind autograd, it runs
-/// the operator, or leaves it to `differentiated` with the arguments alone if a gradient is asked for; all else it leaves
-/// to `others`.
+/// The kernel of an operator in front of autograd. Where nothing but an operator's kernel comes behind autograd, it
+/// runs the operator, or leaves it to `differentiated` with the arguments alone if a gradient is asked for; all else it
+/// leaves to `others`.
 #[pyclass(frozen, module = "fulgurite")]
 pub(crate) struct Front {
     operator: Py<Operator>,

@@ -70,7 +70,7 @@ const KNOWN: [(&str, usize, &str); 58] = [
     ("models/src/tensor_bytes.rs", 1, NAMED),
     ("models/src/tensor_file.rs", 1, NAMED),
     ("models/src/tokenizer_copy.rs", 1, NAMED),
-    ("models/src/tokenizer_file.rs", 4, NAMED),
+    ("models/src/tokenizer_file.rs", 5, NAMED),
     ("models/src/tokenizer_vocabulary.rs", 2, NAMED),
     ("models/src/training_data.rs", 1, NAMED),
     ("models/src/vision/cifar.rs", 1, NAMED),
