@@ -25,11 +25,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from machine import processor
 
 HEADS, GROUPS, WIDTH, INNER, VOCABULARY = 32, 4, 2048, 5632, 32000
 
@@ -214,15 +215,6 @@ def measured(asked) -> dict:
     compile, processor, behind_capture = (a - b for a, b in zip(first, least))
     return {"compile": compile, "processor": processor, "behind": behind_capture, "call": least[0],
             "breaks": [str(each) for each in getattr(run, "breaks", [])]}
-
-
-def processor(device: str) -> str:
-    if device == "cuda":
-        return torch.cuda.get_device_name()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
 
 
 def run_of(way: str, asked, cache: str) -> dict:

@@ -21,6 +21,7 @@ import torch
 
 import fulgurite
 import fulgurite.torch
+from machine import processor
 
 
 @torch.library.custom_op("eager_bench::add_one", mutates_args=())
@@ -109,15 +110,6 @@ def measured(call, calls: int, clock, wait) -> float:
     elapsed = clock() - start
     wait()
     return elapsed / calls * 1e6
-
-
-def processor(device: str) -> str:
-    if device == "cuda":
-        return torch.cuda.get_device_name()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
 
 
 def commit() -> str:
