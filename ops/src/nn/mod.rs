@@ -31,6 +31,7 @@ fulgurite_ops_macros::operator_files! {
     class_losses,
     class_losses_backward,
     class_losses_with_gradient,
+    class_margins,
     convolutions,
     cross_entropy,
     ctc_loss,
