@@ -1,6 +1,10 @@
 //! The record of an operator's declaration: the facts that traces, errors and printing use. Its rules are in sets, each
 //! owned by the part of the runtime that uses it; the record only contains them.
 
+mod autocast;
+mod parameter;
+mod spelling;
+
 use std::any::Any;
 use std::sync::Arc;
 
@@ -9,6 +13,10 @@ use fulgurite_kernels::DType;
 use crate::argument::{Arg, Attribute};
 use crate::failure::Failure;
 use crate::meta::TensorMeta;
+
+pub use autocast::Autocast;
+pub use parameter::{Accepts, Class, DefaultRule, ParamDef, ParamKind, RustEnum, TypeName};
+pub use spelling::{did_you_mean, nearest, slip_of};
 
 /// What kind of operation a declaration describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,123 +33,6 @@ impl OperatorKind {
     /// Whether it is a kernel symbol of the executor of this name.
     pub fn is_owned_by(self, executor: &str) -> bool {
         matches!(self, OperatorKind::Symbol(owners) if owners.contains(&executor))
-    }
-}
-
-/// Which element types a tensor argument takes. Complex ones belong to `Complex` alone; an operator that declares
-/// `complex` takes them for `Any`, `Floating` and `Number` too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
-    /// Every real type.
-    Any,
-    /// f16, bf16, f32, f64.
-    Floating,
-    /// u8, i32, i64.
-    Integer,
-    /// bool alone.
-    Boolean,
-    /// Every real type but bool.
-    Number,
-    /// c64, c128.
-    Complex,
-}
-
-impl Class {
-    /// Whether `dtype` belongs to the class.
-    pub fn accepts(self, dtype: DType) -> bool {
-        match self {
-            Class::Any => !dtype.is_complex(),
-            Class::Floating => dtype.is_floating(),
-            Class::Integer => dtype.is_integer(),
-            Class::Boolean => dtype == DType::Bool,
-            Class::Number => dtype != DType::Bool && !dtype.is_complex(),
-            Class::Complex => dtype.is_complex(),
-        }
-    }
-
-    /// In words, for messages.
-    pub fn describe(self) -> &'static str {
-        match self {
-            Class::Any => "any real dtype",
-            Class::Floating => "a floating-point dtype",
-            Class::Integer => "an integer dtype",
-            Class::Boolean => "bool",
-            Class::Number => "a number, not bool",
-            Class::Complex => "a complex dtype",
-        }
-    }
-}
-
-/// What an argument is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ParamKind {
-    /// A tensor.
-    Tensor(Class),
-    /// An optional tensor.
-    Optional(Class),
-    /// A list of tensors.
-    List(Class),
-    /// A tensor or a number.
-    Operand(Class),
-    /// A value known when a program is traced.
-    Attribute,
-}
-
-impl ParamKind {
-    /// Whether it is a tensor that may be absent.
-    pub fn is_optional(self) -> bool {
-        matches!(self, ParamKind::Optional(_))
-    }
-}
-
-/// The name of a parameter's type.
-pub type TypeName = &'static (dyn Fn() -> String + Send + Sync);
-/// The enum that a parameter's type is in Rust, with its variants.
-pub type RustEnum = &'static (dyn Fn() -> Option<String> + Send + Sync);
-/// Whether an attribute is of a parameter's type.
-pub type Accepts = &'static (dyn Fn(&Attribute) -> bool + Send + Sync);
-/// The default of a parameter.
-pub type DefaultRule = &'static (dyn Fn() -> Attribute + Send + Sync);
-
-/// One parameter of a signature.
-#[derive(Clone, Copy)]
-pub struct ParamDef {
-    /// Its name, PyTorch's where the operator mirrors one.
-    pub name: &'static str,
-    /// Tensor, list of tensors, or attribute.
-    pub kind: ParamKind,
-    /// Its type in words: `tensor`, `float?`, `int[]`, ...
-    pub type_name: TypeName,
-    /// The enum that its type is in Rust, if it is one: `Reduction::{None, Mean, Sum}`.
-    pub rust_enum: RustEnum,
-    /// Whether an attribute is of its type; tensors are not asked for.
-    pub accepts: Accepts,
-    /// Its default; `None` if it must be given. Optional tensors default to `Attribute::None`.
-    pub default: Option<DefaultRule>,
-    /// Whether a number for it has the precision of the accumulator: f32 beside tensors of f16 and bf16. Other numbers
-    /// are rounded to the element type of the tensors.
-    pub accumulates: bool,
-}
-
-impl std::fmt::Debug for ParamDef {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.name, (self.type_name)())
-    }
-}
-
-impl ParamDef {
-    /// The number that stands for a tensor here, beside tensors of `dtype`.
-    pub fn number(&self, number: f64, dtype: fulgurite_kernels::DType) -> f64 {
-        if self.accumulates { dtype.accumulator().nearest(number) } else { dtype.nearest(number) }
-    }
-
-    /// The argument where none is given.
-    pub fn default_argument<V>(&self) -> Arg<V> {
-        match self.kind {
-            ParamKind::Optional(_) => Arg::Optional(None),
-            ParamKind::List(_) => Arg::List(Vec::new()),
-            _ => Arg::Attribute(self.default.map_or(Attribute::None, |default| default())),
-        }
     }
 }
 
@@ -332,48 +223,6 @@ impl Role {
             if self.gives().is_some() { "one tensor" } else { "a list of tensors" }
         );
         Err(Failure::new("Role", message))
-    }
-}
-
-/// What the pass `autocast` makes of an operator's floating-point operands. f64, integers and
-/// booleans are left alone whatever the class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Autocast {
-    /// They become the low-precision type: products.
-    Low,
-    /// f16 and bf16 become f32; if the operator has an optional `dtype`, that is set to f32 instead: sums and
-    /// exponentials.
-    Full,
-    /// They meet in the widest type among them.
-    Widest,
-    /// They stay as they are.
-    Keep,
-}
-
-impl Autocast {
-    /// Every class.
-    pub const ALL: [Autocast; 4] = [Autocast::Low, Autocast::Full, Autocast::Widest, Autocast::Keep];
-
-    /// The word in declarations: `low`, `full`, `widest`, `keep`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Autocast::Low => "low",
-            Autocast::Full => "full",
-            Autocast::Widest => "widest",
-            Autocast::Keep => "keep",
-        }
-    }
-
-    /// In words, for people.
-    pub const fn describe(self) -> &'static str {
-        match self {
-            Autocast::Low => "operands of f32 and f16 become the low-precision type",
-            Autocast::Full => {
-                "operands of bf16 and f16 become f32; or, where there is an optional dtype, the result is f32"
-            }
-            Autocast::Widest => "operands meet in the widest type among them",
-            Autocast::Keep => "operands stay as they are",
-        }
     }
 }
 
@@ -597,36 +446,3 @@ impl PartialEq for OperatorDef {
     }
 }
 impl Eq for OperatorDef {}
-
-/// The candidate with the least edit distance from `name` (a swap of neighbours is one edit), if it is near.
-pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    candidates
-        .map(|candidate| (strsim::osa_distance(name, candidate), candidate))
-        .min()
-        .filter(|(distance, _)| *distance <= 1 + name.len() / 3)
-        .map(|(_, candidate)| candidate)
-}
-
-/// `, did you mean 'x'?` for the candidate that is near `name`, or nothing.
-pub fn did_you_mean<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> String {
-    nearest(name, candidates).map(|near| format!(", did you mean '{near}'?")).unwrap_or_default()
-}
-
-/// As [`did_you_mean`], for a candidate that is one letter away from `name`.
-pub fn slip_of<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> String {
-    did_you_mean(name, candidates.filter(|candidate| strsim::osa_distance(name, candidate) == 1))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{did_you_mean, nearest, slip_of};
-
-    #[test]
-    fn two_letters_in_the_other_order_are_one_mistake() {
-        assert_eq!(nearest("gleu", ["ge", "gelu", "glu2"].into_iter()), Some("gelu"));
-        assert_eq!(did_you_mean("hots", ["host", "cpu"].into_iter()), ", did you mean 'host'?");
-        assert_eq!(did_you_mean("zzz", ["host", "cpu"].into_iter()), "");
-        assert_eq!(slip_of("flahs", ["fast", "flash"].into_iter()), ", did you mean 'flash'?");
-        assert_eq!(slip_of("fast", ["flash", "cpu"].into_iter()), "");
-    }
-}

@@ -35,7 +35,7 @@ const OTHER_MEANINGS: [(&str, &str, &str); 38] = [
     ("runtime/base/src/array/values.rs", "place", "an argument of a method, in its errors"),
     ("runtime/ir/src/comparison.rs", "place", "what differs between two traces: where a line is"),
     ("runtime/base/src/array.rs", "slice", "the method of arrays, in its errors"),
-    ("runtime/base/src/operator.rs", "full", "a class of autocast"),
+    ("runtime/base/src/operator/autocast.rs", "full", "a class of autocast"),
     ("runtime/run/src/program/profile.rs", "floor", "the least time that a line needs, a column of the table"),
     ("runtime/ir/src/executor.rs", "view", "the executor of what only looks at memory"),
     ("runtime/ir/src/trace/parse/nested.rs", "view", "a word of the text of traces"),
