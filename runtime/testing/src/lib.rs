@@ -21,6 +21,7 @@ mod callers;
 mod causes;
 pub mod concerned;
 mod exact;
+mod executor_list;
 mod facts;
 pub mod fuzz;
 mod generate;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use fulgurite_kernels::DType;
 
 use super::directives::{Template, Tolerance};
+use super::executor_list::List;
 use super::golden::Golden;
 use super::problem::{Check, Problem};
-use super::subject::List;
 use crate::executor::ExecutorDef;
 use crate::operator::OperatorDef;
 

@@ -8,13 +8,14 @@ use crate::array::Array;
 use crate::compile::{Options, compile};
 use crate::error::Result;
 use crate::executor::ExecutorDef;
+use crate::executor_list::List;
 use crate::fuel::Fuel;
 use crate::generate::guarded;
 use crate::meta::Device;
 use crate::problem::{Check, Problem};
 use crate::program::Program;
 use crate::samples::Random;
-use crate::subject::{List, joint_trace, random_like};
+use crate::subject::{joint_trace, random_like};
 use crate::trace::{Trace, parse};
 use crate::transforms::recompute;
 

@@ -7,10 +7,11 @@ use super::slack::tolerances;
 use crate::array::Array;
 use crate::exact::is_elementwise;
 use crate::executor::ExecutorDef;
+use crate::executor_list::{List, REFERENCE};
 use crate::meta::Device;
 use crate::problem::{Check, Problem};
 use crate::samples::Random;
-use crate::subject::{List, REFERENCE, coarsest};
+use crate::subject::coarsest;
 
 /// Values of so many elements are too large for the references.
 const LARGE: usize = 1 << 17;

@@ -8,9 +8,9 @@ use super::config::Config;
 use super::extents;
 use super::judge::{Against, Failure, fails};
 use crate::argument::{Arg, map_arguments};
+use crate::executor_list::REFERENCE;
 use crate::problem::Check;
 use crate::samples::SampleTensor;
-use crate::subject::REFERENCE;
 
 /// The smallest program that was found, and how it fails.
 pub(super) fn minimize(case: Case, failure: Failure, limit: Duration) -> (Case, Failure) {

@@ -7,11 +7,12 @@ use fulgurite_kernels::DType;
 use crate::directives::{Directive, DirectiveKind, Template, Tolerance};
 use crate::error::Failure;
 use crate::executor::{ExecutorDef, RewriteDef, find_executor, find_implementation};
+use crate::executor_list::REFERENCE;
 use crate::golden::Golden;
 use crate::operator::{OperatorDef, RuleSet};
 use crate::problem::{Check, Problem};
 use crate::rules::TestRules;
-use crate::subject::{REFERENCE, Subject, subjects};
+use crate::subject::{Subject, subjects};
 use crate::templates;
 use crate::test::{Body, Context, GeneratedTest, Outcome, PROGRAMS, Settings, sample_variable, selected_sample};
 

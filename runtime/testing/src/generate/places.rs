@@ -8,12 +8,12 @@ use super::choice::{
 use crate::argument::Arg;
 use crate::directives::Template;
 use crate::executor::{ExecutorDef, executors, find_executor};
+use crate::executor_list::REFERENCE;
 use crate::golden::Golden;
 use crate::meta::TensorMeta;
 use crate::operator::{OperatorDef, OperatorKind, RuleSet};
 use crate::rules::TestRules;
 use crate::samples::ErrorSamples;
-use crate::subject::REFERENCE;
 use crate::templates;
 use crate::templates::ranks::devices_of;
 use crate::tracer::rules::TracingRules;

@@ -8,9 +8,9 @@ mod change;
 mod planned;
 mod programs;
 
+use super::executor_list::List;
 use super::fuzz::agrees;
 use super::problem::{Check, Problem, ensure};
-use super::subject::List;
 use super::tolerance::same_bits;
 use crate::array::Array;
 use crate::compile::{Options, compile};

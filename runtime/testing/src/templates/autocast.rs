@@ -4,10 +4,11 @@
 use fulgurite_kernels::DType;
 
 use crate::argument::Arg;
+use crate::executor_list::List;
 use crate::meta::TensorMeta;
 use crate::operator::Autocast;
 use crate::problem::{Check, Problem, ensure};
-use crate::subject::{List, Subject, execute, trace_of};
+use crate::subject::{Subject, execute, trace_of};
 use crate::test::{Context, Outcome, PASSED, nothing};
 use crate::trace::{Trace, diff, parse};
 use crate::transforms::autocast::autocast;

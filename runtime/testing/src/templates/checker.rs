@@ -4,11 +4,12 @@ use fulgurite_kernels::DType;
 
 use crate::argument::{Arg, Attribute, Scalar, map_arguments};
 use crate::executor::{ExecutorDef, find_implementation};
+use crate::executor_list::List;
 use crate::meta::{Device, TensorMeta};
 use crate::operator::{OperatorDef, OperatorKind};
 use crate::problem::{Check, Problem};
 use crate::samples::{Sample, SampleTensor};
-use crate::subject::{List, Subject};
+use crate::subject::Subject;
 use crate::test::{Context, Outcome, PASSED};
 use crate::tolerance::{Expected, PLAIN, relative_error};
 

@@ -1,10 +1,11 @@
 //! Agrees with the independent reference.
 
+use crate::executor_list::REFERENCE;
 use crate::facts;
 use crate::operator::RuleSet;
 use crate::problem::{Check, Problem};
 use crate::rules::TestRules;
-use crate::subject::{REFERENCE, Subject};
+use crate::subject::Subject;
 use crate::test::{Context, Outcome, PASSED, nothing};
 
 /// The executor's results are near the f64 reference; in low precision at least as near, up to a factor, as the plain

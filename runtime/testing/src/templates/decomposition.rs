@@ -1,8 +1,9 @@
 //! Declared meta and grad agree with the decomposition; the reference does, in f64 and in integers.
 
+use crate::executor_list::List;
 use crate::operator::RuleSet;
 use crate::problem::{Check, Problem, ensure};
-use crate::subject::{List, Subject, execute, joint_trace, random_like, trace_of};
+use crate::subject::{Subject, execute, joint_trace, random_like, trace_of};
 use crate::test::{Context, Outcome, PASSED};
 use crate::tolerance::{Expected, SAME_IN_F64};
 use crate::tracer::decompose;

@@ -9,11 +9,12 @@ use crate::argument::{Arg, Attribute, map_arguments};
 use crate::array::Array;
 use crate::error::Error;
 use crate::executor::{ExecutorDef, executors};
+use crate::executor_list::List;
 use crate::meta::{Device, TensorMeta};
 use crate::operator::{OperatorDef, OperatorKind, ParamKind};
 use crate::problem::{Check, ensure};
 use crate::samples::{ErrorSample, ErrorSamples};
-use crate::subject::{List, Subject, accepted_samples, describe, sample_metas, trace_call};
+use crate::subject::{Subject, accepted_samples, describe, sample_metas, trace_call};
 use crate::test::selected_sample;
 use crate::test::{Context, Outcome, PASSED};
 

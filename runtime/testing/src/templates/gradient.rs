@@ -10,10 +10,11 @@ use fulgurite_kernels::DType;
 use crate::argument::Arg;
 use crate::array::Array;
 use crate::directives::Tolerance;
+use crate::executor_list::{List, REFERENCE};
 use crate::problem::{Check, Problem, ensure};
 use crate::samples::Random;
 use crate::subject::{
-    List, REFERENCE, Ran, Subject, differentiable_inputs, execute, joint_trace, perturbed, values_of, wide as widened,
+    Ran, Subject, differentiable_inputs, execute, joint_trace, perturbed, values_of, wide as widened,
 };
 use crate::test::{Context, Outcome, PASSED, nothing};
 use crate::tolerance::{CHAIN, DIFFERENCES, Expected, PLAIN, SAME_IN_F64, relative_error};

@@ -4,10 +4,11 @@
 use crate::array::Array;
 use crate::compile::{compile, stages};
 use crate::directives::Tolerance;
+use crate::executor_list::List;
 use crate::meta::Device;
 use crate::problem::{Check, Problem, ensure};
 use crate::program::Program;
-use crate::subject::{List, Ran, Subject, joint_trace};
+use crate::subject::{Ran, Subject, joint_trace};
 use crate::test::{Context, Outcome, PASSED, nothing};
 use crate::tolerance::{Expected, same_bits};
 use crate::trace::in_place::may_lie_over;

@@ -2,8 +2,9 @@
 
 use crate::array::Array;
 use crate::compile::{Options, stages};
+use crate::executor_list::List;
 use crate::problem::{Check, Problem, ensure};
-use crate::subject::{List, Ran, Subject, joint_trace};
+use crate::subject::{Ran, Subject, joint_trace};
 use crate::test::{Context, Outcome, PASSED};
 use crate::tolerance::same_bits;
 use crate::trace::{StageName, Trace, diff, parse};

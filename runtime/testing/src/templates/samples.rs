@@ -8,13 +8,14 @@
 
 use crate::argument::{Arg, Attribute};
 use crate::array::Array;
+use crate::executor_list::List;
 use crate::generate::sampled_dtypes;
 use crate::meta::{Device, TensorMeta};
 use crate::operator::RuleSet;
 use crate::operator::{OperatorDef, ParamKind};
 use crate::problem::{Check, Problem, ensure};
 use crate::rules::TestRules;
-use crate::subject::{List, Subject, subjects, values_of};
+use crate::subject::{Subject, subjects, values_of};
 use crate::test::{Context, Outcome, PASSED};
 use crate::tolerance::Expected;
 use crate::tracer::rules::TracingRules;
