@@ -55,6 +55,7 @@ fulgurite_ops_macros::operator_files! {
     matrix_chains,
     matrix_equations,
     matrix_forms,
+    matrix_norms,
     mean,
     medians,
     moments,
