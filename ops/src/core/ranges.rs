@@ -39,7 +39,10 @@ pub mod linspace {
 
     fn decomposition(args: Args<Tensor>) -> Tensor {
         let Args { start, end, steps, dtype, device } = args;
-        super::spaced([start, end], steps, dtype, &device, |x| x)
+        match dtype {
+            Some(whole) if steps < 2 && !whole.is_floating() => super::alone([start, end], steps, whole, &device),
+            _ => super::spaced([start, end], steps, dtype, &device, |x| x),
+        }
     }
 
     fn reference(start: ArrayD<f64>, end: ArrayD<f64>, steps: usize, dtype: Option<DType>) -> ArrayD<f64> {
@@ -147,6 +150,20 @@ fn bounds_text(bounds: [Operand<&TensorMeta>; 2]) -> String {
     format!("start is {}, end is {}, expected numbers or tensors without dimensions", text[0], text[1])
 }
 
+/// The first bound as one number of an integer or boolean type, or none. It is not held in f64, which has no place for
+/// every i64.
+#[track_caller]
+fn alone(bounds: [Operand<Tensor>; 2], steps: usize, dtype: DType, device: &str) -> Tensor {
+    let device = device_of(&bounds, device);
+    let [first, _] = bounds;
+    let own = match first {
+        Operand::Tensor(tensor) => super::promotion::broadcast(tensor, &[steps]),
+        Operand::Scalar(Scalar::Float(number)) => constant(number, &TensorMeta::new([steps], DType::F64, device)),
+        Operand::Scalar(number) => prims::iota(steps, number.to_i64(), 1i64, DType::I64, device),
+    };
+    cast(own, dtype)
+}
+
 /// `of` numbers from the first to the second bound. The second half counts from the end, which is exact then.
 #[track_caller]
 fn spaced(
@@ -156,8 +173,7 @@ fn spaced(
     device: &str,
     of: impl FnOnce(Tensor) -> Tensor,
 ) -> Tensor {
-    let tensor = bounds.iter().find_map(|bound| bound.tensor().copied());
-    let device = tensor.map_or_else(|| device.parse().unwrap_or(Device::CPU), |tensor| tensor.device());
+    let device = device_of(&bounds, device);
     let dtype = dtype.unwrap_or(DType::F32);
     let wide = if dtype.is_floating() { dtype.accumulator() } else { DType::F64 };
     let meta = TensorMeta::new([steps], wide, device);
@@ -175,6 +191,12 @@ fn spaced(
     let behind = prims::sub(last, distance(prims::sub(steps as i64 - 1, place)));
     let line = if steps < 2 { first } else { prims::select(prims::lt(place, steps as i64 / 2), ahead, behind) };
     cast(of(line), dtype)
+}
+
+/// The device of bounds that are tensors, or else the one that is asked for.
+fn device_of(bounds: &[Operand<Tensor>; 2], asked: &str) -> Device {
+    let tensor = bounds.iter().find_map(|bound| bound.tensor().copied());
+    tensor.map_or_else(|| asked.parse().unwrap_or(Device::CPU), |tensor| tensor.device())
 }
 
 /// Whether bounds are cut off, or rounded, to the type of the result.

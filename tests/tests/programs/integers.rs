@@ -67,3 +67,16 @@ fn a_chain_beyond_the_range_keeps_the_low_bits_at_every_step() {
         }
     }
 }
+
+/// An f64 has no place for the number.
+#[test]
+fn one_step_of_a_range_is_its_start_to_the_last_bit() {
+    for number in [(1i64 << 53) + 1, i64::MAX, i64::MIN + 1] {
+        let [start, zero] = [number, 0].map(|number| Array::from_bytes([], DType::I64, &number.to_le_bytes()).unwrap());
+        let of_tensor = |start: Tensor| linspace::with(start, 7i64, 1).dtype(DType::I64).call();
+        let of_number = move |zero: Tensor| add(linspace::with(number, 7i64, 1).dtype(DType::I64).call(), zero);
+        for found in [jit(of_tensor).call(start).unwrap(), jit(of_number).call(zero).unwrap()] {
+            assert_eq!(found.to_bytes().unwrap(), number.to_le_bytes(), "{number}");
+        }
+    }
+}
