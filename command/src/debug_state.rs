@@ -48,8 +48,8 @@ pub struct Write {
     /// Text files, or llm.c's shards, whose first tokens are the batch; tinyshakespeare otherwise.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     data: Vec<PathBuf>,
-    /// gpt2, bytes, or a file (tokenizer.json, SentencePiece's tokenizer.model, vocab.json with merges.txt beside it)
-    /// or its folder; that of the weights otherwise.
+    /// gpt2, bytes, or a file (tokenizer.json, SentencePiece's tokenizer.model, a GGUF, vocab.json with merges.txt
+    /// beside it) or its folder; that of the weights otherwise.
     #[arg(long)]
     tokenizer: Option<String>,
     /// Sequences in the batch.

@@ -35,8 +35,8 @@ pub struct Arguments {
     /// The folder for the shards.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// gpt2, bytes (which has no end-of-text token), or a file (tokenizer.json, SentencePiece's tokenizer.model,
-    /// vocab.json with merges.txt beside it) or its folder.
+    /// gpt2, bytes (which has no end-of-text token), or a file (tokenizer.json, SentencePiece's tokenizer.model, a
+    /// GGUF, vocab.json with merges.txt beside it) or its folder.
     #[arg(long, default_value = "gpt2", value_name = "NAME")]
     tokenizer: String,
     /// Tokens set apart for validation.
