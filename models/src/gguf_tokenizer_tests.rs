@@ -257,6 +257,47 @@ fn keys_say_how_a_text_is_split() {
     assert_ne!(opened(&plain).encode("cat").unwrap(), prefixed);
 }
 
+/// Converters write the spaces of these tokens as they are, and a text has U+2581 for them when they are looked for.
+#[test]
+fn spaces_in_user_defined_tokens_are_those_of_pieces() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |content: &str| {
+        let mut file = of_pieces();
+        let model = sentencepiece::parse(&std::fs::read(golden("bpe/tokenizer.model")).unwrap()).unwrap();
+        let texts = model.pieces.iter().map(|piece| &*piece.text).chain(["[PAD0]", "[PAD1]"]);
+        let texts: Vec<Vec<u8>> = texts.map(|own| text(if own == "<|user|>" { content } else { own })).collect();
+        file.list("ggml.tokens", 8, &texts);
+        Tokenizer::open(file.at(&folder.path().join("model.gguf")).to_str().unwrap()).unwrap()
+    };
+    let [spaces, pieces] = ["<| my user |>", "<|▁my▁user▁|>"].map(of);
+    let input = "The cat <| my user |> sat";
+    let tokens = spaces.encode(input).unwrap();
+    assert!(tokens.contains(&3), "{tokens:?}");
+    assert_eq!(tokens, pieces.encode(input).unwrap());
+    assert_eq!(spaces.decode(&tokens).unwrap(), input);
+}
+
+/// Files of gemma do not say that nothing is put before a text.
+#[test]
+fn a_gemma_has_no_prefix() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = |architecture: &str, prefix: Option<bool>| {
+        let mut file = of_pieces();
+        file.keys.retain(|(own, ..)| own != "tokenizer.ggml.add_space_prefix");
+        if let Some(prefix) = prefix {
+            file.set("ggml.add_space_prefix", 7, &[u8::from(prefix)]);
+        }
+        file.keys.push(("general.architecture".to_owned(), 8, text(architecture)));
+        let tokenizer = Tokenizer::open(file.at(&folder.path().join("model.gguf")).to_str().unwrap()).unwrap();
+        tokenizer.encode("cat").unwrap()
+    };
+    let [with, without] = [true, false].map(|prefix| tokens("llama", Some(prefix)));
+    assert_ne!(with, without);
+    assert_eq!(tokens("llama", None), with);
+    assert_eq!(tokens("gemma", None), without);
+    assert_eq!(tokens("gemma", Some(true)), with);
+}
+
 #[test]
 fn what_is_wrong_is_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -266,10 +307,11 @@ fn what_is_wrong_is_named() {
         assert!(message.contains("model.gguf"), "{message}");
         message
     };
-    let large = 9_999u32.to_le_bytes();
+    let (large, user) = (9_999u32.to_le_bytes(), 3u32.to_le_bytes());
     for (is_pieces, key, kind, value, expected) in [
         (true, "ggml.model", 8, &text("bert")[..], "tokenizer.ggml.model is 'bert', expected 'llama' or 'gpt2'"),
         (true, "ggml.eos_token_id", 4, &large, "tokenizer.ggml.eos_token_id is Integer(9999), expected one of"),
+        (true, "ggml.bos_token_id", 4, &user, "tokenizer.ggml.bos_token_id is \"<|user|>\", which is no control token"),
         (true, "ggml.add_eos_token", 7, &[1], "add_eos_token is true"),
         (true, "ggml.something", 7, &[1], "has the key \"tokenizer.ggml.something\""),
         (true, "ggml.precompiled_charsmap", 8, &text("x"), "precompiled_charsmap is of a unigram"),

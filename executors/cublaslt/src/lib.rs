@@ -318,7 +318,39 @@ mod linear_by_fp8 {
 
 #[cfg(test)]
 mod tests {
-    use super::{matrix, merged};
+    use fulgurite_runtime::device::Place;
+    use fulgurite_runtime::kernels::cuda::cublaslt::Compute;
+    use fulgurite_runtime::rules::{Address, Command, DeviceTensor, Plan};
+    use fulgurite_runtime::{DType, Device, TensorMeta};
+
+    use super::{matrix, merged, product};
+
+    /// What a memory plan gives an operand beyond what kernels read at once must not be part of what is measured.
+    #[test]
+    fn a_product_is_one_call_wherever_its_operands_lie() {
+        let call = |alignments: [usize; 3]| {
+            let tensor = |shape: [usize; 2], place: Place, alignment: usize| DeviceTensor {
+                meta: TensorMeta::new(shape, DType::BF16, Device::new("cuda", 0)),
+                strides: vec![shape[1] as isize, 1],
+                address: Address { place, offset: 0 },
+                alignment,
+            };
+            let mut plan = Plan::of(&"cuda:sm_90a".parse().unwrap()).unwrap();
+            let input = tensor([8, 16], Place::Operand(0), alignments[0]);
+            let other = tensor([16, 32], Place::Operand(1), alignments[1]);
+            let out = tensor([8, 32], Place::Result(0), alignments[2]);
+            product(&mut plan, &input, &other, &out, Compute::F32, 1.0).unwrap();
+            match &plan.into_commands()[..] {
+                [Command::Library(call)] => call.clone(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let usual = call([16; 3]);
+        for alignments in [[256, 16, 16], [16, 256, 16], [16, 16, 256], [64, 128, 32], [256; 3]] {
+            assert_eq!(call(alignments), usual, "{alignments:?}");
+        }
+        assert_ne!(call([8, 16, 16]), usual, "kernels read less at once");
+    }
 
     #[test]
     fn matrices_are_recognized_by_their_strides() {

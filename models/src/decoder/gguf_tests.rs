@@ -226,6 +226,36 @@ fn blocks_of_large_files_come_back() {
     }
 }
 
+/// The tokenizer of the file is read if it can be, and otherwise one beside it.
+#[test]
+fn a_tokenizer_beside_a_file_is_read_where_its_own_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, beside) = (folder.path().join("model.gguf"), folder.path().join("tokenizer.json"));
+    let opened = |model: Option<&str>| {
+        let (mut file, _) = written("llama", &|_| 8);
+        if let Some(model) = model {
+            file.set("tokenizer.ggml.model", 8, &text(model));
+            file.set("tokenizer.ggml.pre", 8, &text("gpt-2"));
+            file.set("tokenizer.ggml.merges", 9, &[8u32.to_le_bytes().to_vec(), vec![0; 8]].concat());
+        }
+        std::fs::write(&path, file.bytes()).unwrap();
+        open(&path, None).unwrap()
+    };
+    assert_eq!(opened(Some("gpt2")).tokenizer_file.as_ref(), Some(&path));
+    assert_eq!(opened(None).tokenizer_file, None);
+    let refused = opened(Some("bert"));
+    assert_eq!(refused.tokenizer_file.as_ref(), Some(&path), "the reason is told where it is asked for");
+    let message = refused.tokenizer().unwrap_err().to_string();
+    assert!(message.contains("tokenizer.ggml.model is 'bert'"), "{message}");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/tokenizer_files");
+    std::fs::copy(golden.join("byte_level/tokenizer.json"), &beside).unwrap();
+    assert_eq!(opened(Some("gpt2")).tokenizer_file.as_ref(), Some(&path));
+    assert_eq!(opened(None).tokenizer_file.as_ref(), Some(&beside));
+    let loaded = opened(Some("bert"));
+    assert_eq!(loaded.tokenizer_file.as_ref(), Some(&beside));
+    assert_eq!(loaded.tokenizer_folder(&path).as_deref(), Some(folder.path()));
+}
+
 #[test]
 fn keys_say_the_configuration() {
     let (mut file, _) = written("llama", &|_| 8);
