@@ -42,6 +42,8 @@ pub(crate) struct Rows {
     codes: Vec<u8>,
     scales: Vec<u8>,
     offsets: Vec<u8>,
+    /// Whether f16 has a place for every scale and offset.
+    fits: bool,
 }
 
 impl Rows {
@@ -60,6 +62,7 @@ impl Rows {
             codes: try_room(rows * inputs / 8 * bits)?,
             scales: try_room(scales)?,
             offsets: try_room(if matches!(kind, GgufType::Q4_1 | GgufType::Q4K) { scales } else { 0 })?,
+            fits: true,
         }))
     }
 
@@ -90,11 +93,14 @@ impl Rows {
         self.rows += count;
     }
 
-    /// Adds the eight groups of a block of 256. Their scales and offsets, products of two numbers, are rounded to f16.
+    /// Adds the eight groups of a block of 256. Their scales and offsets, products of two numbers, are rounded to f16,
+    /// which a product of a large one may leave.
     fn push_groups(&mut self, block: &[u8]) {
-        for [scale, offset] in scales_and_offsets(block) {
-            self.scales.extend_from_slice(&f16::from_f32(scale).to_le_bytes());
-            self.offsets.extend_from_slice(&f16::from_f32(offset).to_le_bytes());
+        for group in scales_and_offsets(block) {
+            let [scale, offset] = group.map(f16::from_f32);
+            self.fits &= scale.is_finite() && offset.is_finite();
+            self.scales.extend_from_slice(&scale.to_le_bytes());
+            self.offsets.extend_from_slice(&offset.to_le_bytes());
         }
         self.codes.extend((0..LARGE).step_by(2).map(|i| code_of_q4_k(block, i) | code_of_q4_k(block, i + 1) << 4));
     }
@@ -109,8 +115,11 @@ impl Rows {
         }
     }
 
-    /// The weight.
-    pub(crate) fn finish(self) -> Result<Packed, HostTensorError> {
+    /// The weight; `None` where f16 has no place for one of its scales or offsets.
+    pub(crate) fn finish(self) -> Result<Option<Packed>, HostTensorError> {
+        if !self.fits {
+            return Ok(None);
+        }
         let (rows, inputs) = (self.rows, self.inputs);
         let scales = |bytes: Vec<u8>| HostTensor::new(DType::F16, &[rows, inputs / GROUP], bytes);
         let codes = match self.kind {
@@ -118,7 +127,7 @@ impl Rows {
             _ => HostTensor::new(DType::U8, &[rows, inputs / 2], self.codes)?,
         };
         let offsets = (!self.offsets.is_empty()).then(|| scales(self.offsets)).transpose()?;
-        Ok(Packed { codes, scales: scales(self.scales)?, offsets })
+        Ok(Some(Packed { codes, scales: scales(self.scales)?, offsets }))
     }
 }
 
@@ -198,7 +207,7 @@ mod tests {
             }
             let mut rows = Rows::new(kind, [2, 64]).unwrap().unwrap();
             rows.push(&bytes, 2, &|row| 1 - row);
-            let packed = rows.finish().unwrap();
+            let packed = rows.finish().unwrap().unwrap();
             assert_eq!(packed.offsets.is_some(), kind == GgufType::Q4_1);
             let numbers = numbers_of(&packed.codes, &packed.scales, packed.offsets.as_ref(), DType::F32);
             let numbers = numbers.unwrap().unwrap().to_f32().unwrap();

@@ -100,8 +100,8 @@ pub(crate) fn read(path: &Path) -> Result<(Weights<DecoderConfig>, gguf_tokenize
 }
 
 /// Tensors one below the other as a parameter: as they are where all of them are of one type, and otherwise in f32.
-/// Q4_K is kept in layers alone: its scales are rounded. Where half the width of a head is given, the file has
-/// rows side by side that are half a head apart here.
+/// Q4_K is kept in layers alone, whose scales are rounded to f16, and where f16 has a place for all of them. Where half
+/// the width of a head is given, the file has rows side by side that are half a head apart here.
 fn store(
     file: &GgufFile,
     name: &str,
@@ -124,11 +124,16 @@ fn store(
     let inputs: usize = first.shape[1..].iter().product();
     let is_kept = alike && first.shape.len() == 2 && (is_layer || first.kind != GgufType::Q4K);
     let codes = if is_kept { Rows::new(first.kind, [rows, inputs]).map_err(lacking)? } else { None };
-    if let Some(mut codes) = codes {
-        for (part, half) in parts {
-            codes.push(file.bytes(part), part.shape[0], &|row| row_in_file(row, *half));
+    let packed = match codes {
+        Some(mut codes) => {
+            for (part, half) in parts {
+                codes.push(file.bytes(part), part.shape[0], &|row| row_in_file(row, *half));
+            }
+            codes.finish().map_err(shape_error)?
         }
-        let Packed { codes, scales, offsets } = codes.finish().map_err(shape_error)?;
+        None => None,
+    };
+    if let Some(Packed { codes, scales, offsets }) = packed {
         keep(name.to_owned(), codes);
         keep(beside(name, "scales"), scales);
         if let Some(offsets) = offsets {

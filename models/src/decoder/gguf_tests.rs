@@ -226,6 +226,33 @@ fn blocks_of_large_files_come_back() {
     }
 }
 
+/// The scale of a group is a product of two numbers, and f16 ends at 65504: such a weight is read as numbers.
+#[test]
+fn scales_beyond_f16_are_kept_as_numbers() {
+    let large = ["blk.1.attn_output.weight", "blk.0.ffn_up.weight"];
+    let (mut file, mut numbers) = written_of("llama", 64, &|_| 12);
+    for (name, figure) in large.into_iter().zip([0, 2]) {
+        let (.., bytes) = file.tensors.iter_mut().find(|(own, ..)| own == name).unwrap();
+        bytes[figure..figure + 2].copy_from_slice(&f16::from_f32(60_000.0).to_le_bytes());
+        let mut own = vec![0.0; 256];
+        gguf_blocks::numbers(GgufType::Q4K, &bytes[..144], &mut own);
+        assert!(own.iter().any(|number| number.abs() > 65_504.0), "{name}");
+        let parameter = if figure == 0 { "h.1.attn.proj.weight" } else { "h.0.mlp.fc_2.weight" };
+        let all = numbers.get_mut(parameter).unwrap_or_else(|| panic!("{parameter}"));
+        all[..256].copy_from_slice(&own);
+    }
+    let weights = loaded(&file).unwrap();
+    let of_type = |dtype: DType| {
+        let all = weights.tensors().iter().filter(|(_, tensor)| tensor.dtype() == dtype && tensor.shape().len() == 2);
+        all.map(|(name, _)| name.clone()).collect::<Vec<_>>()
+    };
+    assert!(of_type(DType::U8).len() > 5, "the others have 4 bits: {:?}", of_type(DType::U8));
+    for name in ["h.1.attn.proj.weight", "h.0.mlp.fc_2.weight"] {
+        assert!(of_type(DType::F32).contains(&name.to_owned()), "{:?}", of_type(DType::F32));
+        assert_eq!(weights.tensors()[name].to_f32().unwrap(), numbers[name], "{name}");
+    }
+}
+
 /// The tokenizer of the file is read if it can be, and otherwise one beside it.
 #[test]
 fn a_tokenizer_beside_a_file_is_read_where_its_own_is_refused() {
