@@ -135,6 +135,28 @@ fn tokens_are_those_of_the_files_that_the_vocabulary_is_from() {
     }
 }
 
+/// Files beside a tokenizer say where texts begin and end: those of another one must not stay beside a copy.
+#[test]
+fn a_copy_has_no_files_of_another_tokenizer_beside_it() {
+    let [from, to] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let path = of_bytes().at(&from.path().join("model.gguf"));
+    let own = TokenizerFile::load(&path).unwrap();
+    let at = |name: &str| to.path().join(name);
+    std::fs::write(at("tokenizer_config.json"), "{\"add_bos_token\": false}").unwrap();
+    let message = own.copy_to(to.path(), false).unwrap_err().to_string();
+    assert!(message.contains("tokenizer_config.json': belongs to another tokenizer than that of"), "{message}");
+    assert!(!at("tokenizer.json").exists(), "nothing is written");
+    // The configuration of a model is written with its weights.
+    std::fs::remove_file(at("tokenizer_config.json")).unwrap();
+    std::fs::write(at("config.json"), "{}").unwrap();
+    own.copy_to(to.path(), false).unwrap();
+    std::fs::write(at("tokenizer_config.json"), "{\"add_bos_token\": false}").unwrap();
+    own.copy_to(to.path(), true).unwrap();
+    let copied = TokenizerFile::load(to.path()).unwrap();
+    assert_eq!((copied.begin(), copied.ends()), (own.begin(), own.ends()));
+    assert!(!at("tokenizer_config.json").exists() && !at("config.json").exists());
+}
+
 #[test]
 fn texts_end_where_the_file_says() {
     let folder = tempfile::tempdir().unwrap();

@@ -20,6 +20,9 @@ const FILES: [&str; 9] = [
     "generation_config.json",
 ];
 
+/// Those of them that have the tokens. The others alone are beside weights of models that have none.
+const VOCABULARIES: [&str; 4] = ["tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"];
+
 /// The configuration of a model, and the fields of it that belong to its tokenizer.
 const CONFIG: &str = "config.json";
 const IDS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
@@ -27,12 +30,19 @@ const IDS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
 /// Copies the files of a tokenizer from the folder `from` to the folder `to`.
 ///
 /// # Errors
-/// A file that cannot be read or written, and one of `to` that has another content: nothing is copied then.
+/// A file that cannot be read or written, and one of `to` that has another content, or that `from` has not and that
+/// would be read with what is copied: nothing is copied then.
 pub fn copy(from: &Path, to: &Path) -> Result<(), TokenizerError> {
     let mut files = Vec::new();
+    let has_tokens = VOCABULARIES.iter().any(|name| from.join(name).is_file());
     for name in FILES {
         let (source, target) = (from.join(name), to.join(name));
-        let Some(bytes) = there(&source)? else { continue };
+        let Some(bytes) = there(&source)? else {
+            if has_tokens && target.is_file() {
+                return Err(of_another(&target, from));
+            }
+            continue;
+        };
         match there(&target)? {
             Some(old) if old != bytes => {
                 let message = format!("is another one than '{}', which would take its place", source.display());
@@ -75,6 +85,12 @@ pub fn copy_ids(from: &Path, to: &Path) -> Result<(), TokenizerError> {
     Ok(())
 }
 
+/// The error for a file beside a copied tokenizer that the one at `source` has not: where texts begin and end would be
+/// read from it.
+pub(crate) fn of_another(path: &Path, source: &Path) -> TokenizerError {
+    wrong(path, format!("belongs to another tokenizer than that of '{}', which has no such file", source.display()))
+}
+
 fn there(path: &Path) -> Result<Option<Vec<u8>>, TokenizerError> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -107,9 +123,19 @@ mod tests {
         assert!(message.contains("merges.txt': is another one than"), "{message}");
         assert!(text("vocab.json").is_err());
         write(&to, "merges.txt", "a b");
+        // What would be read beside it.
+        for stale in ["tokenizer_config.json", "tokenizer.json", "generation_config.json"] {
+            write(&to, stale, "{}");
+            let message = copy(from.path(), to.path()).unwrap_err().to_string();
+            let expected = format!("{stale}': belongs to another tokenizer than that of '{}'", from.path().display());
+            assert!(message.contains(&expected) && text("vocab.json").is_err(), "{message}");
+            std::fs::remove_file(to.path().join(stale)).unwrap();
+        }
         copy(from.path(), to.path()).unwrap();
         assert_eq!(text("vocab.json").unwrap(), "{}");
         assert!(text("notes.txt").is_err() && text(CONFIG).is_err());
+        // A folder without a tokenizer says nothing of the one that is there.
+        copy(tempfile::tempdir().unwrap().path(), to.path()).unwrap();
         copy_ids(from.path(), to.path()).unwrap();
         assert!(text(CONFIG).is_err(), "none is made");
         write(&to, CONFIG, "{\"vocab_size\": 10}");

@@ -12,6 +12,7 @@ use tokenizers::Normalizer as _;
 use crate::foreign_file;
 use crate::gguf_file::{self, GgufFile};
 use crate::gguf_tokenizer;
+use crate::tokenizer_copy;
 use crate::tokenizer_error::TokenizerError;
 use crate::tokenizer_vocabulary::{self as vocabulary, Converted};
 
@@ -19,8 +20,9 @@ use crate::tokenizer_vocabulary::{self as vocabulary, Converted};
 pub const FILE: &str = "tokenizer.json";
 
 /// The files beside it that say where texts begin and end.
-const BESIDE: [&str; 3] = ["tokenizer_config.json", GENERATION, "config.json"];
+const BESIDE: [&str; 3] = ["tokenizer_config.json", GENERATION, MODEL];
 const GENERATION: &str = "generation_config.json";
+const MODEL: &str = "config.json";
 
 /// A tokenizer that was read from a `tokenizer.json`, or from the files of a vocabulary.
 #[derive(Debug)]
@@ -139,14 +141,25 @@ impl TokenizerFile {
     }
 
     /// Writes the tokenizer, and the files beside it that were read with it, into another folder. `replace` is whether
-    /// other files of these names there are replaced.
+    /// other files of these names there are replaced, and those that it has not are removed, since they would be read
+    /// with it.
     ///
     /// # Errors
     /// A file that cannot be read or written, and another one of its name that is not to be replaced; it is named.
     pub fn copy_to(&self, folder: &Path, replace: bool) -> Result<(), TokenizerError> {
-        let mut files = Vec::new();
+        let (mut files, mut stale) = (Vec::new(), Vec::new());
+        let own = self.files()?;
+        for name in BESIDE.iter().filter(|name| own.iter().all(|(own, _)| own != *name)) {
+            let path = folder.join(name);
+            match path.is_file() {
+                true if replace => stale.push(path),
+                // The model's own, which is written after the tokenizer.
+                true if *name != MODEL => return Err(tokenizer_copy::of_another(&path, &self.path)),
+                _ => {}
+            }
+        }
         // Another one that is there is an error before anything is written.
-        for (name, bytes) in self.files()? {
+        for (name, bytes) in own {
             let to = folder.join(name);
             let there = std::fs::read(&to);
             if there.as_ref().is_ok_and(|there| *there == bytes) {
@@ -158,6 +171,9 @@ impl TokenizerFile {
                 return Err(in_file(&to, message));
             }
             files.push((to, bytes));
+        }
+        for path in stale {
+            std::fs::remove_file(&path).map_err(|error| in_file(&path, error))?;
         }
         for (to, bytes) in files {
             durable::write(&to, &bytes).map_err(|error| in_file(&to, error))?;
