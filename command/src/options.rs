@@ -72,6 +72,9 @@ pub struct Compile {
     /// Leaves the operands of products as they are: copies none into a larger one whose extents fit the hardware.
     #[arg(long)]
     no_pad: bool,
+    /// Leaves the channels of images where they are: no kernel has them innermost.
+    #[arg(long)]
+    no_channels: bool,
     /// Does not fuse symbols into regions.
     #[arg(long)]
     no_fuse: bool,
@@ -126,6 +129,7 @@ impl Compile {
         }
         self.no_batching |= of.no_batching;
         self.no_pad |= of.no_pad;
+        self.no_channels |= of.no_channels;
         self.no_fuse |= of.no_fuse;
         self.no_graph |= of.no_graph;
     }
@@ -181,6 +185,7 @@ impl Compile {
         options.fuel = self.fuel.map_or(Fuel::UNLIMITED, Fuel::limited);
         options.batch = !self.no_batching;
         options.pad = !self.no_pad;
+        options.channels = !self.no_channels;
         options.fuse = !self.no_fuse;
         options.graph = !self.no_graph;
         options.recompute = self.recompute_from.or(options.recompute).filter(|_| !self.no_recompute);

@@ -328,6 +328,7 @@ mod tests {
             ("fuel", "3"),
             ("no-batching", ""),
             ("no-pad", ""),
+            ("no-channels", ""),
             ("no-fuse", ""),
             ("no-recompute", ""),
             ("recompute-from", "8"),

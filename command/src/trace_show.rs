@@ -125,6 +125,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
                      not with checkpoints or --no-batching"
                 }
                 Some(StageName::Pad) => "; it is made where a kernel asks for larger operands, and not with --no-pad",
+                Some(StageName::Channels) => {
+                    "; it is made where a kernel gains by channels innermost, and not with --no-channels"
+                }
                 Some(StageName::Schedule) => "; it is made where a line runs on another stream than most",
                 _ => "",
             };

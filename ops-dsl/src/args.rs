@@ -13,7 +13,7 @@ const STRUCT: &str = "Args";
 
 /// How rules see tensors.
 const FORMS: [(&str, &[RuleKind]); 6] = [
-    ("&TensorMeta", &[Requires, Meta, Flops, Checker]),
+    ("&TensorMeta", &[Requires, Meta, Flops, Channels, Checker]),
     ("Tensor", &[Decomposition, Execution, Grad]),
     ("&ReferenceTensor", &[Reference]),
     ("TensorRef", &[Cpu]),

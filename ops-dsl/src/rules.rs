@@ -30,6 +30,7 @@ rule_kinds! {
     Scalar "scalar"
     Flops "flops"
     View "view"
+    Channels "channels"
     Reference "reference"
     Cpu "cpu"
     Plan "plan"
@@ -58,8 +59,8 @@ impl fmt::Display for RuleKind {
 use RuleKind::*;
 
 /// The rules of an operator.
-pub const OPERATOR_RULES: [RuleKind; 12] =
-    [Requires, Meta, Decomposition, Grad, Scalar, Flops, View, Reference, Cpu, Plan, Samples, Errors];
+pub const OPERATOR_RULES: [RuleKind; 13] =
+    [Requires, Meta, Decomposition, Grad, Scalar, Flops, View, Channels, Reference, Cpu, Plan, Samples, Errors];
 
 /// The rules of an implementation.
 pub const IMPLEMENTATION_RULES: [RuleKind; 6] = [Checker, Execution, Grad, Cpu, Plan, Padded];

@@ -55,7 +55,8 @@ use proc_macro::TokenStream;
 /// **Rules.** `meta` (from `scalar` if absent), `decomposition`, `grad`, `scalar` (over `Expr`), `flops` (operations of
 /// a call, as `u64`), `reference` (over `ArrayD`), `cpu` (over `TensorRef`; results by their names, `out` where there
 /// is one, as `&mut TensorMut`; `out: &mut [TensorMut]` for a list), `view` (over `Strided`: how the result looks into
-/// its first operand), `samples`, `errors`. `decomposition` and `grad` take every argument, or, where they only pass
+/// its first operand), `channels` (over `TensorMeta`: whether the kernel would rather have channels innermost),
+/// `samples`, `errors`. `decomposition` and `grad` take every argument, or, where they only pass
 /// them on, `arguments: Arguments` as a whole: `forward::call(arguments)`. Any of these but `scalar` may take all
 /// arguments as one struct with a field for each, which it may destructure: `args: Args<&TensorMeta>`. A pullback of
 /// several results takes a tuple of cotangents that are called after them: `move |(d_out, d_mean, d_rstd)| ...`; a

@@ -2,6 +2,7 @@
 //! another one copied.
 
 use fulgurite_executor_cuda::elementwise::copy;
+use fulgurite_runtime::DType;
 use fulgurite_runtime::backends::cuda::{Convolution, ConvolutionAddresses};
 use fulgurite_runtime::kernels::cuda::cudnn::{ALIGNMENT, ConvolutionPass, ConvolutionProblem, strides_of};
 use fulgurite_runtime::rules::{DeviceTensor, Plan, Result};
@@ -14,6 +15,8 @@ pub(super) struct Tensors<'a> {
     pub(super) image: &'a DeviceTensor,
     pub(super) weight: &'a DeviceTensor,
     pub(super) out: &'a DeviceTensor,
+    /// Whether images and results have channels innermost in the program, of which these are views.
+    pub(super) channels_innermost: bool,
 }
 
 /// Whether a tensor has a layout. Along one element any stride will do.
@@ -23,23 +26,37 @@ fn has_layout(tensor: &DeviceTensor, channels_last: bool) -> bool {
     (0..tensor.shape().len()).all(fits)
 }
 
-/// The library's engines for elements of 16 bits and windows of several elements want this many channels innermost, or
-/// multiples of it. With channels before them, 64 images 64 x 56 x 56 and windows 3 x 3 take 555 us on an H200, and 44
-/// with channels innermost: two copies take less than the difference. Windows of one element are plain products in
-/// either layout.
+/// The library's engines for elements of 16 bits want this many channels innermost, or multiples of it. With channels
+/// before windows of several elements, 64 images 64 x 56 x 56 and windows 3 x 3 take 555 us on an H200, and 44 with
+/// channels innermost: two copies take less than the difference. Windows of one element are plain products in either
+/// layout.
 const CHANNELS_AT_ONCE: usize = 8;
+
+/// Whether the library has engines for channels innermost that are as fast as any others, or faster.
+pub(super) fn suits_channels_innermost(dtype: DType, weights: &[usize], groups: usize) -> bool {
+    // Of each group, of results and of images.
+    let channels = [weights[0] / groups.max(1), weights[1]];
+    dtype.size() == 2 && channels.iter().all(|channels| channels.is_multiple_of(CHANNELS_AT_ONCE))
+}
+
+/// Whether windows have several elements.
+pub(super) fn has_windows(weights: &[usize]) -> bool {
+    weights[2..].iter().product::<usize>() > 1
+}
 
 /// Whether channels are to be innermost: where the library is much faster then, and where they are in what is read of
 /// images and results. Weights are small in comparison, and are copied.
 fn channels_are_last(pass: ConvolutionPass, tensors: &Tensors<'_>) -> bool {
-    let Tensors { image, weight, out } = *tensors;
-    let weights = weight.shape();
-    // Of each group, of results and of images.
-    let groups = image.shape()[1] / weights[1];
-    let channels = [weights[0] / groups, weights[1]];
-    let many = channels.iter().all(|channels| channels.is_multiple_of(CHANNELS_AT_ONCE));
-    if image.dtype().size() == 2 && many && weights[2..].iter().product::<usize>() > 1 {
+    let Tensors { image, weight, out, channels_innermost } = *tensors;
+    let groups = image.shape()[1] / weight.shape()[1];
+    if suits_channels_innermost(image.dtype(), weight.shape(), groups)
+        && (channels_innermost || has_windows(weight.shape()))
+    {
         return true;
+    }
+    // Nothing but a call by hand asks for it where it does not suit.
+    if channels_innermost {
+        return false;
     }
     let read = match pass {
         ConvolutionPass::Forward => vec![image],
@@ -69,7 +86,7 @@ pub(super) fn plan(
     tf32: bool,
 ) -> Result<()> {
     let channels_last = channels_are_last(pass, tensors);
-    let Tensors { image, weight, out } = *tensors;
+    let Tensors { image, weight, out, .. } = *tensors;
     let written = match pass {
         ConvolutionPass::Forward => 2,
         ConvolutionPass::InputGradient => 0,

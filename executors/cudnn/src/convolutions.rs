@@ -4,11 +4,12 @@ use fulgurite_ops_macros::operator;
 use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::kernels::cuda::cudnn::ConvolutionPass;
 use fulgurite_runtime::precision::Precision;
+use fulgurite_runtime::strided::Channels;
 use fulgurite_runtime::{DType, Tensor, refuse_unless};
 
-use super::convolution_launch::{self as launch, Tensors};
+use super::convolution_launch::{self as launch, Tensors, has_windows, suits_channels_innermost};
 use super::cudnn;
-use super::geometry::{Extents, Geometry, summed};
+use super::geometry::{Extents, Geometry, extents_of, images_of, numbers_of, result_of, shape_of, summed};
 
 /// The most elements of a tensor, and the largest number of a list.
 const MOST: usize = i32::MAX as usize;
@@ -45,13 +46,19 @@ fn operations(of: &Extents, geometry: &Geometry<'_>) -> u64 {
     product(&geometry.out_of(of)).saturating_mul(product(&of.weight[1..])).saturating_mul(2)
 }
 
+/// Whether the library would rather have channels innermost, of the tensors and results that are `images`.
+fn channels_of(dtype: DType, weight: &[usize], groups: usize, images: &'static [bool]) -> Option<Channels> {
+    suits_channels_innermost(dtype, weight, groups).then(|| Channels { images, gains: has_windows(weight) })
+}
+
 /// The extents of the dimensions that windows are placed in.
 pub(super) fn placed_extents(tensor: Tensor) -> Vec<usize> {
     tensor.shape().to_vec().split_off(2)
 }
 
 /// The convolution of `input` [N, C, L1, ...] and `weight` [K, C / groups, I1, ...] of one to three dimensions: [N, K,
-/// O1, ...]. Lists have a number for each dimension; `padding` zeros are before and behind each.
+/// O1, ...]. Lists have a number for each dimension; `padding` zeros are before and behind each. With
+/// `channels_innermost` the input is [N, L1, ..., C], and the result [N, O1, ..., K].
 #[operator(
     executor = cudnn,
     dtypes(f32, f64, bf16, f16),
@@ -69,9 +76,12 @@ pub mod convolution {
         dilation: Vec<usize>,
         groups: usize,
         #[default(false)] tf32: bool,
+        #[default(false)] channels_innermost: bool,
     ) -> Tensor;
 
-    fn meta(Args { input, weight, stride, padding, dilation, groups, .. }: Args<&TensorMeta>) -> Result<TensorMeta> {
+    fn meta(
+        Args { input, weight, stride, padding, dilation, groups, channels_innermost, .. }: Args<&TensorMeta>,
+    ) -> Result<TensorMeta> {
         require!(
             input.dtype() == weight.dtype(),
             SameDType,
@@ -80,18 +90,32 @@ pub mod convolution {
             weight.dtype()
         );
         let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
-        let of = Extents { image: input.shape().to_vec(), weight: weight.shape().to_vec(), out: Vec::new() };
+        let of = Extents {
+            image: extents_of(input.shape(), channels_innermost),
+            weight: weight.shape().to_vec(),
+            out: Vec::new(),
+        };
         geometry.check(&of, [Code::Rank, Code::Lists, Code::Channels, Code::Windows, Code::MemorySize])?;
         library_fits(&of, &geometry).map_err(|reason| Failure::new(Code::Library.name(), reason))?;
-        Ok(input.with_shape(geometry.out_of(&of)))
+        Ok(input.with_shape(shape_of(&geometry.out_of(&of), channels_innermost)))
     }
 
-    fn flops(Args { input, weight, stride, padding, dilation, groups, .. }: Args<&TensorMeta>) -> u64 {
+    fn flops(
+        Args { input, weight, stride, padding, dilation, groups, channels_innermost, .. }: Args<&TensorMeta>,
+    ) -> u64 {
         let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
         operations(
-            &Extents { image: input.shape().to_vec(), weight: weight.shape().to_vec(), out: Vec::new() },
+            &Extents {
+                image: extents_of(input.shape(), channels_innermost),
+                weight: weight.shape().to_vec(),
+                out: Vec::new(),
+            },
             &geometry,
         )
+    }
+
+    fn channels(input: &TensorMeta, weight: &TensorMeta, groups: usize) -> Option<Channels> {
+        channels_of(input.dtype(), weight.shape(), groups, &[true, false, true])
     }
 
     fn reference(
@@ -101,26 +125,31 @@ pub mod convolution {
         padding: &[usize],
         dilation: &[usize],
         groups: usize,
+        channels_innermost: bool,
     ) -> ArrayD<f64> {
+        let input = &numbers_of(input, channels_innermost);
         let geometry = Geometry { stride, padding, dilation, groups };
         let of = Extents { image: input.shape().to_vec(), weight: weight.shape().to_vec(), out: Vec::new() };
         let product = |i: &[usize], w: &[usize], _: &[usize]| input[IxDyn(i)] * weight[IxDyn(w)];
-        summed(&geometry.out_of(&of), &geometry, &of, product, |_, _, out| out)
+        result_of(summed(&geometry.out_of(&of), &geometry, &of, product, |_, _, out| out), channels_innermost)
     }
 
     fn plan(
         plan: &mut Plan,
-        Args { input, weight, stride, padding, dilation, groups, tf32 }: Args<&DeviceTensor>,
+        Args { input, weight, stride, padding, dilation, groups, tf32, channels_innermost }: Args<&DeviceTensor>,
         out: &DeviceTensor,
     ) -> Result<()> {
         let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
-        let tensors = Tensors { image: input, weight, out };
+        let [image, out] = [input, out].map(|images| images_of(images, channels_innermost));
+        let tensors = Tensors { image: &image, weight, out: &out, channels_innermost };
         launch::plan(plan, ConvolutionPass::Forward, &tensors, &geometry, tf32)
     }
 
     fn samples(s: &mut Samples) {
-        for Case { image, weight, stride, padding, dilation, groups } in cases() {
-            s.case(with(s.normal(image), s.normal(weight), stride, padding, dilation, groups));
+        for Case { image, weight, stride, padding, dilation, groups, innermost } in cases() {
+            let image = shape_of(&image, innermost);
+            let call = with(s.normal(image), s.normal(weight), stride, padding, dilation, groups);
+            s.case(call.channels_innermost(innermost));
         }
     }
 
@@ -150,7 +179,8 @@ pub mod convolution {
 }
 
 /// The gradient by the images of [`mod@convolution`], [N, C, L1, ...] with the extents `extents` of L1, ..., from that
-/// by its result, `d_out` [N, K, O1, ...], and `weight` [K, C / groups, I1, ...].
+/// by its result, `d_out` [N, K, O1, ...], and `weight` [K, C / groups, I1, ...]. With `channels_innermost` that by the
+/// result is [N, O1, ..., K], and the gradient [N, L1, ..., C].
 #[operator(
     executor = cudnn,
     dtypes(f32, f64, bf16, f16),
@@ -169,10 +199,11 @@ pub mod convolution_input_gradient {
         dilation: Vec<usize>,
         groups: usize,
         #[default(false)] tf32: bool,
+        #[default(false)] channels_innermost: bool,
     ) -> Tensor;
 
     fn meta(
-        Args { d_out, weight, extents, stride, padding, dilation, groups, .. }: Args<&TensorMeta>,
+        Args { d_out, weight, extents, stride, padding, dilation, groups, channels_innermost, .. }: Args<&TensorMeta>,
     ) -> Result<TensorMeta> {
         require!(
             d_out.dtype() == weight.dtype(),
@@ -182,15 +213,24 @@ pub mod convolution_input_gradient {
             weight.dtype()
         );
         let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
-        let of = extents_by_image(d_out.shape(), weight.shape(), &extents, groups);
+        let of = extents_by_image(&extents_of(d_out.shape(), channels_innermost), weight.shape(), &extents, groups);
         geometry.check(&of, [Code::Rank, Code::Lists, Code::Channels, Code::Windows, Code::MemorySize])?;
         library_fits(&of, &geometry).map_err(|reason| Failure::new(Code::Library.name(), reason))?;
-        Ok(d_out.with_shape(of.image.clone()))
+        Ok(d_out.with_shape(shape_of(&of.image, channels_innermost)))
     }
 
-    fn flops(Args { d_out, weight, extents, stride, padding, dilation, groups, .. }: Args<&TensorMeta>) -> u64 {
+    fn flops(
+        Args { d_out, weight, extents, stride, padding, dilation, groups, channels_innermost, .. }: Args<&TensorMeta>,
+    ) -> u64 {
         let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
-        operations(&extents_by_image(d_out.shape(), weight.shape(), &extents, groups), &geometry)
+        operations(
+            &extents_by_image(&extents_of(d_out.shape(), channels_innermost), weight.shape(), &extents, groups),
+            &geometry,
+        )
+    }
+
+    fn channels(d_out: &TensorMeta, weight: &TensorMeta, groups: usize) -> Option<Channels> {
+        channels_of(d_out.dtype(), weight.shape(), groups, &[true, false, true])
     }
 
     fn reference(
@@ -201,28 +241,35 @@ pub mod convolution_input_gradient {
         padding: &[usize],
         dilation: &[usize],
         groups: usize,
+        channels_innermost: bool,
     ) -> ArrayD<f64> {
+        let d_out = &numbers_of(d_out, channels_innermost);
         let geometry = Geometry { stride, padding, dilation, groups };
         let of = extents_by_image(d_out.shape(), weight.shape(), extents, groups);
         let product = |_: &[usize], w: &[usize], o: &[usize]| d_out[IxDyn(o)] * weight[IxDyn(w)];
-        summed(&of.image, &geometry, &of, product, |image, _, _| image)
+        result_of(summed(&of.image, &geometry, &of, product, |image, _, _| image), channels_innermost)
     }
 
     fn plan(
         plan: &mut Plan,
-        Args { d_out, weight, extents: _, stride, padding, dilation, groups, tf32 }: Args<&DeviceTensor>,
+        Args { d_out, weight, extents: _, stride, padding, dilation, groups, tf32, channels_innermost }: Args<
+            &DeviceTensor,
+        >,
         out: &DeviceTensor,
     ) -> Result<()> {
         let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
-        let tensors = Tensors { image: out, weight, out: d_out };
+        let [image, out] = [out, d_out].map(|images| images_of(images, channels_innermost));
+        let tensors = Tensors { image: &image, weight, out: &out, channels_innermost };
         launch::plan(plan, ConvolutionPass::InputGradient, &tensors, &geometry, tf32)
     }
 
     fn samples(s: &mut Samples) {
         for case in cases() {
             let (out, extents) = (case.out(), case.image[2..].to_vec());
-            let Case { weight, stride, padding, dilation, groups, .. } = case;
-            s.case(with(s.normal(out), s.normal(weight), extents, stride, padding, dilation, groups));
+            let Case { weight, stride, padding, dilation, groups, innermost, .. } = case;
+            let out = shape_of(&out, innermost);
+            let call = with(s.normal(out), s.normal(weight), extents, stride, padding, dilation, groups);
+            s.case(call.channels_innermost(innermost));
         }
     }
 
@@ -256,7 +303,8 @@ fn extents_by_image(d_out: &[usize], weight: &[usize], extents: &[usize], groups
 }
 
 /// The gradient by the weights of [`mod@convolution`], [K, C / groups, I1, ...] with the extents `sizes` of I1, ...,
-/// from that by its result, `d_out` [N, K, O1, ...], and `input` [N, C, L1, ...].
+/// from that by its result, `d_out` [N, K, O1, ...], and `input` [N, C, L1, ...]. With `channels_innermost` these are
+/// [N, O1, ..., K] and [N, L1, ..., C].
 #[operator(
     executor = cudnn,
     dtypes(f32, f64, bf16, f16),
@@ -275,10 +323,11 @@ pub mod convolution_weight_gradient {
         dilation: Vec<usize>,
         groups: usize,
         #[default(false)] tf32: bool,
+        #[default(false)] channels_innermost: bool,
     ) -> Tensor;
 
     fn meta(
-        Args { d_out, input, sizes, stride, padding, dilation, groups, .. }: Args<&TensorMeta>,
+        Args { d_out, input, sizes, stride, padding, dilation, groups, channels_innermost, .. }: Args<&TensorMeta>,
     ) -> Result<TensorMeta> {
         require!(
             d_out.dtype() == input.dtype(),
@@ -288,15 +337,24 @@ pub mod convolution_weight_gradient {
             input.dtype()
         );
         let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
-        let of = extents_by_weight(d_out.shape(), input.shape(), &sizes, groups);
+        let [d_out_of, image] = [d_out, input].map(|images| extents_of(images.shape(), channels_innermost));
+        let of = extents_by_weight(&d_out_of, &image, &sizes, groups);
         geometry.check(&of, [Code::Rank, Code::Lists, Code::Channels, Code::Windows, Code::MemorySize])?;
         library_fits(&of, &geometry).map_err(|reason| Failure::new(Code::Library.name(), reason))?;
         Ok(d_out.with_shape(of.weight.clone()))
     }
 
-    fn flops(Args { d_out, input, sizes, stride, padding, dilation, groups, .. }: Args<&TensorMeta>) -> u64 {
+    fn flops(
+        Args { d_out, input, sizes, stride, padding, dilation, groups, channels_innermost, .. }: Args<&TensorMeta>,
+    ) -> u64 {
         let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
-        operations(&extents_by_weight(d_out.shape(), input.shape(), &sizes, groups), &geometry)
+        let [d_out, image] = [d_out, input].map(|images| extents_of(images.shape(), channels_innermost));
+        operations(&extents_by_weight(&d_out, &image, &sizes, groups), &geometry)
+    }
+
+    fn channels(d_out: &TensorMeta, input: &TensorMeta, sizes: &[usize], groups: usize) -> Option<Channels> {
+        let of = extents_by_weight(d_out.shape(), input.shape(), sizes, groups);
+        channels_of(d_out.dtype(), &of.weight, groups, &[true, true, false])
     }
 
     fn reference(
@@ -307,7 +365,9 @@ pub mod convolution_weight_gradient {
         padding: &[usize],
         dilation: &[usize],
         groups: usize,
+        channels_innermost: bool,
     ) -> ArrayD<f64> {
+        let [d_out, input] = &[d_out, input].map(|images| numbers_of(images, channels_innermost));
         let geometry = Geometry { stride, padding, dilation, groups };
         let of = extents_by_weight(d_out.shape(), input.shape(), sizes, groups);
         let product = |i: &[usize], _: &[usize], o: &[usize]| d_out[IxDyn(o)] * input[IxDyn(i)];
@@ -316,19 +376,24 @@ pub mod convolution_weight_gradient {
 
     fn plan(
         plan: &mut Plan,
-        Args { d_out, input, sizes: _, stride, padding, dilation, groups, tf32 }: Args<&DeviceTensor>,
+        Args { d_out, input, sizes: _, stride, padding, dilation, groups, tf32, channels_innermost }: Args<
+            &DeviceTensor,
+        >,
         out: &DeviceTensor,
     ) -> Result<()> {
         let geometry = Geometry { stride: &stride, padding: &padding, dilation: &dilation, groups };
-        let tensors = Tensors { image: input, weight: out, out: d_out };
+        let [image, d_out] = [input, d_out].map(|images| images_of(images, channels_innermost));
+        let tensors = Tensors { image: &image, weight: out, out: &d_out, channels_innermost };
         launch::plan(plan, ConvolutionPass::WeightGradient, &tensors, &geometry, tf32)
     }
 
     fn samples(s: &mut Samples) {
         for case in cases() {
             let (out, sizes) = (case.out(), case.weight[2..].to_vec());
-            let Case { image, stride, padding, dilation, groups, .. } = case;
-            s.case(with(s.normal(out), s.normal(image), sizes, stride, padding, dilation, groups));
+            let Case { image, stride, padding, dilation, groups, innermost, .. } = case;
+            let [out, image] = [out, image].map(|extents| shape_of(&extents, innermost));
+            let call = with(s.normal(out), s.normal(image), sizes, stride, padding, dilation, groups);
+            s.case(call.channels_innermost(innermost));
         }
     }
 
@@ -369,11 +434,13 @@ struct Case {
     padding: Vec<usize>,
     dilation: Vec<usize>,
     groups: usize,
+    /// Whether channels are innermost in the program; extents are those with channels before rows.
+    innermost: bool,
 }
 
 impl Case {
     fn out(&self) -> Vec<usize> {
-        let Case { image, weight, stride, padding, dilation, groups } = self;
+        let Case { image, weight, stride, padding, dilation, groups, .. } = self;
         let geometry = Geometry { stride, padding, dilation, groups: *groups };
         geometry.out_of(&Extents { image: image.clone(), weight: weight.clone(), out: Vec::new() })
     }
@@ -383,7 +450,11 @@ impl Case {
 fn cases() -> Vec<Case> {
     let case = |image: &[usize], weight: &[usize], lists: [&[usize]; 3], groups: usize| {
         let [stride, padding, dilation] = lists.map(<[usize]>::to_vec);
-        Case { image: image.to_vec(), weight: weight.to_vec(), stride, padding, dilation, groups }
+        Case { image: image.to_vec(), weight: weight.to_vec(), stride, padding, dilation, groups, innermost: false }
+    };
+    let innermost = |image: &[usize], weight: &[usize], lists: [&[usize]; 3], groups: usize| Case {
+        innermost: true,
+        ..case(image, weight, lists, groups)
     };
     vec![
         case(&[2, 3, 5, 6], &[4, 3, 2, 3], [&[1, 1], &[0, 0], &[1, 1]], 1),
@@ -400,5 +471,11 @@ fn cases() -> Vec<Case> {
         case(&[3, 8, 9], &[16, 8, 4], [&[2], &[1], &[1]], 1),
         case(&[2, 8, 4, 3, 5], &[8, 8, 2, 1, 3], [&[1, 1, 2], &[1, 0, 1], &[1, 1, 1]], 1),
         case(&[1, 1, 1], &[1, 1, 1], [&[1], &[0], &[1]], 1),
+        innermost(&[2, 3, 5, 6], &[4, 3, 2, 3], [&[1, 1], &[0, 0], &[1, 1]], 1),
+        innermost(&[2, 16, 9, 8], &[24, 16, 3, 3], [&[1, 1], &[1, 1], &[1, 1]], 1),
+        innermost(&[2, 16, 5, 6], &[16, 8, 3, 2], [&[2, 1], &[1, 0], &[1, 2]], 2),
+        innermost(&[2, 16, 5, 6], &[24, 16, 1, 1], [&[1, 2], &[0, 0], &[1, 1]], 1),
+        innermost(&[3, 8, 9], &[16, 8, 4], [&[2], &[1], &[1]], 1),
+        innermost(&[2, 8, 4, 3, 5], &[8, 8, 2, 1, 3], [&[1, 1, 2], &[1, 0, 1], &[1, 1, 1]], 1),
     ]
 }

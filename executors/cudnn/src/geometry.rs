@@ -2,7 +2,7 @@
 
 use fulgurite_ops::nn::Placement;
 use fulgurite_ops::nn::convolved::windows_are_addressable;
-use fulgurite_runtime::rules::{ArrayD, Failure, IxDyn, Precondition};
+use fulgurite_runtime::rules::{ArrayD, DeviceTensor, Failure, IxDyn, Precondition};
 
 /// The numbers of a convolution that its tensors do not say. Lists have a number for each dimension.
 #[derive(Clone, Copy)]
@@ -24,6 +24,61 @@ pub(super) struct Extents {
     pub(super) weight: Vec<usize>,
     /// Empty if it is what the others make it.
     pub(super) out: Vec<usize>,
+}
+
+/// The dimensions of images with channels innermost, [N, L1, ..., C], in the order [N, C, L1, ...], and back.
+fn order(rank: usize, back: bool) -> Vec<usize> {
+    let last = rank.saturating_sub(1);
+    match back {
+        false => (0..rank.min(1)).chain(last.max(1)..rank).chain(1..last).collect(),
+        true => (0..rank.min(1)).chain(2..rank).chain(1..rank.min(2)).collect(),
+    }
+}
+
+/// The extents [N, C, L1, ...] of images of this shape, which has channels behind L1, ... if they are innermost.
+pub(super) fn extents_of(shape: &[usize], channels_innermost: bool) -> Vec<usize> {
+    match channels_innermost {
+        true => order(shape.len(), false).into_iter().map(|dim| shape[dim]).collect(),
+        false => shape.to_vec(),
+    }
+}
+
+/// The shape of images of these extents [N, C, L1, ...].
+pub(super) fn shape_of(extents: &[usize], channels_innermost: bool) -> Vec<usize> {
+    match channels_innermost {
+        true => order(extents.len(), true).into_iter().map(|dim| extents[dim]).collect(),
+        false => extents.to_vec(),
+    }
+}
+
+/// Images as [N, C, L1, ...].
+pub(super) fn images_of(tensor: &DeviceTensor, channels_innermost: bool) -> DeviceTensor {
+    let mut images = tensor.clone();
+    if channels_innermost {
+        let order = order(tensor.shape().len(), false);
+        images.meta = tensor.meta.with_shape(order.iter().map(|dim| tensor.shape()[*dim]).collect::<Vec<_>>());
+        images.strides = order.into_iter().map(|dim| tensor.strides[dim]).collect();
+    }
+    images
+}
+
+/// For references: images as [N, C, L1, ...].
+pub(super) fn numbers_of(images: &ArrayD<f64>, channels_innermost: bool) -> ArrayD<f64> {
+    match channels_innermost {
+        true => images.clone().permuted_axes(IxDyn(&order(images.ndim(), false))),
+        false => images.clone(),
+    }
+}
+
+/// For references: the result, of images [N, C, L1, ...].
+pub(super) fn result_of(images: ArrayD<f64>, channels_innermost: bool) -> ArrayD<f64> {
+    match channels_innermost {
+        true => {
+            let order = order(images.ndim(), true);
+            images.permuted_axes(IxDyn(&order)).as_standard_layout().to_owned()
+        }
+        false => images,
+    }
 }
 
 impl Geometry<'_> {

@@ -161,7 +161,14 @@ pub(crate) fn read(params: &[Param], rule: &Rule, param: &RuleParam) -> Option<T
     let by_reference = matches!(&param.ty, syn::Type::Reference(_));
     match &params[index].kind {
         ParamKind::Tensor(_) => match rule.kind {
-            RuleKind::Requires | RuleKind::Meta | RuleKind::Flops | RuleKind::Cpu | RuleKind::Plan if by_reference => {
+            RuleKind::Requires
+            | RuleKind::Meta
+            | RuleKind::Flops
+            | RuleKind::Channels
+            | RuleKind::Cpu
+            | RuleKind::Plan
+                if by_reference =>
+            {
                 Some(quote_spanned!(here=> __f::read_tensor(a, #at)))
             }
             RuleKind::Decomposition | RuleKind::Grad | RuleKind::Scalar if !by_reference => {

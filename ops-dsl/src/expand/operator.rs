@@ -356,7 +356,7 @@ fn rule_sets(operator: &Operator) -> Vec<TokenStream> {
         set("GradientRules", gradient),
         set("Arithmetic", arithmetic),
         set("CostRules", rules_of_set(operator, &[RuleKind::Flops])),
-        set("LayoutRules", rules_of_set(operator, &[RuleKind::View])),
+        set("LayoutRules", rules_of_set(operator, &[RuleKind::View, RuleKind::Channels])),
         set("KernelRules", kernel),
         set("TestRules", test_rules(operator)),
     ]

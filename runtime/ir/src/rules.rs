@@ -12,6 +12,7 @@ pub use crate::error::Failure;
 pub use crate::executor::Claim;
 pub use crate::meta::{Device, TensorMeta, normalize_dim};
 pub use crate::reference::ReferenceTensor;
+pub use crate::strided::Channels;
 pub use crate::strided::Strided;
 pub use crate::strided::View;
 pub use crate::testing::directives::Directive;

@@ -105,7 +105,12 @@ pub fn with_records<'a>(options: &'a Options, target: &Target) -> Cow<'a, Option
 /// the usual program: the caller is looking for a fault.
 fn wanted(options: &Options, device: Device) -> bool {
     let usual = || {
-        options.executors.is_none() && options.fuse && options.batch && options.pad && options.fuel == Fuel::UNLIMITED
+        options.executors.is_none()
+            && options.fuse
+            && options.batch
+            && options.pad
+            && options.channels
+            && options.fuel == Fuel::UNLIMITED
     };
     let by_kind = || find_kind(device.kind()).is_ok_and(|kind| kind.chooses());
     let off = || std::env::var_os(CHOOSE_VARIABLE).is_some_and(|value| value == "0");

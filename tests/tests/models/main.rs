@@ -7,6 +7,7 @@ use fulgurite_tests as _;
 mod device;
 
 mod bf16_true;
+mod channels;
 mod decoder_files;
 mod decoding;
 mod gpt2_autocast;

@@ -69,6 +69,8 @@ pub struct Options {
     pub bucket: u64,
     /// Whether kernels get the larger operands that they ask for ([`mod@crate::transforms::pad`]).
     pub pad: bool,
+    /// Whether kernels that gain by it have the channels of images innermost ([`mod@crate::transforms::channels`]).
+    pub channels: bool,
     /// Whether symbols are fused into regions.
     pub fuse: bool,
     /// Whether the verifier runs after every transform; on in debug builds.
@@ -157,6 +159,7 @@ impl std::fmt::Debug for Options {
             .field("batch", &self.batch)
             .field("bucket", &self.bucket)
             .field("pad", &self.pad)
+            .field("channels", &self.channels)
             .field("fuse", &self.fuse)
             .field("verify", &self.verify)
             .field("memory_limit", &self.memory_limit)
@@ -185,6 +188,7 @@ impl Default for Options {
             batch: true,
             bucket: bucket::BYTES,
             pad: true,
+            channels: true,
             fuse: true,
             verify: cfg!(debug_assertions),
             memory_limit: None,

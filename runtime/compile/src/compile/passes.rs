@@ -11,8 +11,8 @@ use crate::trace::{StageName, Trace};
 use crate::transforms::autodiff::{self, GradientRule};
 use crate::transforms::recompute::Least;
 use crate::transforms::{
-    autocast, batch, bucket, claim, complex_to_real, cse, dce, donate, fuse, layout, nest, pad, plan, recompute,
-    rewrite, schedule,
+    autocast, batch, bucket, channels, claim, complex_to_real, cse, dce, donate, fuse, layout, nest, pad, plan,
+    recompute, rewrite, schedule,
 };
 
 /// The parts of a compilation. A program that is split into forward and backward runs the first and the third on the
@@ -82,7 +82,7 @@ const fn own(part: Part, place: Place, applies: fn(&Given<'_>, &Trace) -> bool) 
 
 /// Every compilation, from the acquired trace to the planned one.
 #[rustfmt::skip]
-pub(super) const TABLE: [Row; 22] = [
+pub(super) const TABLE: [Row; 23] = [
     pass(Part::Written,        StageName::ComplexToReal,  is_complex,    without_complex),
     pass(Part::Written,        StageName::Rewrite,        always,        early_rewrites),
     own (Part::Written,        Place::Start,              always),
@@ -99,6 +99,7 @@ pub(super) const TABLE: [Row; 22] = [
     pass(Part::Placed,         StageName::Claim,          is_unplanned,  claimed),
     pass(Part::Placed,         StageName::Bucket,         is_bucketed,   bucketed),
     pass(Part::Placed,         StageName::Pad,            is_padded,     padded),
+    pass(Part::Placed,         StageName::Channels,       is_turned,     turned),
     pass(Part::Placed,         StageName::Fuse,           is_fused,      fused),
     pass(Part::Placed,         StageName::Layout,         is_unplanned,  laid_out),
     pass(Part::Placed,         StageName::Schedule,       is_unplanned,  scheduled),
@@ -128,7 +129,7 @@ const COUNT: usize = {
 /// The names of the stages of a compilation, in order. `complex_to_real` exists only if there are complex numbers,
 /// `autocast` exists only if it is enabled, `batch` only if calls
 /// are batched, `recompute` only if a value is recomputed, `bucket` only if collectives become one, `pad` only if a
-/// kernel gets larger operands, `fuse` only if fusion is enabled, and `schedule` only if a line is not on the compute
+/// kernel gets larger operands, `channels` only if a kernel has channels innermost, `fuse` only if fusion is enabled, and `schedule` only if a line is not on the compute
 /// stream.
 pub const STAGES: [&str; COUNT] = {
     let (mut names, mut row, mut count) = ([""; COUNT], 0, 0);
@@ -197,6 +198,11 @@ fn is_padded(given: &Given<'_>, trace: &Trace) -> bool {
     given.options.pad && unfused && is_unplanned(given, trace)
 }
 
+fn is_turned(given: &Given<'_>, trace: &Trace) -> bool {
+    let unfused = !trace.has_been_through(StageName::Channels) && !trace.has_been_through(StageName::Fuse);
+    given.options.channels && unfused && is_unplanned(given, trace)
+}
+
 fn is_fused(given: &Given<'_>, trace: &Trace) -> bool {
     given.options.fuse && !trace.has_been_through(StageName::Fuse) && is_unplanned(given, trace)
 }
@@ -251,6 +257,10 @@ fn bucketed(given: &Given<'_>, trace: &Trace, _: &mut Fuel) -> Result<Option<Mad
 
 fn padded(given: &Given<'_>, trace: &Trace, fuel: &mut Fuel) -> Result<Option<Made>> {
     found(pad::pad(trace, &given.ranking, fuel)?)
+}
+
+fn turned(given: &Given<'_>, trace: &Trace, fuel: &mut Fuel) -> Result<Option<Made>> {
+    found(channels::channels(trace, &given.ranking, fuel)?)
 }
 
 fn fused(given: &Given<'_>, trace: &Trace, fuel: &mut Fuel) -> Result<Option<Made>> {

@@ -19,7 +19,7 @@ use crate::reference::ReferenceTensor;
 use crate::registered::refused;
 use crate::registry::OPERATORS;
 use crate::rules::{Expr, IntoResults, ReferenceOutcome};
-use crate::strided::{LayoutRules, Strided, View};
+use crate::strided::{Channels, LayoutRules, Strided, View};
 use crate::testing::directives::Directive;
 use crate::testing::rules::TestRules;
 use crate::testing::samples::{ErrorSamples, Samples};
@@ -194,6 +194,12 @@ impl Operator {
     /// The view of its first operand's memory that stands for a call.
     pub fn view(mut self, rule: impl Fn(&[Arg<Strided>]) -> Option<View> + Send + Sync + 'static) -> Self {
         self.layout.view = Some(leaked(rule));
+        self
+    }
+
+    /// Whether its kernel would rather have channels innermost. Its signature has `channels_innermost: bool = false`.
+    pub fn channels(mut self, rule: impl Fn(&[Arg<TensorMeta>]) -> Option<Channels> + Send + Sync + 'static) -> Self {
+        self.layout.channels = Some(leaked(rule));
         self
     }
 

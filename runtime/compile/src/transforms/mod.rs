@@ -1,9 +1,11 @@
 //! Named functions from trace to trace.
 
+mod attributes;
 pub mod autocast;
 pub mod autodiff;
 pub mod batch;
 pub mod bucket;
+pub mod channels;
 mod cheap;
 pub mod claim;
 pub mod complex_to_real;

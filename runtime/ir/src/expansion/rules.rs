@@ -82,6 +82,14 @@ macro_rules! __rule {
         }
         &(rule as fn(&_) -> _)
     }};
+    (channels |$a:ident| $call:expr) => {{
+        fn rule($a: &[$crate::argument::Arg<$crate::TensorMeta>]) -> ::core::option::Option<$crate::strided::Channels> {
+            #[allow(unused_imports)]
+            use $crate::expansion as __f;
+            $call
+        }
+        &(rule as fn(&_) -> _)
+    }};
     (padded |$a:ident| $call:expr) => {{
         fn rule(
             $a: &[$crate::argument::Arg<$crate::strided::Strided>],

@@ -36,6 +36,8 @@ pub enum StageName {
     Bucket,
     /// Kernels get the larger operands that they ask for.
     Pad,
+    /// Kernels that gain by it have the channels of images innermost in memory.
+    Channels,
     /// Lines become regions.
     Fuse,
     /// Views, joins and the copies between layouts.
@@ -52,7 +54,7 @@ pub enum StageName {
 
 impl StageName {
     /// Every stage.
-    pub const ALL: [StageName; 21] = [
+    pub const ALL: [StageName; 22] = [
         StageName::Acquire,
         StageName::ComplexToReal,
         StageName::Rewrite,
@@ -68,6 +70,7 @@ impl StageName {
         StageName::Claim,
         StageName::Bucket,
         StageName::Pad,
+        StageName::Channels,
         StageName::Fuse,
         StageName::Layout,
         StageName::Schedule,
@@ -94,6 +97,7 @@ impl StageName {
             StageName::Claim => "claim",
             StageName::Bucket => "bucket",
             StageName::Pad => "pad",
+            StageName::Channels => "channels",
             StageName::Fuse => "fuse",
             StageName::Layout => "layout",
             StageName::Schedule => "schedule",

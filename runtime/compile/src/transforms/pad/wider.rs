@@ -13,6 +13,7 @@ use crate::registry::role;
 use crate::strided::{LayoutRules, Strided};
 use crate::trace::{BoundSymbol, Callee, Pass, Results, ValueId};
 use crate::tracer::infer;
+use crate::transforms::attributes::{argument, with_attribute};
 use crate::transforms::flatten::Flattener;
 
 /// Values of at most this many bytes are copied into a larger form; of others that is as dear as what is gained.
@@ -459,17 +460,4 @@ impl Wider {
         let name = self.fresh(id, "padded");
         self.call(role(Role::Pad)?, arguments, name, at)
     }
-}
-
-/// The argument of that name, as one tensor or an attribute.
-fn argument<'a>(symbol: &'a BoundSymbol, name: &str) -> Option<&'a Arg<ValueId>> {
-    symbol.arguments.get(symbol.operator()?.param(name)?)
-}
-
-/// The arguments of a symbol with another attribute of that name.
-fn with_attribute(symbol: &BoundSymbol, name: &str, attribute: Arg<ValueId>) -> Option<Vec<Arg<ValueId>>> {
-    let at = symbol.operator()?.param(name)?;
-    let mut arguments = symbol.arguments.clone();
-    *arguments.get_mut(at)? = attribute;
-    Some(arguments)
 }

@@ -1,0 +1,396 @@
+//! Channels innermost: kernels of convolutions that are faster so get images [N, L1, ..., C] in place of [N, C, L1,
+//! ...], and hand them on so.
+//!
+//! A layout is a shape here: the value `x.innermost` has the elements of `x` in the other order of dimensions, and is
+//! contiguous as any value is. Arithmetic that leads from one such kernel to another is done on what they have, and
+//! reductions and broadcasts name the dimensions as they are there. What reads `x` otherwise reads a view of
+//! `x.innermost`; what a kernel needs so and nothing made so is copied once.
+
+use super::attributes::{argument, with_attribute};
+use super::claim;
+use super::dce;
+use super::flatten::{Flattener, Substitution};
+use crate::argument::{Arg, AttributeType, map_arguments};
+use crate::arithmetic::{Arithmetic, Elements};
+use crate::choices::Ranking;
+use crate::error::{CallStack, Error, Failure, Place, Result};
+use crate::fuel::Fuel;
+use crate::meta::TensorMeta;
+use crate::operator::{OperatorDef, Role, RuleSet};
+use crate::registry::role;
+use crate::strided::{CHANNELS_INNERMOST, Channels, LayoutRules};
+use crate::trace::{Block, BoundSymbol, Callee, Pass, Results, StageName, Trace, ValueId};
+use crate::tracer::{infer, with_defaults};
+use std::sync::Arc;
+
+/// The longest chain of symbols that is done once more for a value that no kernel has made.
+const LONGEST: usize = 32;
+
+/// Gives kernels that would rather have channels innermost what they ask for; `None` if none gains by it, and if no
+/// executor of the list copies images.
+///
+/// # Errors
+/// If a kernel asks for it, and its operator computes something else then.
+pub fn channels(trace: &Trace, ranking: &Ranking<'_>, fuel: &mut Fuel) -> Result<Option<Trace>> {
+    let source = &trace.block;
+    let asked: Vec<Option<Channels>> = source.symbols.iter().map(|symbol| asked(source, symbol)).collect();
+    if !asked.iter().flatten().any(|channels| channels.gains) {
+        return Ok(None);
+    }
+    let asked: Vec<Option<Channels>> = asked.into_iter().map(|channels| channels.filter(|_| fuel.burn())).collect();
+    if asked.iter().all(Option::is_none) {
+        return Ok(None);
+    }
+    let mut writer = Writer::new(source);
+    for (line, (symbol, asked)) in source.symbols.iter().zip(asked).enumerate() {
+        match asked {
+            Some(channels) => writer.kernel(symbol, channels)?,
+            None => writer.symbol(line, symbol)?,
+        }
+    }
+    let turned = trace.at_stage(StageName::Channels, writer.finish()?);
+    match claim::claim(&turned, ranking, fuel) {
+        Ok(claimed) => {
+            let block = claim::without_bodies(dce::live(claimed.block).canonical());
+            Ok(Some(Trace { block, ..turned }))
+        }
+        // No executor of the list copies images or computes with them: the program runs as it is.
+        Err(Error::Unclaimed { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a symbol's kernel asks for, unless it has it already.
+fn asked(block: &Block, symbol: &BoundSymbol) -> Option<Channels> {
+    let def = symbol.operator()?;
+    let rule = LayoutRules::of(def).channels.filter(|_| symbol.executor.is_some())?;
+    match argument(symbol, CHANNELS_INNERMOST) {
+        Some(Arg::Attribute(given)) if bool::from_attribute(given) == Some(true) => None,
+        _ => rule(&block.argument_metas(symbol)),
+    }
+}
+
+/// Where dimension `dim` of `rank` is with channels innermost.
+fn place(dim: usize, rank: usize) -> usize {
+    match dim {
+        0 => 0,
+        1 => rank - 1,
+        _ => dim - 1,
+    }
+}
+
+/// The dimensions in the order that they have with channels innermost.
+fn inwards(rank: usize) -> Vec<usize> {
+    (0..rank.min(1)).chain(2..rank).chain(1..rank.min(2)).collect()
+}
+
+/// A shape with channels innermost.
+fn turned(shape: &[usize]) -> Vec<usize> {
+    inwards(shape.len()).into_iter().map(|dim| shape[dim]).collect()
+}
+
+/// Whether tensors of this shape have channels, and dimensions that these could be behind.
+fn has_channels(shape: &[usize]) -> bool {
+    shape.len() > 2
+}
+
+/// The pass and the author's line of what is written.
+#[derive(Clone, Copy)]
+struct At(Pass, Option<Place>);
+
+impl From<&BoundSymbol> for At {
+    fn from(symbol: &BoundSymbol) -> At {
+        At(symbol.pass, symbol.place)
+    }
+}
+
+/// A block being written.
+struct Writer<'a> {
+    source: &'a Block,
+    flattener: Flattener,
+    /// The values with their own shapes; a value that is there with channels innermost has none before it is read.
+    own: Substitution,
+    /// The values with channels innermost.
+    innermost: Substitution,
+    /// For each value the line of `source` that makes it of numbers and of values that are repeated along channels or
+    /// images, and how many lines lead there: with channels innermost it is made as cheaply.
+    cheap: Vec<Option<(usize, usize)>>,
+}
+
+impl Writer<'_> {
+    fn new(source: &Block) -> Writer<'_> {
+        let (flattener, own) = Flattener::new(source);
+        let count = source.values.len();
+        Writer { source, flattener, own, innermost: vec![None; count], cheap: vec![None; count] }
+    }
+
+    fn finish(mut self) -> Result<Block> {
+        let source = self.source;
+        for id in &source.results {
+            // An input that is returned has its own shape, and everything else has a line.
+            let line = source.symbols.iter().find(|symbol| symbol.results.contains(id));
+            self.own(*id, line.map_or(At(Pass::Forward, None), At::from))?;
+        }
+        Ok(self.flattener.finish(source, &self.own))
+    }
+
+    /// A value with its own shape.
+    fn own(&mut self, id: ValueId, at: At) -> Result<ValueId> {
+        if let (None, Some(innermost)) = (self.own[id.index()], self.innermost[id.index()]) {
+            let rank = self.source.meta(id).rank();
+            let back: Vec<usize> = (0..rank).map(|dim| place(dim, rank)).collect();
+            let arguments = vec![Arg::Tensor(innermost), Arg::value(back)];
+            let name = self.source.value(id).name.clone();
+            self.own[id.index()] = Some(self.call(role(Role::Permute)?, arguments, name, at)?);
+        }
+        Ok(Flattener::mapped(&self.own, id))
+    }
+
+    /// A value with channels innermost: as it is there, made as the value was, or copied.
+    fn innermost(&mut self, id: ValueId, at: At) -> Result<ValueId> {
+        if let Some(known) = self.innermost[id.index()] {
+            return Ok(known);
+        }
+        let made = match self.cheap[id.index()] {
+            Some((line, _)) => self.arithmetic(&self.source.symbols[line], at)?,
+            None => {
+                let own = self.own(id, at)?;
+                let seen = vec![Arg::Tensor(own), Arg::value(inwards(self.source.meta(id).rank()))];
+                let name = self.fresh(id, "turned");
+                let seen = self.call(role(Role::Permute)?, seen, name, at)?;
+                let copies = role(Role::Contiguous)?;
+                let name = self.fresh(id, "innermost");
+                self.call(copies, with_defaults(copies, vec![Arg::Tensor(seen)]), name, at)?
+            }
+        };
+        self.innermost[id.index()] = Some(made);
+        Ok(made)
+    }
+
+    fn fresh(&mut self, of: ValueId, what: &str) -> Arc<str> {
+        self.flattener.fresh(&format!("{}.{what}", self.source.value(of).name))
+    }
+
+    /// Adds a symbol with one result, which an executor is found for later.
+    fn call(
+        &mut self,
+        def: &'static OperatorDef,
+        arguments: Vec<Arg<ValueId>>,
+        name: Arc<str>,
+        at: At,
+    ) -> Result<ValueId> {
+        let metas = map_arguments(&arguments, |id| self.flattener.block().meta(*id).clone());
+        let (results, body) = infer(def, &metas).map_err(|error| error.of(def.name, at.1))?;
+        let meta = results.into_iter().next().unwrap_or_else(|| unreachable!("who calls knows that it has a result"));
+        let result = self.flattener.define(name, meta);
+        self.flattener.push(BoundSymbol {
+            callee: Callee::Operator(def),
+            arguments,
+            results: Results::from_slice(&[result]),
+            body,
+            pass: at.0,
+            executor: None,
+            schedule: Default::default(),
+            refusals: Vec::new(),
+            place: at.1,
+        });
+        Ok(result)
+    }
+
+    /// Writes a kernel with channels innermost.
+    fn kernel(&mut self, symbol: &BoundSymbol, channels: Channels) -> Result<()> {
+        let source = self.source;
+        let refused = |message: String| Error::Operator {
+            operator: symbol.called(),
+            failure: Failure::new("Channels", format!("asks for channels innermost, and {message}")),
+            stack: CallStack { at: symbol.place, frames: Vec::new() },
+        };
+        let operands: Vec<ValueId> = symbol.operands().collect();
+        let (Some(def), true) = (symbol.operator(), channels.images.len() == operands.len() + symbol.results.len())
+        else {
+            let given = operands.len() + symbol.results.len();
+            return Err(refused(format!("says so of {} tensors, it has {given}", channels.images.len())));
+        };
+        let mut read = Vec::with_capacity(operands.len());
+        for (id, is_image) in operands.iter().zip(channels.images) {
+            let at = At::from(symbol);
+            read.push(if *is_image { self.innermost(*id, at)? } else { self.own(*id, at)? });
+        }
+        let mut next = read.into_iter();
+        let mut turned_symbol = symbol.clone();
+        turned_symbol.arguments = map_arguments(&symbol.arguments, |id| next.next().unwrap_or(*id));
+        let Some(arguments) = with_attribute(&turned_symbol, CHANNELS_INNERMOST, Arg::value(true)) else {
+            return Err(refused(format!("has no argument {CHANNELS_INNERMOST}")));
+        };
+        let metas = map_arguments(&arguments, |id| self.flattener.block().meta(*id).clone());
+        let (metas, _) =
+            infer(def, &metas).map_err(|error| refused(format!("does not take them: {}", error.of(def.name, None))))?;
+        let are_images = &channels.images[operands.len()..];
+        let expected = |id: &ValueId, is_image: bool| {
+            let own = source.meta(*id);
+            if is_image { own.with_shape(turned(own.shape())) } else { own.clone() }
+        };
+        let expected: Vec<TensorMeta> =
+            symbol.results.iter().zip(are_images).map(|(id, is_image)| expected(id, *is_image)).collect();
+        if metas != expected {
+            return Err(refused("computes something else of them".to_owned()));
+        }
+        let mut results = Results::new();
+        for ((id, meta), is_image) in symbol.results.iter().zip(metas).zip(are_images) {
+            let name = if *is_image { self.fresh(*id, "innermost") } else { source.value(*id).name.clone() };
+            let made = self.flattener.define(name, meta);
+            let known = if *is_image { &mut self.innermost } else { &mut self.own };
+            known[id.index()] = Some(made);
+            results.push(made);
+        }
+        self.flattener.push(BoundSymbol { arguments, results, body: None, ..turned_symbol });
+        Ok(())
+    }
+
+    /// Writes any other symbol: on what is there with channels innermost, where all that it reads is, or is made so as
+    /// cheaply.
+    fn symbol(&mut self, line: usize, symbol: &BoundSymbol) -> Result<()> {
+        let kind = kind_of(self.source, symbol);
+        let there = symbol.operands().any(|id| self.innermost[id.index()].is_some());
+        if let (Some(kind), [result]) = (kind, &symbol.results[..]) {
+            let links: Option<Vec<usize>> = symbol.operands().map(|id| self.links(id)).collect();
+            match (kind, links) {
+                (Kind::Elementwise, Some(_)) if there => {
+                    self.innermost[result.index()] = Some(self.arithmetic(symbol, symbol.into())?);
+                    return Ok(());
+                }
+                (Kind::Elementwise, Some(links)) => {
+                    let links = links.into_iter().max().unwrap_or(0) + 1;
+                    self.cheap[result.index()] = (links < LONGEST).then_some((line, links));
+                }
+                (Kind::Fill | Kind::Broadcast, _) => self.cheap[result.index()] = Some((line, 0)),
+                (Kind::Reduction, Some(_)) if there => {
+                    if let Some(made) = self.reduction(symbol, *result)? {
+                        self.own[result.index()] = Some(made);
+                        return Ok(());
+                    }
+                }
+                _ => {}
+            }
+        }
+        for id in symbol.operands() {
+            self.own(id, symbol.into())?;
+        }
+        self.flattener.copy(self.source, symbol, &mut self.own);
+        Ok(())
+    }
+
+    /// How many lines make a value with channels innermost; none if it would be copied.
+    fn links(&self, id: ValueId) -> Option<usize> {
+        self.innermost[id.index()].map(|_| 0).or_else(|| self.cheap[id.index()].map(|(_, links)| links))
+    }
+
+    /// The result of arithmetic, a broadcast or a number, with channels innermost.
+    fn arithmetic(&mut self, symbol: &BoundSymbol, at: At) -> Result<ValueId> {
+        let source = self.source;
+        let (Some(def), [result]) = (symbol.operator(), &symbol.results[..]) else {
+            unreachable!("arithmetic has an operator and a result")
+        };
+        let shape = Arg::value(turned(source.meta(*result).shape()));
+        let arguments = match kind_of(source, symbol) {
+            Some(Kind::Fill) => with_attribute(symbol, "size", shape),
+            Some(Kind::Broadcast) => {
+                let Some(operand) = symbol.operands().next() else { unreachable!("a broadcast has an operand") };
+                let rank = source.meta(*result).rank();
+                let places: Vec<usize> =
+                    dims_of(symbol).unwrap_or_default().into_iter().map(|dim| place(dim, rank)).collect();
+                let mut order: Vec<usize> = (0..places.len()).collect();
+                order.sort_by_key(|dim| places[*dim]);
+                let mut repeated = self.own(operand, at)?;
+                if !order.is_sorted() {
+                    let name = self.fresh(operand, "turned");
+                    let arguments = vec![Arg::Tensor(repeated), Arg::value(order.clone())];
+                    repeated = self.call(role(Role::Permute)?, arguments, name, at)?;
+                }
+                let dims: Vec<usize> = order.into_iter().map(|dim| places[dim]).collect();
+                let arguments = map_arguments(&symbol.arguments, |_| repeated);
+                let symbol = BoundSymbol { arguments, ..symbol.clone() };
+                let symbol = with_attribute(&symbol, "dims", Arg::value(dims))
+                    .map(|arguments| BoundSymbol { arguments, ..symbol.clone() });
+                symbol.and_then(|symbol| with_attribute(&symbol, "shape", shape))
+            }
+            _ => {
+                let mut read = Vec::new();
+                for id in symbol.operands() {
+                    read.push(self.innermost(id, at)?);
+                }
+                let mut next = read.into_iter();
+                Some(map_arguments(&symbol.arguments, |id| next.next().unwrap_or(*id)))
+            }
+        };
+        let Some(arguments) = arguments else { unreachable!("kinds are of operators with these arguments") };
+        let name = self.fresh(*result, "innermost");
+        self.call(def, arguments, name, at)
+    }
+
+    /// The result of a reduction of what is there with channels innermost, if it keeps dimensions in the same order.
+    fn reduction(&mut self, symbol: &BoundSymbol, result: ValueId) -> Result<Option<ValueId>> {
+        let (Some(def), Some(dims), Some(operand)) = (symbol.operator(), dims_of(symbol), symbol.operands().next())
+        else {
+            return Ok(None);
+        };
+        let rank = self.source.meta(operand).rank();
+        if !inwards(rank).into_iter().filter(|dim| !dims.contains(dim)).is_sorted() {
+            return Ok(None);
+        }
+        let mut dims: Vec<usize> = dims.into_iter().map(|dim| place(dim, rank)).collect();
+        dims.sort_unstable();
+        let read = self.innermost(operand, symbol.into())?;
+        let arguments = map_arguments(&symbol.arguments, |_| read);
+        let read = BoundSymbol { arguments, ..symbol.clone() };
+        let Some(arguments) = with_attribute(&read, "dims", Arg::value(dims)) else { return Ok(None) };
+        let name = self.source.value(result).name.clone();
+        self.call(def, arguments, name, symbol.into()).map(Some)
+    }
+}
+
+/// What is done with channels innermost as well.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Arithmetic on images of one shape, and their conversion.
+    Elementwise,
+    /// One number in every element.
+    Fill,
+    /// A value repeated along dimensions of images.
+    Broadcast,
+    /// A reduction of images.
+    Reduction,
+}
+
+/// What a symbol does, if it is of one of these kinds.
+fn kind_of(block: &Block, symbol: &BoundSymbol) -> Option<Kind> {
+    let (def, [result]) = (symbol.operator()?, &symbol.results[..]) else { return None };
+    let shape = block.meta(*result).shape();
+    let rules = Arithmetic::of(def);
+    // A copy is asked for as it is.
+    let is_copy = def.overload == Some(Role::Contiguous);
+    match rules.elements {
+        Some(Elements::Sum | Elements::Max | Elements::Min) => {
+            let operand = symbol.operands().next()?;
+            has_channels(block.meta(operand).shape()).then_some(Kind::Reduction)
+        }
+        _ if !has_channels(shape) || is_copy => None,
+        Some(Elements::Broadcast) => Some(Kind::Broadcast),
+        None if def.overload == Some(Role::Full) => Some(Kind::Fill),
+        None if rules.scalar.is_none() => None,
+        None | Some(Elements::Convert) => {
+            let mut operands = symbol.operands().peekable();
+            operands.peek()?;
+            operands.all(|id| block.meta(id).shape() == shape).then_some(Kind::Elementwise)
+        }
+        _ => None,
+    }
+}
+
+/// The argument `dims`.
+fn dims_of(symbol: &BoundSymbol) -> Option<Vec<usize>> {
+    match argument(symbol, "dims")? {
+        Arg::Attribute(dims) => Vec::<usize>::from_attribute(dims),
+        _ => None,
+    }
+}
