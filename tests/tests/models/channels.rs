@@ -5,25 +5,36 @@ use fulgurite_executors as _;
 use fulgurite_models::optimizer::OptimizerSettings;
 use fulgurite_models::traces::step_trace;
 use fulgurite_models::vision::{ImageConfig, ResnetConfig};
-use fulgurite_runtime::argument::map_arguments;
+use fulgurite_ops::nn::ConvPadding;
+use fulgurite_ops::prelude::*;
+use fulgurite_runtime::argument::{Arg, map_arguments};
 use fulgurite_runtime::compile::{Options, Stage, stages};
+use fulgurite_runtime::jit::{Names, trace};
 use fulgurite_runtime::operator::{Role, RuleSet};
 use fulgurite_runtime::rules::ReferenceTensor;
 use fulgurite_runtime::testing::rules::TestRules;
 use fulgurite_runtime::trace::{BoundSymbol, Trace};
 use fulgurite_runtime::transforms::retarget::retarget;
-use fulgurite_runtime::{Array, DType, Device, Target};
+use fulgurite_runtime::{Array, DType, Device, Target, Tensor, TensorMeta};
 
-/// A step of a small network in mixed precision, for a GPU that need not be there.
-fn step(bottleneck: bool, options: Options) -> Vec<Stage> {
-    let [width, channels, image] = [8, 3, 16];
-    let small = !bottleneck;
+/// The network whose blocks have two convolutions, for small images, or three, behind a pool.
+fn network(bottleneck: bool) -> ResnetConfig {
     let blocks = if bottleneck { [1, 2, 1, 1] } else { [1; 4] };
-    let config = ImageConfig::Resnet(ResnetConfig { image, channels, classes: 10, small, bottleneck, blocks, width });
-    let traced = step_trace(&config, &OptimizerSettings::default(), (DType::F32, None), [2, 1]).unwrap();
+    ResnetConfig { image: 16, channels: 3, classes: 10, small: !bottleneck, bottleneck, blocks, width: 8 }
+}
+
+/// A trace's stages in mixed precision, for a GPU that need not be there.
+fn stages_of(traced: &Trace, options: Options) -> Vec<Stage> {
     let target: Target = "cuda:sm_90a".parse().unwrap();
     let options = Options { autocast: Some(DType::BF16), device: Some(Device::new("cuda", 0)), ..options };
-    stages(retarget(&traced, &target), &options.with_executors(&["cudnn", "default"]).unwrap()).unwrap()
+    stages(retarget(traced, &target), &options.with_executors(&["cudnn", "default"]).unwrap()).unwrap()
+}
+
+/// The stages of a training step.
+fn step(network: ResnetConfig, rows: usize, options: Options) -> Vec<Stage> {
+    let config = ImageConfig::Resnet(network);
+    let traced = step_trace(&config, &OptimizerSettings::default(), (DType::F32, None), [rows, 1]).unwrap();
+    stages_of(&traced, options)
 }
 
 fn stage<'a>(stages: &'a [Stage], name: &str) -> Option<&'a Trace> {
@@ -75,32 +86,77 @@ fn compute_the_same(before: &Trace, after: &Trace) {
     }
 }
 
+/// Checks that all convolutions but the first, of three channels, have channels innermost, and gives the names of what
+/// copies images in the planned program.
+fn copies(stages: &[Stage]) -> Vec<&str> {
+    let turned = stage(stages, "channels").expect("convolutions gain by it");
+    for symbol in convolutions(turned) {
+        let name = &*turned.block.value(symbol.results[0]).name;
+        let innermost = symbol.arguments.last() == Some(&Arg::value(true));
+        assert_eq!(innermost, !["conv1.", "grad.conv1."].iter().any(|first| name.starts_with(first)), "{name}");
+    }
+    let planned = &stages.last().unwrap().trace;
+    let copies = planned.block.symbols.iter().filter(|symbol| copies_images(planned, symbol));
+    copies.map(|symbol| &*planned.block.value(symbol.results[0]).name).collect()
+}
+
 #[test]
 fn channels_are_innermost_from_one_convolution_to_the_next() {
-    for bottleneck in [false, true] {
-        let stages = step(bottleneck, Options::default());
-        let at = stages.iter().position(|stage| stage.name == "channels").expect("convolutions gain by it");
-        let (before, after) = (&stages[at - 1].trace, &stages[at].trace);
-        let planned = &stages.last().unwrap().trace;
-        std::fs::write(format!("/work/h/conv_tmp/before_{bottleneck}.txt"), before.to_string()).unwrap();
-        std::fs::write(format!("/work/h/conv_tmp/after_{bottleneck}.txt"), after.to_string()).unwrap();
-        std::fs::write(format!("/work/h/conv_tmp/planned_{bottleneck}.txt"), planned.to_string()).unwrap();
-        compute_the_same(before, after);
-        for symbol in convolutions(after) {
-            println!(
-                "{:?} {:?}",
-                symbol.results.iter().map(|id| after.block.value(*id).name.clone()).collect::<Vec<_>>(),
-                symbol.arguments.last()
-            );
-        }
-        for symbol in planned.block.symbols.iter().filter(|symbol| copies_images(planned, symbol)) {
-            println!("copy {}", planned.block.value(symbol.results[0]).name);
-        }
+    for (bottleneck, copied) in [(false, "relu.innermost"), (true, "maxpool.max_pool2d.innermost")] {
+        let stages = step(network(bottleneck), 2, Options::default());
+        assert_eq!(copies(&stages), [copied]);
+        let at = stages.iter().position(|stage| stage.name == "channels").unwrap();
+        compute_the_same(&stages[at - 1].trace, &stages[at].trace);
     }
+}
+
+#[test]
+fn a_step_of_resnet_50_copies_images_once() {
+    let [_, _, _, (name, fifty)] = ResnetConfig::SIZES;
+    assert_eq!(name, "50");
+    assert_eq!(copies(&step(fifty, 128, Options::default())), ["maxpool.max_pool2d.innermost"]);
+}
+
+/// What comes back to arithmetic with channels before rows is turned where it is smallest, before it is widened.
+#[test]
+fn gradients_are_turned_before_they_are_widened() {
+    let stages = step(network(false), 2, Options::default());
+    let turned = stage(&stages, "channels").unwrap();
+    let back = turned.block.symbols.iter().filter(|symbol| {
+        let permutes = symbol.operator().is_some_and(|def| def.overload == Some(Role::Permute));
+        permutes && turned.block.meta(symbol.results[0]).shape() == [2, 8, 16, 16]
+    });
+    let names: Vec<&str> = back.map(|symbol| &*turned.block.value(symbol.results[0]).name).collect();
+    let expected = ["grad.layer1.0.relu.1.where", "grad.layer1.0.conv1.conv2d.convolution_input_gradient"];
+    assert_eq!(names, expected, "{turned}");
+}
+
+#[test]
+fn a_program_says_where_channels_are() {
+    let meta = |shape: &[usize]| TensorMeta::new(shape, DType::F32, Device::CPU);
+    let names = Names { arguments: ["x", "w", "v", "scale"].map(str::to_owned).to_vec(), results: Vec::new() };
+    let given = (meta(&[2, 16, 8, 8]), meta(&[32, 16, 3, 3]), meta(&[8, 32, 1, 1]), meta(&[32, 1, 1]));
+    type Tensors = (Tensor, Tensor, Tensor, Tensor);
+    let (traced, _) = trace("step", Target::cpu(), &names, given, |(x, w, v, scale): Tensors| {
+        value_and_grad((w, v, scale), |(w, v, scale)| {
+            let inner = relu(conv2d::with(x, *w).padding(ConvPadding::Each(vec![1, 1])).call() * *scale);
+            mean(conv2d(inner, *v))
+        })
+    })
+    .unwrap();
+    let stages = stages_of(&traced, Options::default());
+    let at = stages.iter().position(|stage| stage.name == "channels").unwrap();
+    compute_the_same(&stages[at - 1].trace, &stages[at].trace);
+    insta::assert_snapshot!(stages[at].trace);
 }
 
 #[test]
 fn what_gains_nothing_is_left_alone() {
     let no = Options { channels: false, ..Options::default() };
-    assert!(stage(&step(false, no), "channels").is_none());
+    assert!(stage(&step(network(false), 2, no), "channels").is_none());
+    // Windows of one element are plain products, which have channels in any place.
+    let meta = |shape: &[usize]| TensorMeta::new(shape, DType::F32, Device::CPU);
+    let given = (meta(&[2, 16, 8, 8]), meta(&[32, 16, 1, 1]));
+    let traced = trace("f", Target::cpu(), &Names::default(), given, |(x, w): (Tensor, Tensor)| conv2d(x, w)).unwrap();
+    assert!(stage(&stages_of(&traced.0, Options::default()), "channels").is_none());
 }

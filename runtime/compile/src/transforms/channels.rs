@@ -41,11 +41,15 @@ pub fn channels(trace: &Trace, ranking: &Ranking<'_>, fuel: &mut Fuel) -> Result
     if asked.iter().all(Option::is_none) {
         return Ok(None);
     }
-    let mut writer = Writer::new(source);
-    for (line, (symbol, asked)) in source.symbols.iter().zip(asked).enumerate() {
-        match asked {
-            Some(channels) => writer.kernel(symbol, channels)?,
-            None => writer.symbol(line, symbol)?,
+    let first = Decision::of(source, &asked, &vec![false; source.symbols.len()]);
+    let Decision { lines, cheap } = Decision::of(source, &asked, &first.idle(source));
+    let mut writer = Writer::new(source, cheap);
+    for (symbol, form) in source.symbols.iter().zip(lines) {
+        match form {
+            Form::Kernel(channels) => writer.kernel(symbol, channels)?,
+            Form::Arithmetic => writer.arithmetic_of(symbol)?,
+            Form::Reduction => writer.reduction(symbol)?,
+            Form::Own => writer.copy(symbol)?,
         }
     }
     let turned = trace.at_stage(StageName::Channels, writer.finish()?);
@@ -94,6 +98,108 @@ fn has_channels(shape: &[usize]) -> bool {
     shape.len() > 2
 }
 
+/// How a line is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// As it is.
+    Own,
+    /// A kernel that has channels innermost.
+    Kernel(Channels),
+    /// Arithmetic on what is there with channels innermost, or is made so as cheaply as it is.
+    Arithmetic,
+    /// A reduction of what is there with channels innermost.
+    Reduction,
+}
+
+/// How each line is written.
+struct Decision {
+    lines: Vec<Form>,
+    /// For each value the line that makes it of numbers and of values that are repeated along channels or images, and
+    /// how many lines lead there: with channels innermost it is made as cheaply.
+    cheap: Vec<Option<(usize, usize)>>,
+}
+
+impl Decision {
+    /// Channels are innermost from a kernel on, as far as all operands of a line have them so; not in lines that are
+    /// `idle`.
+    fn of(source: &Block, asked: &[Option<Channels>], idle: &[bool]) -> Decision {
+        let count = source.values.len();
+        let (mut there, mut cheap) = (vec![false; count], vec![None; count]);
+        let mut lines = Vec::with_capacity(source.symbols.len());
+        for (line, symbol) in source.symbols.iter().enumerate() {
+            if let Some(channels) = asked[line] {
+                let tensors = symbol.operands().chain(symbol.results.iter().copied());
+                for (id, is_image) in tensors.zip(channels.images) {
+                    there[id.index()] |= *is_image;
+                }
+                lines.push(Form::Kernel(channels));
+                continue;
+            }
+            let links = |id: ValueId| match there[id.index()] {
+                true => Some(0),
+                false => cheap[id.index()].map(|(_, links): (usize, usize)| links),
+            };
+            let all: Option<Vec<usize>> = symbol.operands().map(links).collect();
+            let some = symbol.operands().any(|id| there[id.index()]);
+            let form = match (kind_of(source, symbol), all) {
+                (Some(Kind::Elementwise), Some(_)) if some && !idle[line] => {
+                    symbol.operands().chain(symbol.results.iter().copied()).for_each(|id| there[id.index()] = true);
+                    Form::Arithmetic
+                }
+                (Some(Kind::Elementwise), Some(links)) if !some => {
+                    let links = links.into_iter().max().unwrap_or(0) + 1;
+                    cheap[symbol.results[0].index()] = (links < LONGEST).then_some((line, links));
+                    Form::Own
+                }
+                (Some(Kind::Fill | Kind::Broadcast), _) => {
+                    cheap[symbol.results[0].index()] = Some((line, 0));
+                    Form::Own
+                }
+                (Some(Kind::Reduction), _) if some && keeps_order(source, symbol) => Form::Reduction,
+                _ => Form::Own,
+            };
+            lines.push(form);
+        }
+        Decision { lines, cheap }
+    }
+
+    /// The lines of arithmetic that lead to no kernel with channels innermost, but to arithmetic in the own shape. What
+    /// comes before them is better turned there: it is less than what they make of it.
+    fn idle(&self, source: &Block) -> Vec<bool> {
+        let count = source.values.len();
+        let (mut feeds, mut turned_back) = (vec![false; count], vec![false; count]);
+        let mut idle = vec![false; self.lines.len()];
+        for (line, symbol) in source.symbols.iter().enumerate().rev() {
+            match self.lines[line] {
+                Form::Kernel(channels) => {
+                    for (id, is_image) in symbol.operands().zip(channels.images) {
+                        feeds[id.index()] |= *is_image;
+                    }
+                }
+                Form::Arithmetic => {
+                    let result = symbol.results[0].index();
+                    idle[line] = turned_back[result] && !feeds[result];
+                    for id in symbol.operands() {
+                        feeds[id.index()] |= feeds[result];
+                        turned_back[id.index()] |= idle[line];
+                    }
+                }
+                Form::Own if kind_of(source, symbol) == Some(Kind::Elementwise) => {
+                    symbol.operands().for_each(|id| turned_back[id.index()] = true);
+                }
+                Form::Own | Form::Reduction => {}
+            }
+        }
+        idle
+    }
+}
+
+/// Whether a reduction of images keeps dimensions that are in the same order with channels innermost.
+fn keeps_order(block: &Block, symbol: &BoundSymbol) -> bool {
+    let (Some(dims), Some(operand)) = (dims_of(symbol), symbol.operands().next()) else { return false };
+    inwards(block.meta(operand).rank()).into_iter().filter(|dim| !dims.contains(dim)).is_sorted()
+}
+
 /// The pass and the author's line of what is written.
 #[derive(Clone, Copy)]
 struct At(Pass, Option<Place>);
@@ -112,16 +218,14 @@ struct Writer<'a> {
     own: Substitution,
     /// The values with channels innermost.
     innermost: Substitution,
-    /// For each value the line of `source` that makes it of numbers and of values that are repeated along channels or
-    /// images, and how many lines lead there: with channels innermost it is made as cheaply.
+    /// See [`Decision::cheap`].
     cheap: Vec<Option<(usize, usize)>>,
 }
 
 impl Writer<'_> {
-    fn new(source: &Block) -> Writer<'_> {
+    fn new(source: &Block, cheap: Vec<Option<(usize, usize)>>) -> Writer<'_> {
         let (flattener, own) = Flattener::new(source);
-        let count = source.values.len();
-        Writer { source, flattener, own, innermost: vec![None; count], cheap: vec![None; count] }
+        Writer { source, flattener, own, innermost: vec![None; source.values.len()], cheap }
     }
 
     fn finish(mut self) -> Result<Block> {
@@ -247,32 +351,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Writes any other symbol: on what is there with channels innermost, where all that it reads is, or is made so as
-    /// cheaply.
-    fn symbol(&mut self, line: usize, symbol: &BoundSymbol) -> Result<()> {
-        let kind = kind_of(self.source, symbol);
-        let there = symbol.operands().any(|id| self.innermost[id.index()].is_some());
-        if let (Some(kind), [result]) = (kind, &symbol.results[..]) {
-            let links: Option<Vec<usize>> = symbol.operands().map(|id| self.links(id)).collect();
-            match (kind, links) {
-                (Kind::Elementwise, Some(_)) if there => {
-                    self.innermost[result.index()] = Some(self.arithmetic(symbol, symbol.into())?);
-                    return Ok(());
-                }
-                (Kind::Elementwise, Some(links)) => {
-                    let links = links.into_iter().max().unwrap_or(0) + 1;
-                    self.cheap[result.index()] = (links < LONGEST).then_some((line, links));
-                }
-                (Kind::Fill | Kind::Broadcast, _) => self.cheap[result.index()] = Some((line, 0)),
-                (Kind::Reduction, Some(_)) if there => {
-                    if let Some(made) = self.reduction(symbol, *result)? {
-                        self.own[result.index()] = Some(made);
-                        return Ok(());
-                    }
-                }
-                _ => {}
-            }
-        }
+    /// Writes a symbol as it is.
+    fn copy(&mut self, symbol: &BoundSymbol) -> Result<()> {
         for id in symbol.operands() {
             self.own(id, symbol.into())?;
         }
@@ -280,9 +360,10 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// How many lines make a value with channels innermost; none if it would be copied.
-    fn links(&self, id: ValueId) -> Option<usize> {
-        self.innermost[id.index()].map(|_| 0).or_else(|| self.cheap[id.index()].map(|(_, links)| links))
+    /// Writes arithmetic on what is there with channels innermost.
+    fn arithmetic_of(&mut self, symbol: &BoundSymbol) -> Result<()> {
+        self.innermost[symbol.results[0].index()] = Some(self.arithmetic(symbol, symbol.into())?);
+        Ok(())
     }
 
     /// The result of arithmetic, a broadcast or a number, with channels innermost.
@@ -328,24 +409,25 @@ impl Writer<'_> {
         self.call(def, arguments, name, at)
     }
 
-    /// The result of a reduction of what is there with channels innermost, if it keeps dimensions in the same order.
-    fn reduction(&mut self, symbol: &BoundSymbol, result: ValueId) -> Result<Option<ValueId>> {
+    /// Writes a reduction of what is there with channels innermost, whose result is the same.
+    fn reduction(&mut self, symbol: &BoundSymbol) -> Result<()> {
         let (Some(def), Some(dims), Some(operand)) = (symbol.operator(), dims_of(symbol), symbol.operands().next())
         else {
-            return Ok(None);
+            unreachable!("a reduction has an operand and dimensions")
         };
         let rank = self.source.meta(operand).rank();
-        if !inwards(rank).into_iter().filter(|dim| !dims.contains(dim)).is_sorted() {
-            return Ok(None);
-        }
         let mut dims: Vec<usize> = dims.into_iter().map(|dim| place(dim, rank)).collect();
         dims.sort_unstable();
         let read = self.innermost(operand, symbol.into())?;
         let arguments = map_arguments(&symbol.arguments, |_| read);
-        let read = BoundSymbol { arguments, ..symbol.clone() };
-        let Some(arguments) = with_attribute(&read, "dims", Arg::value(dims)) else { return Ok(None) };
+        let Some(arguments) = with_attribute(&BoundSymbol { arguments, ..symbol.clone() }, "dims", Arg::value(dims))
+        else {
+            unreachable!("a reduction has dimensions")
+        };
+        let result = symbol.results[0];
         let name = self.source.value(result).name.clone();
-        self.call(def, arguments, name, symbol.into()).map(Some)
+        self.own[result.index()] = Some(self.call(def, arguments, name, symbol.into())?);
+        Ok(())
     }
 }
 
