@@ -477,5 +477,7 @@ fn cases() -> Vec<Case> {
         innermost(&[2, 16, 5, 6], &[24, 16, 1, 1], [&[1, 2], &[0, 0], &[1, 1]], 1),
         innermost(&[3, 8, 9], &[16, 8, 4], [&[2], &[1], &[1]], 1),
         innermost(&[2, 8, 4, 3, 5], &[8, 8, 2, 1, 3], [&[1, 1, 2], &[1, 0, 1], &[1, 1, 1]], 1),
+        // As many channels as elements: these images could have either order.
+        innermost(&[2, 4, 4], &[3, 4, 2], [&[1], &[0], &[1]], 1),
     ]
 }

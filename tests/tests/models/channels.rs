@@ -8,8 +8,9 @@ use fulgurite_models::vision::{ImageConfig, ResnetConfig};
 use fulgurite_ops::nn::ConvPadding;
 use fulgurite_ops::prelude::*;
 use fulgurite_runtime::argument::{Arg, map_arguments};
-use fulgurite_runtime::compile::{Options, Stage, stages};
+use fulgurite_runtime::compile::{Options, Stage, compile, stages};
 use fulgurite_runtime::jit::{Names, trace};
+use fulgurite_runtime::kernels::cuda::{Compilation, nvrtc};
 use fulgurite_runtime::operator::{Role, RuleSet};
 use fulgurite_runtime::rules::ReferenceTensor;
 use fulgurite_runtime::testing::rules::TestRules;
@@ -17,17 +18,25 @@ use fulgurite_runtime::trace::{BoundSymbol, Trace};
 use fulgurite_runtime::transforms::retarget::retarget;
 use fulgurite_runtime::{Array, DType, Device, Target, Tensor, TensorMeta};
 
+/// With this variable set to 1 a machine without NVRTC fails.
+const REQUIRE_NVRTC: &str = "FULGURITE_REQUIRE_NVRTC";
+
 /// The network whose blocks have two convolutions, for small images, or three, behind a pool.
 fn network(bottleneck: bool) -> ResnetConfig {
     let blocks = if bottleneck { [1, 2, 1, 1] } else { [1; 4] };
     ResnetConfig { image: 16, channels: 3, classes: 10, small: !bottleneck, bottleneck, blocks, width: 8 }
 }
 
-/// A trace's stages in mixed precision, for a GPU that need not be there.
+/// Options for mixed precision by cuDNN.
+fn mixed(options: Options) -> Options {
+    let options = Options { autocast: Some(DType::BF16), device: Some(Device::new("cuda", 0)), ..options };
+    options.with_executors(&["cudnn", "default"]).unwrap()
+}
+
+/// A trace's stages, for a GPU that need not be there.
 fn stages_of(traced: &Trace, options: Options) -> Vec<Stage> {
     let target: Target = "cuda:sm_90a".parse().unwrap();
-    let options = Options { autocast: Some(DType::BF16), device: Some(Device::new("cuda", 0)), ..options };
-    stages(retarget(traced, &target), &options.with_executors(&["cudnn", "default"]).unwrap()).unwrap()
+    stages(retarget(traced, &target), &mixed(options)).unwrap()
 }
 
 /// The stages of a training step.
@@ -148,6 +157,43 @@ fn a_program_says_where_channels_are() {
     let at = stages.iter().position(|stage| stage.name == "channels").unwrap();
     compute_the_same(&stages[at - 1].trace, &stages[at].trace);
     insta::assert_snapshot!(stages[at].trace);
+}
+
+/// A convolution, normalized by the batch, and another one: the sums over a batch are those of columns, which regions
+/// that compute what is summed add up, and all kernels compile.
+#[test]
+fn statistics_of_a_batch_are_sums_of_columns() {
+    let meta = |shape: &[usize]| TensorMeta::new(shape, DType::F32, Device::CPU);
+    let weight = || meta(&[256, 256, 3, 3]);
+    let given = (meta(&[16, 256, 10, 10]), weight(), weight(), (meta(&[256]), meta(&[256])));
+    type Tensors = (Tensor, Tensor, Tensor, (Tensor, Tensor));
+    let (traced, _) = trace("step", Target::cpu(), &Names::default(), given, |(x, w, v, affine): Tensors| {
+        value_and_grad((w, v, affine), |(w, v, (weight, bias))| {
+            let (normal, _, _) = batch_norm::with(conv2d(x, *w)).weight(*weight).bias(*bias).training(true).call();
+            mean(conv2d(relu(normal), *v))
+        })
+    })
+    .unwrap();
+    let target: Target = "cuda:sm_90a".parse().unwrap();
+    let (program, stages) = compile(retarget(&traced, &target), &mixed(Options::default())).unwrap();
+    let turned = stage(&stages, "channels").unwrap();
+    let sums = |trace: &Trace| {
+        let sums = trace.block.symbols.iter().filter(|symbol| symbol.name() == "prims::sum");
+        sums.filter(|symbol| symbol.operands().all(|id| trace.block.meta(id).rank() == 4)).count()
+    };
+    let fused = stage(&stages, "fuse").unwrap();
+    assert!(sums(fused) < sums(turned), "{fused}");
+    if let Err(error) = nvrtc::version() {
+        assert!(std::env::var(REQUIRE_NVRTC).map_or(true, |value| value != "1"), "{error}");
+        return println!("compiled by nobody: {error}");
+    }
+    for source in program.sources() {
+        let architecture = "sm_90a";
+        let compilation =
+            Compilation { name: &source.name, source: &source.text, architecture, options: &source.options };
+        let cubin = nvrtc::compile(&compilation).unwrap_or_else(|error| panic!("{error}\n{}", source.text));
+        assert!(cubin.warnings(&compilation).is_empty(), "{:?}", cubin.warnings(&compilation));
+    }
 }
 
 #[test]
