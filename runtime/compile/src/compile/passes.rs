@@ -127,10 +127,10 @@ const COUNT: usize = {
 };
 
 /// The names of the stages of a compilation, in order. `complex_to_real` exists only if there are complex numbers,
-/// `autocast` exists only if it is enabled, `batch` only if calls
-/// are batched, `recompute` only if a value is recomputed, `bucket` only if collectives become one, `pad` only if a
-/// kernel gets larger operands, `channels` only if a kernel has channels innermost, `fuse` only if fusion is enabled, and `schedule` only if a line is not on the compute
-/// stream.
+/// `autocast` exists only if it is enabled, `batch` only if calls are batched, `recompute` only if a value is
+/// recomputed, `bucket` only if collectives become one, `pad` only if a kernel gets larger operands, `channels` only if
+/// a kernel has channels innermost, `fuse` only if fusion is enabled, and `schedule` only if a line is not on the
+/// compute stream.
 pub const STAGES: [&str; COUNT] = {
     let (mut names, mut row, mut count) = ([""; COUNT], 0, 0);
     while row < TABLE.len() {
