@@ -16,7 +16,9 @@ use fulgurite_runtime::rules::ReferenceTensor;
 use fulgurite_runtime::testing::rules::TestRules;
 use fulgurite_runtime::trace::{BoundSymbol, Trace};
 use fulgurite_runtime::transforms::retarget::retarget;
-use fulgurite_runtime::{Array, DType, Device, Target, Tensor, TensorMeta};
+use fulgurite_runtime::{Array, DType, Device, Result, Target, Tensor, TensorMeta, jit};
+
+use crate::device;
 
 /// With this variable set to 1 a machine without NVRTC fails.
 const REQUIRE_NVRTC: &str = "FULGURITE_REQUIRE_NVRTC";
@@ -194,6 +196,62 @@ fn statistics_of_a_batch_are_sums_of_columns() {
         let cubin = nvrtc::compile(&compilation).unwrap_or_else(|error| panic!("{error}\n{}", source.text));
         assert!(cubin.warnings(&compilation).is_empty(), "{:?}", cubin.warnings(&compilation));
     }
+}
+
+type Block<T> = (T, T, T, (T, T));
+
+/// A block that adds to what it reads, behind a pool, with its gradients.
+fn block((x, w, v, affine): Block<Tensor>) -> (Tensor, (Tensor, Tensor, Tensor, (Tensor, Tensor))) {
+    value_and_grad((x, w, v, affine), |(x, w, v, (weight, bias))| {
+        let x = max_pool2d(*x, [2]);
+        let same = || ConvPadding::Each(vec![1, 1]);
+        let first = conv2d::with(x, *w).padding(same()).call();
+        let (normal, _, _) = batch_norm::with(first).weight(*weight).bias(*bias).training(true).call();
+        let out = relu(conv2d::with(relu(normal), *v).padding(same()).call() + x);
+        mean(out * out)
+    })
+}
+
+/// Loss and gradients of the block on a device.
+fn on_the_device(channels: bool) -> Result<Vec<Vec<f64>>> {
+    let drawn = |shape: &[usize], seed: usize, scale: f64| {
+        let number = |i: usize| ((i * 7919 + seed * 104_729) % 2003) as f64 / 2003.0 - 0.5;
+        let numbers: Vec<f64> = (0..shape.iter().product()).map(|i| number(i) * scale).collect();
+        Array::from_f64(shape, DType::F32, &numbers)
+    };
+    let weight = |seed| drawn(&[64, 64, 3, 3], seed, 0.2);
+    let inputs =
+        (drawn(&[8, 64, 28, 28], 1, 2.0)?, weight(2)?, weight(3)?, (drawn(&[64], 4, 1.0)?, drawn(&[64], 5, 1.0)?));
+    let (loss, (x, w, v, (a, b))) =
+        jit(block).options(mixed(Options { channels, verify: true, ..Options::default() })).call(inputs)?;
+    [loss, x, w, v, a, b].iter().map(|array| array.to_host()?.to_f64()).collect()
+}
+
+#[test]
+fn results_on_a_device_are_those_with_channels_before_rows() {
+    if device::cuda().is_none() {
+        return;
+    }
+    let [innermost, again, before] = [true, true, false].map(|channels| on_the_device(channels).unwrap());
+    assert_eq!(innermost, again, "the same bits in each run");
+    for (n, (innermost, before)) in innermost.iter().zip(&before).enumerate() {
+        let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+        let apart = norm(&mut innermost.iter().zip(before).map(|(a, b)| a - b));
+        let all = norm(&mut before.iter().copied());
+        assert!(apart <= 0.02 * all, "result {n}: {apart} of {all}");
+    }
+}
+
+/// The block's lines on a machine without a device: what reads images around the convolutions sees the same numbers.
+#[test]
+fn pools_and_sums_around_convolutions_read_the_same_numbers() {
+    let meta = |shape: &[usize]| TensorMeta::new(shape, DType::F32, Device::CPU);
+    let weight = || meta(&[8, 8, 3, 3]);
+    let given = (meta(&[2, 8, 6, 6]), weight(), weight(), (meta(&[8]), meta(&[8])));
+    let (traced, _) = trace("block", Target::cpu(), &Names::default(), given, block).unwrap();
+    let stages = stages_of(&traced, Options::default());
+    let at = stages.iter().position(|stage| stage.name == "channels").unwrap();
+    compute_the_same(&stages[at - 1].trace, &stages[at].trace);
 }
 
 #[test]
