@@ -11,9 +11,9 @@ pub struct Woven {
     pub places: Vec<(usize, Range<usize>, Range<usize>)>,
 }
 
-/// `(if !(crate::mutant(7) || ...) { ORIGINAL } else { REPLACEMENT })` of the mutants of an expression; those inside
-/// an original are written inside it. The original comes first: it decides about the type, so that the compiler names
-/// the replacement that has another one.
+/// `(if !crate::mutant(7) { if !crate::mutant(8) { ORIGINAL } else { SECOND } } else { FIRST })` of the mutants of an
+/// expression; those inside an original are written inside it. Each replacement meets the original alone, which comes
+/// first: it decides about the type, so that the compiler names the replacement that has another one.
 pub fn weave(source: &str, mutants: &[Mutant]) -> Woven {
     let mut order: Vec<&Mutant> = mutants.iter().collect();
     // Outer expressions first, and several of one expression together.
@@ -32,14 +32,14 @@ fn write(source: &str, range: Range<usize>, mutants: &[&Mutant], woven: &mut Wov
         let inside = rest[same..].iter().take_while(|mutant| mutant.range.start < own.end).count();
         woven.text.push_str(&source[at..own.start]);
         let whole = woven.text.len();
-        let asked: Vec<String> = rest[..same].iter().map(|mutant| format!("crate::mutant({})", mutant.id)).collect();
-        woven.text.push_str(&format!("(if !({}) {{ ", asked.join(" || ")));
+        woven.text.push('(');
+        for mutant in &rest[..same] {
+            woven.text.push_str(&format!("if !crate::mutant({}) {{ ", mutant.id));
+        }
         write(source, own.clone(), &rest[same..same + inside], woven);
-        woven.text.push_str(" }");
         let first_place = woven.places.len();
-        for (i, mutant) in rest[..same].iter().enumerate() {
-            let is_last = i + 1 == same;
-            woven.text.push_str(&if is_last { " else { ".to_owned() } else { format!(" else if {} {{ ", asked[i]) });
+        for mutant in rest[..same].iter().rev() {
+            woven.text.push_str(" } else { ");
             let start = woven.text.len();
             woven.text.push_str(&mutant.replacement);
             woven.places.push((mutant.id, start..woven.text.len(), 0..0));
@@ -67,16 +67,36 @@ mod tests {
             mutant.id = id + 1;
         }
         let woven = weave(source, &mutants);
-        assert!(
-            woven
-                .text
-                .starts_with("fn f() { (if !(crate::mutant(1)) { a + (if !(crate::mutant(2) || crate::mutant(3)) {")
-        );
+        let nested = "fn f() { (if !crate::mutant(1) { a + (if !crate::mutant(2) { if !crate::mutant(3) { b * ";
+        assert!(woven.text.starts_with(nested), "{}", woven.text);
         assert!(syn::parse_file(&woven.text).is_ok(), "{}", woven.text);
         for (id, replacement, whole) in &woven.places {
             let mutant = &mutants[id - 1];
             assert_eq!(woven.text[replacement.clone()], mutant.replacement);
-            assert!(woven.text[whole.clone()].starts_with("(if !(crate::mutant("));
+            assert!(woven.text[whole.clone()].starts_with("(if !crate::mutant("));
         }
+    }
+
+    /// Of three branches the compiler takes the type of the first two for what the third must have. So each
+    /// replacement is beside an original, and none beside another replacement.
+    #[test]
+    fn no_replacement_decides_about_the_type_of_another() {
+        struct Branches(usize);
+        impl<'ast> syn::visit::Visit<'ast> for Branches {
+            fn visit_expr_if(&mut self, node: &'ast syn::ExprIf) {
+                let other = node.else_branch.as_ref().map(|(_, other)| &**other);
+                assert!(!matches!(other, Some(syn::Expr::If(_))), "a chain of branches");
+                self.0 += 1;
+                syn::visit::visit_expr_if(self, node);
+            }
+        }
+        let source = "fn f() { a * b }";
+        let mut mutants = find("a.rs", source, &Default::default());
+        mutants.iter_mut().enumerate().for_each(|(at, mutant)| mutant.id = at + 1);
+        let woven = weave(source, &mutants);
+        let mut branches = Branches(0);
+        syn::visit::Visit::visit_file(&mut branches, &syn::parse_file(&woven.text).unwrap());
+        assert_eq!(branches.0, mutants.len());
+        assert_eq!(mutants.len(), 2);
     }
 }
