@@ -174,6 +174,7 @@ fn matrix(array: &ArrayD<f64>, batch: usize, head: usize) -> ArrayView2<'_, f64>
     rows.into_dimensionality().unwrap_or_else(|error| unreachable!("four dimensions: {error}"))
 }
 
+/// For references: the definition.
 impl Attended<'_> {
     fn extents(&self) -> [usize; 5] {
         let shape = self.query.shape();

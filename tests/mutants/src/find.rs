@@ -121,6 +121,11 @@ impl Finder<'_> {
         self.function = outer;
     }
 
+    /// Whether the documentation says that it helps references or samples alone.
+    fn is_helper(&self, attributes: &[syn::Attribute]) -> bool {
+        attributes.iter().any(|attribute| is_helper(self.text(attribute)))
+    }
+
     fn text(&self, node: &impl Spanned) -> &str {
         &self.source[node.span().byte_range()]
     }
@@ -164,15 +169,18 @@ impl Finder<'_> {
             && ["add", "sub", "mul", "div"].contains(&name)
         {
             self.add("dropped term", node, first.clone());
-            if name == "add" || name == "mul" {
+            if (name == "add" || name == "mul") && first != second {
                 self.add("dropped term", node, second.clone());
             }
         }
         if ORDERED.contains(&name) && arguments.len() >= 2 {
             let mut swapped = arguments;
             let last = swapped.len() - 1;
-            swapped.swap(last, last - 1);
-            self.add("swapped arguments", node, format!("{callee}({})", list(&swapped)));
+            // Of equal arguments the call is the same.
+            if swapped[last] != swapped[last - 1] {
+                swapped.swap(last, last - 1);
+                self.add("swapped arguments", node, format!("{callee}({})", list(&swapped)));
+            }
         }
     }
 
@@ -232,8 +240,7 @@ impl Finder<'_> {
 impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_item_fn(&mut self, node: &'ast ItemFn) {
         let name = self.text(&node.sig.ident).to_owned();
-        let helper = self.all_help || node.attrs.iter().any(|attribute| is_helper(self.text(attribute)));
-        let helps = helper && !self.reached.contains(&name);
+        let helps = (self.all_help || self.is_helper(&node.attrs)) && !self.reached.contains(&name);
         let kept = NOT_CHANGED.contains(&name.as_str()) || ESTIMATES.contains(&name.as_str());
         if kept || self.of_tests.contains(&name) || helps || node.sig.constness.is_some() {
             return;
@@ -250,6 +257,9 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_item_impl(&mut self, node: &'ast syn::ItemImpl) {
+        if self.is_helper(&node.attrs) {
+            return;
+        }
         let name = self.text(&node.self_ty).to_owned();
         self.within(name, |finder| visit::visit_item_impl(finder, node));
     }

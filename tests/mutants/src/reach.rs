@@ -15,7 +15,7 @@ use syn::punctuated::Punctuated;
 pub const NOT_CHANGED: [&str; 3] = ["reference", "samples", "errors"];
 
 /// Estimates of work: they choose between executors that compute the same, and change no value.
-pub const ESTIMATES: [&str; 3] = ["flops", "term_flops", "seen_pairs"];
+pub const ESTIMATES: [&str; 4] = ["flops", "term_flops", "seen_pairs", "cost"];
 
 /// How the documentation of a helper begins.
 const HELPER: [&str; 2] = ["For references:", "For samples:"];
@@ -84,7 +84,9 @@ pub fn reached(sources: &[(String, String)]) -> BTreeSet<(String, String)> {
 /// the product and are no part of it.
 pub fn of_tests(parsed: &syn::File) -> BTreeSet<String> {
     let mut functions = Vec::new();
-    of_items(&parsed.items, &mut functions);
+    let mut named = BTreeSet::new();
+    named_values(quote::ToTokens::to_token_stream(parsed), &mut named);
+    of_items(&parsed.items, &named, &mut functions);
     let mut found: BTreeSet<String> = BTreeSet::new();
     loop {
         let tests = |name: &str| NOT_CHANGED.contains(&name) || found.contains(name);
@@ -101,18 +103,36 @@ pub fn of_tests(parsed: &syn::File) -> BTreeSet<String> {
     }
 }
 
-/// A function, or another item without a name, and the words in it.
+/// Adds the names of parameters and fields: words before a colon.
+fn named_values(tokens: TokenStream, found: &mut BTreeSet<String>) {
+    let trees: Vec<TokenTree> = tokens.into_iter().collect();
+    for (at, tree) in trees.iter().enumerate() {
+        match tree {
+            TokenTree::Group(group) => named_values(group.stream(), found),
+            TokenTree::Ident(word) => {
+                let colon = |tree: Option<&TokenTree>| tree.is_some_and(|tree| is(tree, ":"));
+                if colon(trees.get(at + 1)) && !colon(trees.get(at + 2)) {
+                    found.insert(word.to_string());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A function, or another item without a name, and the words in it; of names that parameters or fields have as well,
+/// those that are called.
 struct Words {
     name: String,
     private: bool,
     words: BTreeSet<String>,
 }
 
-fn of_items(items: &[syn::Item], found: &mut Vec<Words>) {
+fn of_items(items: &[syn::Item], named: &BTreeSet<String>, found: &mut Vec<Words>) {
     for item in items {
         let (name, private) = match item {
             syn::Item::Mod(module) => {
-                of_items(module.content.as_ref().map_or(&[], |(_, items)| items), found);
+                of_items(module.content.as_ref().map_or(&[], |(_, items)| items), named, found);
                 continue;
             }
             syn::Item::Use(_) => continue,
@@ -122,8 +142,26 @@ fn of_items(items: &[syn::Item], found: &mut Vec<Words>) {
             _ => (String::new(), false),
         };
         let mut words = BTreeSet::new();
-        words_of(quote::ToTokens::to_token_stream(item), &mut words);
+        let tokens = quote::ToTokens::to_token_stream(item);
+        let mut called = BTreeSet::new();
+        called_in(tokens.clone(), &mut called);
+        words_of(tokens, &mut words);
+        words.retain(|word| !named.contains(word) || called.contains(word));
         found.push(Words { name, private, words });
+    }
+}
+
+/// Adds the words in front of parentheses.
+fn called_in(tokens: TokenStream, found: &mut BTreeSet<String>) {
+    let trees: Vec<TokenTree> = tokens.into_iter().collect();
+    for (at, tree) in trees.iter().enumerate() {
+        match (tree, trees.get(at + 1)) {
+            (TokenTree::Group(group), _) => called_in(group.stream(), found),
+            (TokenTree::Ident(word), Some(TokenTree::Group(next))) if next.delimiter() == Delimiter::Parenthesis => {
+                found.insert(word.to_string());
+            }
+            _ => {}
+        }
     }
 }
 

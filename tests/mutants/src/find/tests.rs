@@ -67,6 +67,32 @@ fn calls_conditions_and_cotangents() {
 }
 
 #[test]
+fn equal_arguments_are_not_exchanged() {
+    assert_eq!(changes("fn grad() { matmul(a, a) }"), Vec::<String>::new());
+    assert_eq!(
+        changes("fn grad() { mul(a, a) }"),
+        ["function: mul(a, a) => div(a, a)", "dropped term: mul(a, a) => a"]
+    );
+    assert_eq!(changes("fn grad() { matmul(a, b) }"), ["swapped arguments: matmul(a, b) => matmul(b, a)"]);
+}
+
+#[test]
+fn definitions_that_references_share_are_not_changed() {
+    let methods = |comment: &str| format!("{comment}\nimpl Defined {{ fn value(&self) -> f64 {{ self.x + 1.0 }} }}");
+    assert!(changes(&methods("/// For references: the definition.")).is_empty());
+    assert_eq!(changes(&methods("/// The definition.")).len(), 2);
+}
+
+#[test]
+fn a_parameter_of_its_name_calls_no_function() {
+    let source = "mod a { fn meta(sums: i64) -> i64 { sums } fn sums(n: i64) -> i64 { n + 1 }
+        fn samples() { sums(1) } }";
+    assert!(changes(source).is_empty());
+    let called = source.replace("{ sums }", "{ sums(sums) }");
+    assert_eq!(changes(&called), ["operator: n + 1 => (n) - (1)", "constant: 1 => (1 + 1)"]);
+}
+
+#[test]
 fn conditions_behind_patterns_are_changed() {
     let source = "fn meta() { match x { Some(n) if n < most => a, _ => b } }";
     assert_eq!(
