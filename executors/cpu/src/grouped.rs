@@ -54,12 +54,20 @@ impl Matrix {
         Ok(own)
     }
 
+    /// Fails unless the words hold every element.
+    fn check(&self) {
+        let bytes = self.shape[0] * self.shape[1] * self.dtype.size();
+        assert!(bytes <= size_of_val(&self.words[..]), "{:?} of {} are more than the memory", self.shape, self.dtype);
+    }
+
     fn view(&self) -> TensorRef<'_> {
+        self.check();
         // SAFETY: the words hold every element, and are aligned for the largest of them.
         unsafe { TensorRef::new(self.dtype, &self.shape, &self.strides, self.words.as_ptr().cast()) }
     }
 
     fn view_mut(&mut self) -> TensorMut<'_> {
+        self.check();
         // SAFETY: as above, and borrowed alone.
         unsafe { TensorMut::new(self.dtype, &self.shape, &self.strides, self.words.as_mut_ptr().cast()) }
     }
@@ -67,6 +75,7 @@ impl Matrix {
     /// Writes each row where it belongs in a contiguous matrix of this width and type.
     fn scatter(&self, rows: &[i64], target: &mut TensorMut<'_>) {
         assert!(target.is_contiguous() && target.dtype() == self.dtype && target.shape()[1] == self.shape[1]);
+        self.check();
         let bytes = self.shape[1] * self.dtype.size();
         for (from, to) in rows.iter().enumerate() {
             let to = *to as usize;
