@@ -325,10 +325,8 @@ mod attention_by_cpu {
         claims_heads(query, key, value, enable_gqa)?;
         let mut mask = None;
         if let Some(given) = attn_mask {
-            // The batch of the kernels is that of all leading dimensions.
+            // The batch of the kernels is that of all leading dimensions; whether a mask broadcasts to it is asked below.
             refuse_unless!(given.rank() <= 4, "attn_mask is {given}, takes masks of at most four dimensions");
-            let one_batch = given.rank() < 4 || query.rank() <= 4;
-            refuse_unless!(one_batch, "query is {query} with attn_mask {given}, takes one dimension of batches");
             mask = Some(given.with_shape(extents_of_mask(given.shape())));
         }
         let [query, key, value] = [query, key, value].map(meta_as_four);

@@ -321,6 +321,11 @@ pub mod scaled_dot_product_attention {
         // A part of a larger batch.
         let part = with(s.normal([2, 5, 4]), s.normal([2, 9, 4]), s.normal([2, 9, 4])).dropout_p(0.25);
         s.case(part.generator(s.integers(0, 1 << 20, [3])));
+        // Two dimensions of batches, of which a mask has both or one.
+        for mask in [&[2, 1, 1, 3, 5][..], &[1, 2, 1, 5]] {
+            let batches = with(s.normal([2, 1, 2, 3, 4]), s.normal([2, 1, 2, 5, 4]), s.normal([2, 1, 2, 5, 4]));
+            s.case(batches.attn_mask(s.booleans(mask)));
+        }
     }
 
     /// Masks whose rows have only numbers far below 0: of one size, of the least number that there is, of both, and
