@@ -2,6 +2,7 @@
 //! them, and mutants of the builders fail.
 
 use fulgurite_ops::core::indexing::{Index, Indexed};
+use fulgurite_ops::nn::tiled_mlp;
 use fulgurite_ops::optim::AdamW;
 use fulgurite_ops_macros::operator;
 use fulgurite_runtime::rules::ArrayD;
@@ -106,6 +107,38 @@ pub mod stepped {
         };
         for case in [case(0.5, 1.0), case(0.25, 7.0)] {
             s.case(case);
+        }
+    }
+}
+
+/// `input` in parts along its last dimension but one, each times the number of its rows: so the parts show.
+#[operator(name = "builders::tiled")]
+pub mod tiled {
+    fn tiled(input: Tensor<Floating>, #[default(None)] num_shards: Option<usize>) -> Tensor;
+
+    fn decomposition(input: Tensor, num_shards: Option<usize>) -> Tensor {
+        let rows = |part: &[usize]| if let [.., rows, _] = part { *rows as f64 } else { 1.0 };
+        tiled_mlp(input, num_shards, |part| part * rows(&part.shape()))
+    }
+
+    fn reference(input: &ArrayD<f64>, num_shards: Option<usize>) -> ArrayD<f64> {
+        let [.., length, width] = *input.shape() else { return input.clone() };
+        let parts = num_shards.unwrap_or((length as f64 / width as f64).ceil() as usize);
+        let most = length.div_ceil(parts.clamp(1, length.max(1))).max(1);
+        let dim = input.ndim() - 2;
+        ArrayD::from_shape_fn(input.raw_dim(), |at| {
+            let row = ndarray::Dimension::slice(&at)[dim];
+            input[&at] * most.min(length - row / most * most) as f64
+        })
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([2, 5, 3])).num_shards(Some(2)));
+        // Five rows in parts of two, since they are two wide.
+        s.case(with(s.normal([5, 2])));
+        s.case(with(s.normal([3])).num_shards(Some(2)));
+        for (shape, parts) in [([0, 3], 2), ([4, 3], 9), ([4, 3], 0), ([3, 2], 1), ([1, 2], 1)] {
+            s.case(with(s.normal(shape)).num_shards(Some(parts)));
         }
     }
 }
