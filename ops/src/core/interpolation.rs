@@ -91,6 +91,10 @@ pub mod lerp {
         s.case(with(s.normal([3, 1, 5]), s.normal([2, 5]), s.uniform(0.0, 1.0, [2, 1])));
         s.case(with(s.normal([]), s.normal([]), s.normal([])));
         s.case(with(s.normal([0, 3]), s.normal([3]), 0.5));
+        // Beside a far end nothing is left of the difference: the near one is met exactly all the same.
+        let far = largest_number(s.dtype()).sqrt();
+        s.case(with(s.values([1], [far]), s.values([1], [1.0]), 1.0)).forward_only("steep");
+        s.case(with(s.values([1], [1.0]), s.values([1], [far]), 0.0)).forward_only("steep");
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -158,7 +162,7 @@ operators! {
             ];
             if s.dtype().is_floating() {
                 cases.push(with(s.normal([4]), factor(&[4]), divisor(&[4])).value(-0.3));
-                cases.push(with(s.normal([4]), s.of(DType::F32, [4]), divisor(&[4])).value(0.5));
+                cases.push(with(s.normal([4]), s.of(DType::F32, [4]), divisor(&[4])).value(1.5));
             }
             for case in cases {
                 s.case(case);
@@ -243,6 +247,8 @@ pub mod isclose {
         }
         cases.push(with(s.values([3, 1], [1.0, 2.0, 3.0]), s.values([2], [1.0, 3.0])).atol(1.0));
         cases.push(with(s.values([0], [0.0]), s.values([1], [0.0])));
+        cases.push(of().rtol(0.0).atol(0.25));
+        cases.push(of().rtol(0.25).atol(0.0));
         for case in cases {
             s.case(case);
         }
@@ -295,6 +301,10 @@ pub mod ldexp {
             // The powers are beyond f32, the products are not.
             let powers = s.values([3], [140.0, -135.0, 400.0]).cast(DType::I64);
             s.case(with(s.values([3], [1e-20, 2e20, 1.0]), powers)).forward_only("large slopes");
+            // From nearly the least number to nearly the largest.
+            let (low, high) = if s.dtype() == DType::F64 { (-1070f64, 2090.0) } else { (-145f64, 270.0) };
+            let powers = s.values([1], [high]).cast(DType::I64);
+            s.case(with(s.values([1], [low.exp2()]), powers)).forward_only("large slopes");
         }
     }
 
@@ -326,7 +336,7 @@ pub mod frexp {
 
     fn samples(s: &mut Samples) {
         s.composed_unary(Domain::range(2.1, 3.9));
-        let values = [0.0, -0.0, 1.0, -1.0, 0.5, -3e4, 8191.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.125, -0.3];
+        let values = [0.0, -0.0, 1.0, -1.0, 0.5, -3e4, 8191.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.25, -0.3];
         s.case(with(s.values([12], values))).forward_only("jumps");
         if s.dtype().epsilon() < 1e-5 {
             s.case(with(s.values([4], [3e38, 1e-44, -1.2e-38, 16_777_215.0]))).forward_only("jumps");
@@ -348,7 +358,7 @@ fn parts(x: f64) -> (f64, i64) {
 
 /// The number after `input` in the direction of `other`, elementwise, of those that the element type has. The gradient
 /// by `input` is 1, and 0 where both are equal; by `other` it is 0.
-#[operator(torch = "nextafter")]
+#[operator(torch = "nextafter", exact)]
 pub mod nextafter {
     fn nextafter(input: Tensor<Floating>, other: Tensor<Floating>) -> Tensor;
 
