@@ -41,7 +41,7 @@ pub mod add {
         s.case(with(2.5, s.normal([2, 2])));
         s.case(with(s.normal([3]), s.normal([3])).alpha(2i64));
         if s.dtype().is_floating() {
-            s.case(with(s.normal([2, 3]), s.normal([3])).alpha(-0.5));
+            s.case(with(s.normal([2, 3]), s.normal([3])).alpha(1.5));
             // Numbers whose product with alpha is neither their sum nor their quotient.
             s.case(with(s.normal([3]), 2.0).alpha(-0.5));
             s.case(with(s.normal([3]), 3).alpha(-0.5));
@@ -51,6 +51,10 @@ pub mod add {
         }
         s.case(with(s.normal([3]), 3).alpha(2i64));
         s.case(with(s.normal([3]), true).alpha(2i64));
+        if s.dtype() == DType::Bool {
+            s.case(with(s.normal([3]), true).alpha(0i64));
+            s.case(with(s.normal([3]), false).alpha(2i64));
+        }
     }
 
     fn errors(e: &mut ErrorSamples) {

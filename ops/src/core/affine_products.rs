@@ -84,7 +84,7 @@ operators! {
             let [own, left, right] = shapes[0];
             let of = || with(s.normal(own), s.normal(left), s.normal(right));
             let scaled = match s.dtype().is_floating() {
-                true => of().beta(0.5).alpha(-2.0),
+                true => of().beta(0.25).alpha(1.5),
                 false => of().beta(3i64).alpha(2i64),
             };
             s.case(scaled);

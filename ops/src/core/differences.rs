@@ -392,6 +392,8 @@ pub mod cov {
         let weights = s.uniform(0.5, 2.0, [4]).cast(DType::F32);
         s.case(with(s.normal([2, 4])).aweights(weights).fweights(s.integers(1, 4, [4])));
         s.case(with(s.normal([5])));
+        s.case(with(s.normal([1, 4])));
+        s.case(with(s.normal([2, 2])).correction(3)).forward_only("a divisor of zero");
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -110,7 +110,7 @@ pub mod cdist {
 
     fn samples(s: &mut Samples) {
         s.case(with(s.normal([4, 3]), s.normal([5, 3])));
-        for p in [1.0, f64::INFINITY, 3.0] {
+        for p in [1.0, f64::INFINITY, 1.5] {
             s.case(with(s.normal([3, 4]), s.normal([2, 4])).p(p));
         }
         s.case(with(s.normal([2, 1, 3, 2]), s.normal([3, 2, 2])));

@@ -79,6 +79,11 @@ pub mod einsum {
             ("ij,jk->ik", &[&[2, 0], &[0, 3]]),
             ("ij,ji->ij", &[&[2, 3], &[3, 2]]),
             ("ij->j", &[&[2, 3]]),
+            ("ij,kj->k", &[&[2, 4], &[3, 1]]),
+            ("...i,...i->...", &[&[2, 3], &[2, 3]]),
+            ("ij,k->k", &[&[2, 3], &[2]]),
+            // More operands than all orders are tried of.
+            ("a,ab,b,bc,c,cd,d,de,e->ec", &[&[2], &[2, 3], &[3], &[3, 2], &[2], &[2, 3], &[3], &[3, 2], &[2]]),
         ];
         // Of booleans those without a sum of products.
         let without = |equation: &str| !equation.contains(',') || matches!(equation, "i,j" | "ij,ji->ij");
@@ -106,6 +111,8 @@ pub mod einsum {
         e.case(Equation, of("ij->ii", &[&[2, 3]]), "'i' is twice in the result");
         e.case(Equation, of("ij->...", &[&[2, 3]]), "an ellipsis in the result, and in no operand");
         e.case(Extents, of("ij,jk", &[&[2, 3], &[4, 2]]), "'j' is 4 in operand 1, and 3 in operand 0");
+        e.case(Extents, of("ij,jk", &[&[2, 3], &[2, 2]]), "'j' is 2 in operand 1, and 3 in operand 0");
+        e.case(Extents, of("ij,jk", &[&[3, 2], &[3, 2]]), "'j' is 3 in operand 1, and 2 in operand 0");
         e.case(Extents, of("ii", &[&[2, 3]]), "'i' is 3 in operand 0, and 2 in operand 0");
         e.case(Extents, of("...,...", &[&[2], &[3]]), "the ellipsis is [3] in operand 1");
     }

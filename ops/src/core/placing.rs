@@ -147,6 +147,8 @@ pub mod scatter {
         e.case(IndexShape, with(e.normal([2, 3]), 0, index(), e.normal([6])), "index has shape [2, 3]");
         e.case(IndexShape, with(e.normal([6]), 0, index(), e.normal([2, 3])), "index has shape [2, 3]");
         e.case(IndexShape, with(e.normal([2, 2]), 0, index(), 1i64), "and of input, [2, 2]");
+        let one = with(e.normal([2, 3]), 0, e.integers(0, 2, [1, 4]), e.normal([1, 4]));
+        e.case(IndexShape, one, "index has shape [1, 4]");
         e.case(SameDType, with(e.normal([2]), 0, e.integers(0, 2, [2]), e.of(DType::I32, [2])), "src is i32");
         e.case(Value, with(e.of(DType::I64, [2]), 0, e.integers(0, 2, [1]), f64::NAN), "src is nan");
         for index in [3.0, -1.0] {

@@ -116,6 +116,8 @@ pub mod pinv {
         s.case(with(diagonal.clone()).atol(s.values([3], [0.0, 2.0, 5.0]))).forward_only("the rank changes");
         s.case(with(diagonal).atol(0.5).rtol(s.values([2], [0.5, 0.0]))).forward_only("the rank changes");
         s.case(with(s.normal([0, 3])).atol(s.values([], [1.0])));
+        s.case(with(s.normal([1, 2])));
+        s.case(with(s.normal([2, 1])));
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -177,6 +179,14 @@ pub mod matrix_rank {
         s.case(with(diagonal.clone()).atol(0.5).rtol(s.values([2, 1], [0.5, 0.0])));
         s.case(with(diagonal).rtol(s.values([], [0.25])));
         s.case(with(s.normal([0, 3])).atol(s.values([], [1.0])));
+        // A value between the tolerance for as many numbers as rows and that for as many as columns.
+        let small = 5.0 * s.dtype().epsilon();
+        let wide = s.values([2, 8], [[1.0, 0.0], [0.0; 2], [0.0; 2], [0.0; 2], [0.0, small]].concat());
+        s.case(with(wide.clone()));
+        s.case(with(wide.clone()).atol(small / 2.0));
+        s.case(with(s.normal([1, 2])));
+        s.case(with(s.normal([2, 1])));
+        s.case(with(wide).atol(s.values([2], [0.0, small / 2.0])));
     }
 
     fn errors(e: &mut ErrorSamples) {
@@ -250,11 +260,14 @@ pub mod cond {
         s.case(with(s.normal([2, 2])).p(NormOrder::Number(1.0)));
         s.case(with(s.normal([2, 2])).p(NormOrder::Frobenius));
         s.case(with(s.normal([2, 2])).p(NormOrder::Nuclear));
+        s.case(with(s.normal([1, 2])));
+        s.case(with(s.normal([2, 1])));
     }
 
     fn errors(e: &mut ErrorSamples) {
         e.case(Rank, with(e.normal([3])), "a has shape [3], expected at least two dimensions");
         e.case(Empty, with(e.normal([2, 0])), "expected matrices that are not empty");
+        e.case(Empty, with(e.normal([0, 2])), "expected matrices that are not empty");
         e.case(Order, with(e.normal([2, 2])).p(NormOrder::Number(3.0)), "expected 1, -1, 2, -2");
         e.case(Square, with(e.normal([2, 3])).p(NormOrder::Frobenius), "expected square matrices");
         let singular = with(e.values([2, 2], [1.0, 2.0, 2.0, 4.0])).p(NormOrder::Number(1.0));

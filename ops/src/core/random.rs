@@ -387,8 +387,13 @@ pub mod randperm {
     fn errors(e: &mut ErrorSamples) {
         e.case(Count, with(257, e.integers(0, 9, [2])).dtype(DType::U8), "n is 257, expected at most 256, for u8");
         e.case(Count, with(1 << 60, e.integers(0, 9, [2])), "expected at most 9007199254740992, for i64");
-        for (n, dtype) in [(3, DType::Bool), (258, DType::BF16), (2050, DType::F16), (16_777_218, DType::F32)] {
-            e.case(Count, with(n, e.integers(0, 9, [2])).dtype(dtype), "expected at most");
+        for (n, dtype, text) in [
+            (3, DType::Bool, "expected at most 2, for bool"),
+            (258, DType::BF16, "expected at most 257, for bf16"),
+            (2050, DType::F16, "expected at most 2049, for f16"),
+            (16_777_218, DType::F32, "expected at most 16777217, for f32"),
+        ] {
+            e.case(Count, with(n, e.integers(0, 9, [2])).dtype(dtype), text);
         }
         e.case(Generator, with(2, e.integers(0, 9, [4])), "generator is i64[4], expected i64[2]");
     }

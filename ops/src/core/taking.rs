@@ -295,6 +295,7 @@ pub mod one_hot {
         s.case(with(s.integers(0, 2, []), 3));
         s.case(with(s.integers(0, 2, [0]), 2));
         s.case(with(s.integers(0, 2, [0]), 0));
+        s.case(with(s.integers(0, 1, [2]), 1));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -215,6 +215,7 @@ operators! {
             s.case(with(s.uniform(-3.0, 3.0, [6])).$parameter(0.75));
             let kinks = with(s.values([4], [0.0, -0.75, 0.75, -2.0])).$parameter(0.75);
             s.case(kinks).forward_only("kinks").gradients([&$at_kinks]);
+            s.case(with(s.uniform(-3.0, 3.0, [6])).$parameter(0.125));
         }
 
         fn errors(e: &mut ErrorSamples) {

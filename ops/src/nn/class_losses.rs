@@ -65,7 +65,7 @@ pub mod class_losses {
 
     fn samples(s: &mut Samples) {
         for smoothing in [0.0, 0.1] {
-            for scale in [0.0, 0.03] {
+            for scale in [0.0, 0.25] {
                 let plain = with(s.normal([6, 5]), s.integers(0, 5, [6])).ignore_index(3);
                 s.case(plain.label_smoothing(smoothing).lse_square_scale(scale));
                 let weighted = with(s.normal([6, 5]), s.integers(0, 5, [6])).weight(s.uniform(0.5, 2.0, [5]));

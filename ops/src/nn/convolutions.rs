@@ -150,6 +150,7 @@ operators! {
             s.case(with(s.normal(&images), s.normal(&weight)).padding(ConvPadding::Valid).stride([2]));
             s.case(with(s.normal(shape([0, 3], [4, 5, 6])), s.normal(&weight)));
             s.case(with(s.normal(shape([2, 3], [1, 1, 1])), s.normal(shape([2, 3], [1, 1, 1]))));
+            s.case(with(s.normal(shape([1, 4], [1, 2, 3])), s.normal(shape([2, 2], [1, 1, 2]))).groups(2));
         }
 
         fn errors(e: &mut ErrorSamples) {
@@ -306,6 +307,7 @@ operators! {
             // The result reaches further than the windows do.
             s.case(with(s.normal(&images), s.normal(&weight)).dilation([3]).output_padding(some([2, 1, 2])));
             s.case(with(s.normal(shape([0, 3], [2, 3, 4])), s.normal(&weight)));
+            s.case(with(s.normal(shape([1, 4], [1, 2, 3])), s.normal(shape([4, 1], [1, 1, 2]))).groups(2));
         }
 
         fn errors(e: &mut ErrorSamples) {

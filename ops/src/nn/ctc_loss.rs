@@ -213,6 +213,10 @@ pub mod ctc_negative_log_likelihood {
         let impossible = s.values([2, 2], [0.0, 0.0, 1.0, 0.0]).cast(DType::I32);
         let [steps, classes] = [lengths(s, &[2.0, 0.0]), lengths(s, &[2.0, 1.0])];
         s.case(with(s.normal([2, 2, 3]), impossible, steps, classes, 2)).forward_only("infinite");
+        // Room for one class: no state is two behind another.
+        let one = s.values([2, 1], [2.0, 1.0]).cast(DType::I64);
+        let [steps, classes] = [lengths(s, &[3.0, 2.0]), lengths(s, &[1.0, 1.0])];
+        s.case(with(s.normal([3, 2, 3]), one, steps, classes, 0));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -81,6 +81,7 @@ pub mod dropout {
         s.case(with(s.normal([4, 8])).p(0.0));
         s.case(with(s.normal([4, 8])).p(1.0));
         s.case(with(s.normal([4, 8])).p(0.2).generator(s.integers(0, 1 << 20, [2])));
+        s.case(with(s.normal([4, 8])).p(1.0).generator(s.integers(0, 1 << 20, [2])));
     }
 
     fn errors(e: &mut ErrorSamples) {

@@ -98,7 +98,7 @@ operators! {
         fn samples(s: &mut Samples) {
             for shape in [&$shape[..], &$shape[1..]] {
                 if s.dtype().is_floating() {
-                    s.case(with(s.normal(shape)).p(0.3).generator(s.integers(0, 1 << 20, [2])));
+                    s.case(with(s.normal(shape)).p(0.25).generator(s.integers(0, 1 << 20, [2])));
                 }
             }
             if s.dtype().is_floating() {
@@ -107,6 +107,7 @@ operators! {
             s.case(with(s.normal($shape)).training(false));
             s.case(with(s.normal($shape)).p(0.0));
             s.case(with(s.normal($shape)).p(1.0));
+            s.case(with(s.normal($shape)).p(1.0).generator(s.integers(0, 1 << 20, [2])));
         }
 
         fn errors(e: &mut ErrorSamples) {
@@ -206,13 +207,14 @@ operators! {
         fn samples(s: &mut Samples) {
             if s.dtype().is_floating() {
                 for shape in [&[33, 5][..], &[2, 7, 3]] {
-                    s.case(with(s.normal(shape)).p(0.3).training(true).generator(s.integers(0, 1 << 20, [2])));
+                    s.case(with(s.normal(shape)).p(0.25).training(true).generator(s.integers(0, 1 << 20, [2])));
                 }
                 s.case(with(s.normal([4, 8])).training(true).generator(s.integers(0, 1 << 20, [3])));
             }
             s.case(with(s.normal([4, 8])));
             s.case(with(s.normal([4, 8])).p(0.0).training(true));
             s.case(with(s.normal([4, 8])).p(1.0).training(true));
+            s.case(with(s.normal([4, 8])).p(1.0).training(true).generator(s.integers(0, 1 << 20, [2])));
         }
 
         fn errors(e: &mut ErrorSamples) {

@@ -57,9 +57,11 @@ pub mod fused_linear_cpo {
         };
         // One chunk, and several.
         let plain = of(s, [2, 3, 24, 5]);
-        let all = of(s, [3, 4, 6, 7]).bias(s.normal([7])).ignore_index(2).beta(0.7).alpha(0.5).label_smoothing(0.1);
+        let all = of(s, [3, 4, 6, 7]).bias(s.normal([7])).ignore_index(2).beta(0.7).alpha(0.5).label_smoothing(0.25);
         let averaged = of(s, [1, 5, 4, 3]).compute_nll_loss(false).average_log_prob(true);
-        for case in [plain, all, averaged] {
+        // One token of each sequence, and one that is preferred.
+        let single = of(s, [1, 1, 4, 3]).average_log_prob(true);
+        for case in [plain, all, averaged, single] {
             s.case(case);
         }
     }

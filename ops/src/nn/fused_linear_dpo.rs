@@ -191,13 +191,13 @@ pub mod fused_linear_dpo {
             s.case(case);
         }
         for kind in [ExoPair, Robust] {
-            let case = of(s, [2, 3, 4, 5]).loss_type(kind).beta(0.5).label_smoothing(0.1);
+            let case = of(s, [2, 3, 4, 5]).loss_type(kind).beta(0.5).label_smoothing(0.25);
             s.case(case);
         }
         let all = of(s, [3, 4, 6, 7]).bias(s.normal([7])).ignore_index(2).beta(0.7).compute_nll_loss(true).alpha(0.5);
         let all = all.ref_input(s.normal([6, 4, 3])).ref_weight(s.uniform(-0.5, 0.5, [7, 3])).ref_bias(s.normal([7]));
         let averaged = of(s, [1, 5, 4, 3]).average_log_prob(true);
-        let smooth = of(s, [2, 3, 24, 5]).label_smoothing(0.2);
+        let smooth = of(s, [2, 3, 24, 5]).label_smoothing(0.25);
         // A margin of -100 and beyond.
         let far = of(s, [2, 3, 24, 5]).loss_type(Discopop).beta(if s.dtype() == DType::F16 { 1.0 } else { 12.0 });
         for case in [all, averaged, smooth] {

@@ -56,10 +56,12 @@ pub mod fused_linear_simpo {
         };
         // One chunk, and several.
         let plain = of(s, [2, 3, 24, 5]);
-        let all = of(s, [3, 4, 6, 7]).bias(s.normal([7])).ignore_index(2).beta(0.7).alpha(0.5).label_smoothing(0.1);
+        let all = of(s, [3, 4, 6, 7]).bias(s.normal([7])).ignore_index(2).beta(0.7).alpha(0.5).label_smoothing(0.25);
         let all = all.compute_nll_loss(true);
         let averaged = of(s, [1, 5, 4, 3]).gamma(1.5);
-        for case in [plain, all, averaged] {
+        // One token of each sequence, and one that is preferred.
+        let single = of(s, [1, 1, 4, 3]).compute_nll_loss(true);
+        for case in [plain, all, averaged, single] {
             s.case(case);
         }
     }

@@ -279,6 +279,10 @@ pub mod grid_sample {
         let (infinity, nan) = (f64::INFINITY, f64::NAN);
         let apart = s.values([1, 1, 4, 2], [nan, 0.0, infinity, 0.0, 0.25, -infinity, 3e4, 0.0]);
         s.case(with(s.normal([1, 1, 3, 4]), apart)).forward_only("special values");
+        // At the ends of the image a position has no gradient.
+        let corners = s.values([1, 1, 2, 2], [1.0, 1.0, -1.0, -1.0]);
+        let at_ends = with(s.normal([1, 1, 2, 2]), corners).padding_mode(Border).align_corners(true);
+        s.case(at_ends).forward_only("kinks").gradients([&[2.0, 0.0, 0.0, 1.0], &[0.0; 4]]);
     }
 
     fn errors(e: &mut ErrorSamples) {

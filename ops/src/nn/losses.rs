@@ -231,6 +231,7 @@ operators! {
             s.case(with(s.values([4], [1.0, 2.0, 3.0, -4.0]), s.values([4], [1.0; 4])).reduction(Reduction::None))
                 .forward_only("kinks");
             s.case(with(s.normal([3, 5]), s.normal([3, 5])).$parameter($least));
+            s.case(with(s.normal([3, 5]), s.normal([3, 5])).$parameter(0.25));
         }
 
         fn errors(e: &mut ErrorSamples) {

@@ -82,6 +82,9 @@ operators! {
             // Windows of one size in some dimensions, and of several in the last.
             let uneven = with(s.normal(shape(&[3])), some([2, 2, 3])).stride([2]).padding(some([0, 0, 1]));
             s.case(uneven.count_include_pad(false));
+            // One window, as large as the image, and one that reaches beyond its end.
+            s.case(with(s.normal(shape(&[2])), some([3, 4, 5])));
+            s.case(with(s.normal(shape(&[2])), some([3, 4, 6])).stride([2]).ceil_mode(true));
         }
 
         fn errors(e: &mut ErrorSamples) {
@@ -342,6 +345,9 @@ operators! {
             let shape = |leading: &[usize]| [leading, &some([3, 4, 5])].concat();
             s.case(with(s.normal(shape(&[2, 3])), 2.0, some([1, 2, 3])));
             s.case(with(s.uniform(0.5, 2.0, shape(&[3])), 1.5, [2]).stride(some([1, 1, 2])).ceil_mode(true));
+            s.case(with(s.normal(shape(&[2])), 2.0, some([3, 4, 5])));
+            let odd = with(s.normal(shape(&[2])), 3.0, [2]);
+            s.case(odd).forward_only("negative sums have no root");
         }
 
         fn errors(e: &mut ErrorSamples) {

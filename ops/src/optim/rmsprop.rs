@@ -95,7 +95,7 @@ pub mod rmsprop {
             update(&[4, 8], false, 0.0),
             update(&[7], true, 0.0).alpha(0.75).weight_decay(0.25),
             update(&[33, 5], true, 0.9).apply(always),
-            update(&[], false, 0.5).eps(0.25),
+            update(&[], false, 0.25).eps(0.25),
             update(&[0, 3], false, 0.0),
             update(&[3, 5], true, 0.9).apply(never),
             update(&[5], false, 0.125),

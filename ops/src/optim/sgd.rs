@@ -99,14 +99,14 @@ pub mod sgd {
             plain(&[]).weight_decay(0.25).maximize(true),
             buffered(&[33, 5], 2.0).weight_decay(0.1),
             buffered(&[7], 2.0).nesterov(true),
-            buffered(&[5], 2.0).dampening(0.5).apply(always),
+            buffered(&[5], 2.0).dampening(0.25).apply(always),
             buffered(&[0, 3], 2.0),
             buffered(&[3, 5], 4.0).apply(never),
         ];
         let zeros = s.values([5], [0.0]).cast(s.dtype().accumulator());
         let first = with(s.normal([5]), s.normal([5]), Some(zeros), number(0.1), number(1.0));
         let first = first.momentum(0.9).dampening(0.5);
-        let slow = buffered(&[5], 3.0).momentum(0.125).nesterov(true);
+        let slow = buffered(&[5], 3.0).momentum(0.25).nesterov(true);
         for case in cases {
             s.case(case);
         }

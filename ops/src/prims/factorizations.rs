@@ -230,6 +230,9 @@ pub mod lu {
         s.case(with(s.normal([0, 2, 2]), true));
         s.case(with(s.values([3, 3], [1.0, 2.0, 3.0, 2.0, 4.0, 6.0, 1.0, 2.0, 5.0]), false))
             .forward_only("a pivot of zero");
+        // The machine epsilon in the place of the pivot cancels in this gradient.
+        let last = with(s.values([2, 2], [1.0, 2.0, 2.0, 4.0]), false);
+        s.case(last).forward_only("a pivot of zero").gradients([&[-6.5, 4.0, 4.25, 0.0]]);
         s.case(with(s.normal([30, 30]), true)).forward_only("large");
     }
 

@@ -152,6 +152,9 @@ operators! {
             let least = if s.dtype() == DType::F64 { -54f64 } else { -25f64 }.exp2();
             let far = [0.5 - least, -0.5 + least, 0.425, 0.4375, -0.4375, -0.21875, -0.203125, least, 0.5 - 1e-3];
             s.case(with(s.values([9], far)));
+            // Between two powers of two at every distance from the end.
+            let between: Vec<f64> = (2..48).map(|k| 0.5 - 1.5 * f64::from(-k).exp2()).collect();
+            s.case(with(s.values([46], between)));
         }
     }
 
