@@ -114,8 +114,9 @@ fn run(root: &str, names: &str) -> ExitCode {
     // Of one template, every operator's tests in f32 and f64 before those in other types.
     tests.sort_by_key(|test| (place(test.template), test.dtype.map(|dtype| dtype.size() < 4)));
     for test in &tests {
-        if (test.run)().is_err() {
+        if let Err(problem) = (test.run)() {
             println!("{}", test.name);
+            eprintln!("{problem}");
             return ExitCode::from(if test.template == Template::Snapshot { 3 } else { 1 });
         }
     }
