@@ -325,7 +325,8 @@ mod attention_by_cpu {
         claims_heads(query, key, value, enable_gqa)?;
         let mut mask = None;
         if let Some(given) = attn_mask {
-            // The batch of the kernels is that of all leading dimensions; whether a mask broadcasts to it is asked below.
+            // The batch of the kernels is that of all leading dimensions. Whether a mask broadcasts to it is asked
+            // below.
             refuse_unless!(given.rank() <= 4, "attn_mask is {given}, takes masks of at most four dimensions");
             mask = Some(given.with_shape(extents_of_mask(given.shape())));
         }
