@@ -3,9 +3,10 @@
 use std::sync::OnceLock;
 
 use crate::array::Array;
+use crate::executor_list::REFERENCE;
 use crate::problem::{Check, Problem};
 use crate::program::Program;
-use crate::subject::{REFERENCE, Ran, Subject};
+use crate::subject::{Ran, Subject};
 use crate::test::{Context, Outcome, PASSED};
 use crate::tolerance::same_bits;
 
