@@ -1,9 +1,10 @@
 """Times a training step of the models of `train resnet|vit|unet` in PyTorch, beside `train KIND --bench STEPS`.
 
     python benches/peers/vision_step.py KIND SIZE [--batch 32] [--steps 20] [--threads 2] [--compile]
+        [--device cuda] [--bf16] [--channels-last]
 
-The models are those of `tests/golden/vision.py`; a step is forward, loss, backward, clipping and AdamW, on the host in f32, as
-the command takes it. Prints the median of the steps after three that are not counted, and the quartiles.
+The models are those of `tests/golden/vision.py`; a step is forward, loss, backward, clipping and AdamW, in f32 or by
+autocast in bf16, as the command takes it. On a device the parameters are updated by one kernel. Prints the median of the steps after three that are not counted, and the quartiles.
 """
 
 import argparse
@@ -23,6 +24,9 @@ VIT, UNET = dict(channels=3, classes=6, image=32, dropout=0.0), dict(channels=3,
 SIZES = {
     ("resnet", "nano"): SMALL | dict(blocks=[1] * 4, width=8),
     ("resnet", "18-small"): SMALL | dict(blocks=[2] * 4, width=64),
+    ("resnet", "50"): dict(
+        channels=3, classes=1000, image=224, small=False, bottleneck=True, blocks=[3, 4, 6, 3], width=64
+    ),
     ("vit", "nano"): VIT | dict(patch=8, layers=2, heads=2, width=64, inner=256),
     ("vit", "micro"): VIT | dict(patch=4, layers=6, heads=4, width=128, inner=512),
     ("unet", "nano"): UNET | dict(image=32, depth=2, width=8, groups=4),
@@ -39,31 +43,42 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--channels-last", action="store_true")
     arguments = parser.parse_args()
     if (arguments.kind, arguments.size) not in SIZES:
         parser.error(f"there are {', '.join(' '.join(pair) for pair in SIZES)}")
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     config = SIZES[arguments.kind, arguments.size]
-    model = MAKE[arguments.kind](**config)
+    device = arguments.device
+    layout = torch.channels_last if arguments.channels_last else torch.contiguous_format
+    model = MAKE[arguments.kind](**config).to(device, memory_format=layout)
     forward = torch.compile(model) if arguments.compile else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
-    images = torch.randn(arguments.batch, config["channels"], config["image"], config["image"])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=device != "cpu")
+    images = torch.randn(arguments.batch, config["channels"], config["image"], config["image"], device=device)
+    images = images.to(memory_format=layout)
     shape = (arguments.batch,) + ((config["image"],) * 2 if arguments.kind == "unet" else ())
-    targets = torch.randint(config["classes"], shape)
+    targets = torch.randint(config["classes"], shape, device=device)
+    wait = torch.cuda.synchronize if device != "cpu" else lambda: None
     times = []
     for _ in range(arguments.steps + 3):
+        wait()
         start = time.perf_counter()
         optimizer.zero_grad()
-        loss = F.cross_entropy(forward(images), targets)
+        with torch.autocast(device, torch.bfloat16, enabled=arguments.bf16):
+            loss = F.cross_entropy(forward(images), targets)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        wait()
         times.append((time.perf_counter() - start) * 1e3)
     own = times[3:]
     quartiles = statistics.quantiles(own, n=4)
     how = "torch.compile" if arguments.compile else "eager"
-    print(f"{arguments.kind} {arguments.size}, batch {arguments.batch}, {how} {torch.__version__}: {statistics.median(own):.2f} ms, "
+    what = f"{arguments.kind} {arguments.size}, batch {arguments.batch}, {how} {torch.__version__}"
+    print(f"{what}: {statistics.median(own):.2f} ms, "
           f"half of {len(own)} steps {quartiles[0]:.2f} to {quartiles[2]:.2f}")
 
 
