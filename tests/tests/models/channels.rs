@@ -9,6 +9,7 @@ use fulgurite_ops::nn::ConvPadding;
 use fulgurite_ops::prelude::*;
 use fulgurite_runtime::argument::{Arg, map_arguments};
 use fulgurite_runtime::compile::{Options, Stage, compile, stages};
+use fulgurite_runtime::fuel::Fuel;
 use fulgurite_runtime::jit::{Names, trace};
 use fulgurite_runtime::kernels::cuda::{Compilation, nvrtc};
 use fulgurite_runtime::operator::{Role, RuleSet};
@@ -88,7 +89,9 @@ fn computed(trace: &Trace) -> Vec<Vec<f64>> {
 
 /// Both programs compute the same, but for the order of sums.
 fn compute_the_same(before: &Trace, after: &Trace) {
-    for (output, (one, other)) in before.outputs.iter().zip(computed(before).into_iter().zip(computed(after))) {
+    let (all, others) = (computed(before), computed(after));
+    assert_eq!([all.len(), others.len()], [before.outputs.len(); 2]);
+    for (output, (one, other)) in before.outputs.iter().zip(all.into_iter().zip(others)) {
         let largest = one.iter().fold(0.0f64, |largest, number| largest.max(number.abs()));
         assert!(largest.is_finite() && one.len() == other.len(), "{}", output.path);
         for (a, b) in one.iter().zip(&other) {
@@ -263,4 +266,71 @@ fn what_gains_nothing_is_left_alone() {
     let given = (meta(&[2, 16, 8, 8]), meta(&[32, 16, 1, 1]));
     let traced = trace("f", Target::cpu(), &Names::default(), given, |(x, w): (Tensor, Tensor)| conv2d(x, w)).unwrap();
     assert!(stage(&stages_of(&traced.0, Options::default()), "channels").is_none());
+}
+
+/// Two convolutions of images in bf16, of these sizes behind the channels and so many groups, with their results:
+/// images leave the program between them and behind them.
+fn two_convolutions(sizes: &[usize], groups: usize) -> Trace {
+    let meta = |shape: &[usize]| TensorMeta::new(shape, DType::BF16, Device::CPU);
+    let shape = |head: [usize; 2]| head.into_iter().chain(sizes.iter().copied()).collect::<Vec<usize>>();
+    let windows = |inputs: usize| [vec![16, inputs], vec![3; sizes.len()]].concat();
+    let given = (meta(&shape([2, 16])), meta(&windows(16 / groups)), meta(&windows(16)));
+    let rank = sizes.len();
+    let convolution = move |x: Tensor, w: Tensor, groups: usize| match rank {
+        1 => conv1d::with(x, w).padding(ConvPadding::Each(vec![1])).groups(groups).call(),
+        2 => conv2d::with(x, w).padding(ConvPadding::Each(vec![1; 2])).groups(groups).call(),
+        _ => conv3d::with(x, w).padding(ConvPadding::Each(vec![1; 3])).groups(groups).call(),
+    };
+    let (traced, _) = trace("f", Target::cpu(), &Names::default(), given, |(x, w, v): (Tensor, Tensor, Tensor)| {
+        let between = relu(convolution(x, w, groups));
+        (between, convolution(between, v, 1), x)
+    })
+    .unwrap();
+    traced
+}
+
+/// The stage of a program that is compiled as it is, and the one before it, if kernels were asked.
+fn around(traced: &Trace, fuel: Option<u64>) -> Option<[Trace; 2]> {
+    let target: Target = "cuda:sm_90a".parse().unwrap();
+    let fuel = fuel.map_or_else(Fuel::default, Fuel::limited);
+    let options = Options { device: Some(Device::new("cuda", 0)), fuel, ..Options::default() };
+    let options = options.with_executors(&["cudnn", "default"]).unwrap();
+    let stages = stages(retarget(traced, &target), &options).unwrap();
+    let at = stages.iter().position(|stage| stage.name == "channels")?;
+    Some([stages[at - 1].trace.clone(), stages[at].trace.clone()])
+}
+
+#[test]
+fn images_that_leave_a_program_are_turned_back_whatever_their_rank_and_groups() {
+    for (sizes, groups) in [(&[6][..], 1), (&[5, 6], 1), (&[5, 6], 2), (&[3, 4, 5], 1)] {
+        let [before, after] = around(&two_convolutions(sizes, groups), None).expect("convolutions gain by it");
+        assert_eq!(convolutions(&after).len(), 2, "{after}");
+        compute_the_same(&before, &after);
+    }
+}
+
+/// Each limit leaves a program that computes the same.
+#[test]
+fn fuel_ends_between_any_two_kernels() {
+    let traced = two_convolutions(&[5, 6], 1);
+    let turned = (0..40).filter_map(|fuel| around(&traced, Some(fuel)));
+    let mut kernels = Vec::new();
+    for [before, after] in turned {
+        compute_the_same(&before, &after);
+        let innermost = |symbol: &&&BoundSymbol| symbol.arguments.last() == Some(&Arg::value(true));
+        kernels.push(convolutions(&after).iter().filter(innermost).count());
+    }
+    assert!(kernels.contains(&1) && kernels.last() == Some(&2), "{kernels:?}");
+}
+
+#[test]
+fn an_input_with_channels_last_is_not_copied() {
+    let copied = |strides: Option<Vec<isize>>| {
+        let mut traced = two_convolutions(&[5, 6], 1);
+        traced.inputs[0].strides = strides;
+        let [_, after] = around(&traced, None).unwrap();
+        after.block.symbols.iter().filter(|symbol| copies_images(&after, symbol)).count()
+    };
+    assert_eq!(copied(None), 1);
+    assert_eq!(copied(Some(vec![480, 1, 96, 16])), 0);
 }

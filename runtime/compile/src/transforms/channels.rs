@@ -21,6 +21,7 @@ use crate::registry::role;
 use crate::strided::{CHANNELS_INNERMOST, Channels, LayoutRules};
 use crate::trace::{Block, BoundSymbol, Callee, Pass, Results, StageName, Trace, ValueId};
 use crate::tracer::{infer, with_defaults};
+use fulgurite_kernels::view::contiguous_strides;
 use std::sync::Arc;
 
 /// The longest chain of symbols that is done once more for a value that no kernel has made.
@@ -43,7 +44,7 @@ pub fn channels(trace: &Trace, ranking: &Ranking<'_>, fuel: &mut Fuel) -> Result
     }
     let first = Decision::of(source, &asked, &vec![false; source.symbols.len()]);
     let Decision { lines, cheap } = Decision::of(source, &asked, &first.idle(source));
-    let mut writer = Writer::new(source, cheap);
+    let mut writer = Writer::new(trace, cheap);
     for (symbol, form) in source.symbols.iter().zip(lines) {
         match form {
             Form::Kernel(channels) => writer.kernel(symbol, channels)?,
@@ -114,8 +115,8 @@ enum Form {
 /// How each line is written.
 struct Decision {
     lines: Vec<Form>,
-    /// For each value the line that makes it of numbers and of values that are repeated along channels or images, and
-    /// how many lines lead there: with channels innermost it is made as cheaply.
+    /// For each value that is made of numbers and of broadcasts alone, the line that makes it, and how many lines lead
+    /// there: with channels innermost it is made by as much arithmetic.
     cheap: Vec<Option<(usize, usize)>>,
 }
 
@@ -142,11 +143,11 @@ impl Decision {
             let all: Option<Vec<usize>> = symbol.operands().map(links).collect();
             let some = symbol.operands().any(|id| there[id.index()]);
             let form = match (kind_of(source, symbol), all) {
-                (Some(Kind::Elementwise), Some(_)) if some && !idle[line] => {
+                (Some(Kind::Elementwise), Some(_)) if some && !idle[line] && takes_turned(source, symbol) => {
                     symbol.operands().chain(symbol.results.iter().copied()).for_each(|id| there[id.index()] = true);
                     Form::Arithmetic
                 }
-                (Some(Kind::Elementwise), Some(links)) if !some => {
+                (Some(Kind::Elementwise), Some(links)) if !some && takes_turned(source, symbol) => {
                     let links = links.into_iter().max().unwrap_or(0) + 1;
                     cheap[symbol.results[0].index()] = (links < LONGEST).then_some((line, links));
                     Form::Own
@@ -194,6 +195,18 @@ impl Decision {
     }
 }
 
+/// Whether arithmetic computes the same of images with channels innermost. An operator may have rules about extents.
+fn takes_turned(block: &Block, symbol: &BoundSymbol) -> bool {
+    let turned_meta = |id: &ValueId| {
+        let meta = block.meta(*id);
+        meta.with_shape(turned(meta.shape()))
+    };
+    let metas = map_arguments(&symbol.arguments, turned_meta);
+    let results = symbol.operator().map(|def| infer(def, &metas));
+    let expected: Vec<TensorMeta> = symbol.results.iter().map(turned_meta).collect();
+    matches!(results, Some(Ok((results, _))) if results == expected)
+}
+
 /// Whether a reduction of images keeps dimensions that are in the same order with channels innermost.
 fn keeps_order(block: &Block, symbol: &BoundSymbol) -> bool {
     let (Some(dims), Some(operand)) = (dims_of(symbol), symbol.operands().next()) else { return false };
@@ -220,12 +233,21 @@ struct Writer<'a> {
     innermost: Substitution,
     /// See [`Decision::cheap`].
     cheap: Vec<Option<(usize, usize)>>,
+    /// Inputs that have channels innermost in memory: a view shows them so.
+    already: Vec<ValueId>,
 }
 
 impl Writer<'_> {
-    fn new(source: &Block, cheap: Vec<Option<(usize, usize)>>) -> Writer<'_> {
+    fn new(trace: &Trace, cheap: Vec<Option<(usize, usize)>>) -> Writer<'_> {
+        let source = &trace.block;
         let (flattener, own) = Flattener::new(source);
-        Writer { source, flattener, own, innermost: vec![None; source.values.len()], cheap }
+        let already = source.parameters.iter().zip(&trace.inputs).filter_map(|(id, input)| {
+            let strides = input.strides.as_ref()?;
+            let of_turned: Vec<isize> = inwards(strides.len()).into_iter().map(|dim| strides[dim]).collect();
+            (of_turned == contiguous_strides(&turned(source.meta(*id).shape()))).then_some(*id)
+        });
+        let already = already.collect();
+        Writer { source, flattener, own, innermost: vec![None; source.values.len()], cheap, already }
     }
 
     fn finish(mut self) -> Result<Block> {
@@ -262,9 +284,13 @@ impl Writer<'_> {
                 let seen = vec![Arg::Tensor(own), Arg::value(inwards(self.source.meta(id).rank()))];
                 let name = self.fresh(id, "turned");
                 let seen = self.call(role(Role::Permute)?, seen, name, at)?;
-                let copies = role(Role::Contiguous)?;
-                let name = self.fresh(id, "innermost");
-                self.call(copies, with_defaults(copies, vec![Arg::Tensor(seen)]), name, at)?
+                if self.already.contains(&id) {
+                    seen
+                } else {
+                    let copies = role(Role::Contiguous)?;
+                    let name = self.fresh(id, "innermost");
+                    self.call(copies, with_defaults(copies, vec![Arg::Tensor(seen)]), name, at)?
+                }
             }
         };
         self.innermost[id.index()] = Some(made);
@@ -457,7 +483,10 @@ fn kind_of(block: &Block, symbol: &BoundSymbol) -> Option<Kind> {
             has_channels(block.meta(operand).shape()).then_some(Kind::Reduction)
         }
         _ if !has_channels(shape) || is_copy => None,
-        Some(Elements::Broadcast) => Some(Kind::Broadcast),
+        // Both arguments are written anew.
+        Some(Elements::Broadcast) => {
+            (dims_of(symbol).is_some() && argument(symbol, "shape").is_some()).then_some(Kind::Broadcast)
+        }
         None if def.overload == Some(Role::Full) => Some(Kind::Fill),
         None if rules.scalar.is_none() => None,
         None | Some(Elements::Convert) => {
