@@ -62,6 +62,16 @@ opt-level = 2
 [profile.dev.package.fulgurite-testing]
 opt-level = 2
 
+# What is compiled far longer than it runs.
+[profile.dev.package.fulgurite-command]
+opt-level = 0
+[profile.dev.package.fulgurite-plots]
+opt-level = 0
+[profile.dev.package.fulgurite-rates]
+opt-level = 0
+[profile.dev.package.fulgurite-view]
+opt-level = 0
+
 [profile.dev.package.fulgurite-kernels]
 opt-level = 3
 "#;
