@@ -40,7 +40,9 @@ pub mod linspace {
     fn decomposition(args: Args<Tensor>) -> Tensor {
         let Args { start, end, steps, dtype, device } = args;
         match dtype {
-            Some(whole) if steps < 2 && !whole.is_floating() => super::alone([start, end], steps, whole, &device),
+            Some(whole) if steps < 2 && (whole.is_integer() || whole == DType::Bool) => {
+                super::alone([start, end], steps, whole, &device)
+            }
             _ => super::spaced([start, end], steps, dtype, &device, |x| x),
         }
     }
