@@ -4,7 +4,8 @@
         [--device cuda] [--bf16] [--channels-last]
 
 The models are those of `tests/golden/vision.py`; a step is forward, loss, backward, clipping and AdamW, in f32 or by
-autocast in bf16, as the command takes it. On a device the parameters are updated by one kernel. Prints the median of the steps after three that are not counted, and the quartiles.
+autocast in bf16, as the command takes it. On a device the parameters are updated by one kernel. Prints the median of the
+steps after three that are not counted, and the quartiles.
 """
 
 import argparse
@@ -56,7 +57,8 @@ def main():
     layout = torch.channels_last if arguments.channels_last else torch.contiguous_format
     model = MAKE[arguments.kind](**config).to(device, memory_format=layout)
     forward = torch.compile(model) if arguments.compile else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=device != "cpu")
+    fused = device != "cpu"
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=fused)
     images = torch.randn(arguments.batch, config["channels"], config["image"], config["image"], device=device)
     images = images.to(memory_format=layout)
     shape = (arguments.batch,) + ((config["image"],) * 2 if arguments.kind == "unet" else ())
@@ -67,7 +69,7 @@ def main():
         wait()
         start = time.perf_counter()
         optimizer.zero_grad()
-        with torch.autocast(device, torch.bfloat16, enabled=arguments.bf16):
+        with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=arguments.bf16):
             loss = F.cross_entropy(forward(images), targets)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
