@@ -145,7 +145,8 @@ operators! {
     }), ..SAME }] }
     UPDATE: "tt::update" { params: &[tensor("input"), tensor("delta")], kind: OperatorKind::Symbol(&["tt_host"]),
         rules: &[&SAME, &KernelRules { in_place: true, ..KernelRules::EMPTY }] }
-    LOOK: "tt::look" { params: &[tensor("input")], rules: &[&SAME, &LayoutRules { view: Some(&look), ..LayoutRules::EMPTY }] }
+    LOOK: "tt::look" { params: &[tensor("input")],
+        rules: &[&SAME, &LayoutRules { view: Some(&look), ..LayoutRules::EMPTY }] }
     DROPOUT: "tt::dropout" { params: &[tensor("input")], effects: Effects { random: true, ..Effects::NONE } }
     REDUCE: "tt::all_reduce" { params: &[tensor("input")], effects: Effects { collective: true, ..Effects::NONE } }
     REDUCE_ALONG: "tt::reduce_along" { params: &[tensor("input"), attribute::<String>("axis")],
