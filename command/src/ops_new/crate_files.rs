@@ -63,8 +63,6 @@ opt-level = 2
 opt-level = 2
 
 # What is compiled far longer than it runs.
-[profile.dev.package.fulgurite-command]
-opt-level = 0
 [profile.dev.package.fulgurite-plots]
 opt-level = 0
 [profile.dev.package.fulgurite-rates]

@@ -182,9 +182,8 @@ fn a_crate_is_written_as_it_is_compiled_here() {
 }
 
 /// A crate of one's own is compiled as the crates of this repository are.
-/// Packages of this repository that no other crate depends on, but for those that train models.
-const ABSENT: [&str; 8] =
-    ["benches", "book", "dlpack-test", "example-outside", "example-sim", "models", "python", "tests"];
+/// Packages of this repository that no other crate depends on.
+const ABSENT: [&str; 7] = ["benches", "book", "dlpack-test", "example-outside", "example-sim", "python", "tests"];
 
 #[test]
 fn the_profile_of_a_crate_is_this_repository_s() {
