@@ -292,7 +292,7 @@ fn two_convolutions(sizes: &[usize], groups: usize) -> Trace {
 /// The stage of a program that is compiled as it is, and the one before it, if kernels were asked.
 fn around(traced: &Trace, fuel: Option<u64>) -> Option<[Trace; 2]> {
     let target: Target = "cuda:sm_90a".parse().unwrap();
-    let fuel = fuel.map_or_else(Fuel::default, Fuel::limited);
+    let fuel = fuel.map_or(Fuel::UNLIMITED, Fuel::limited);
     let options = Options { device: Some(Device::new("cuda", 0)), fuel, ..Options::default() };
     let options = options.with_executors(&["cudnn", "default"]).unwrap();
     let stages = stages(retarget(traced, &target), &options).unwrap();
