@@ -9,17 +9,17 @@
 use super::attributes::{argument, with_attribute};
 use super::claim;
 use super::dce;
-use super::flatten::{Flattener, Substitution};
+use super::flatten::{At, Flattener, Substitution};
 use crate::argument::{Arg, AttributeType, map_arguments};
 use crate::arithmetic::{Arithmetic, Elements};
 use crate::choices::Ranking;
-use crate::error::{CallStack, Error, Failure, Place, Result};
+use crate::error::{CallStack, Error, Failure, Result};
 use crate::fuel::Fuel;
 use crate::meta::TensorMeta;
-use crate::operator::{OperatorDef, Role, RuleSet};
+use crate::operator::{Role, RuleSet};
 use crate::registry::role;
 use crate::strided::{CHANNELS_INNERMOST, Channels, LayoutRules};
-use crate::trace::{Block, BoundSymbol, Callee, Pass, Results, StageName, Trace, ValueId};
+use crate::trace::{Block, BoundSymbol, Pass, Results, StageName, Trace, ValueId};
 use crate::tracer::{infer, with_defaults};
 use fulgurite_kernels::view::contiguous_strides;
 use std::sync::Arc;
@@ -213,16 +213,6 @@ fn keeps_order(block: &Block, symbol: &BoundSymbol) -> bool {
     inwards(block.meta(operand).rank()).into_iter().filter(|dim| !dims.contains(dim)).is_sorted()
 }
 
-/// The pass and the author's line of what is written.
-#[derive(Clone, Copy)]
-struct At(Pass, Option<Place>);
-
-impl From<&BoundSymbol> for At {
-    fn from(symbol: &BoundSymbol) -> At {
-        At(symbol.pass, symbol.place)
-    }
-}
-
 /// A block being written.
 struct Writer<'a> {
     source: &'a Block,
@@ -267,7 +257,7 @@ impl Writer<'_> {
             let back: Vec<usize> = (0..rank).map(|dim| place(dim, rank)).collect();
             let arguments = vec![Arg::Tensor(innermost), Arg::value(back)];
             let name = self.source.value(id).name.clone();
-            self.own[id.index()] = Some(self.call(role(Role::Permute)?, arguments, name, at)?);
+            self.own[id.index()] = Some(self.flattener.call(role(Role::Permute)?, arguments, name, at)?);
         }
         Ok(Flattener::mapped(&self.own, id))
     }
@@ -283,13 +273,13 @@ impl Writer<'_> {
                 let own = self.own(id, at)?;
                 let seen = vec![Arg::Tensor(own), Arg::value(inwards(self.source.meta(id).rank()))];
                 let name = self.fresh(id, "turned");
-                let seen = self.call(role(Role::Permute)?, seen, name, at)?;
+                let seen = self.flattener.call(role(Role::Permute)?, seen, name, at)?;
                 if self.already.contains(&id) {
                     seen
                 } else {
                     let copies = role(Role::Contiguous)?;
                     let name = self.fresh(id, "innermost");
-                    self.call(copies, with_defaults(copies, vec![Arg::Tensor(seen)]), name, at)?
+                    self.flattener.call(copies, with_defaults(copies, vec![Arg::Tensor(seen)]), name, at)?
                 }
             }
         };
@@ -299,32 +289,6 @@ impl Writer<'_> {
 
     fn fresh(&mut self, of: ValueId, what: &str) -> Arc<str> {
         self.flattener.fresh(&format!("{}.{what}", self.source.value(of).name))
-    }
-
-    /// Adds a symbol with one result, which an executor is found for later.
-    fn call(
-        &mut self,
-        def: &'static OperatorDef,
-        arguments: Vec<Arg<ValueId>>,
-        name: Arc<str>,
-        at: At,
-    ) -> Result<ValueId> {
-        let metas = map_arguments(&arguments, |id| self.flattener.block().meta(*id).clone());
-        let (results, body) = infer(def, &metas).map_err(|error| error.of(def.name, at.1))?;
-        let meta = results.into_iter().next().unwrap_or_else(|| unreachable!("who calls knows that it has a result"));
-        let result = self.flattener.define(name, meta);
-        self.flattener.push(BoundSymbol {
-            callee: Callee::Operator(def),
-            arguments,
-            results: Results::from_slice(&[result]),
-            body,
-            pass: at.0,
-            executor: None,
-            schedule: Default::default(),
-            refusals: Vec::new(),
-            place: at.1,
-        });
-        Ok(result)
     }
 
     /// Writes a kernel with channels innermost.
@@ -412,7 +376,7 @@ impl Writer<'_> {
                 if !order.is_sorted() {
                     let name = self.fresh(operand, "turned");
                     let arguments = vec![Arg::Tensor(repeated), Arg::value(order.clone())];
-                    repeated = self.call(role(Role::Permute)?, arguments, name, at)?;
+                    repeated = self.flattener.call(role(Role::Permute)?, arguments, name, at)?;
                 }
                 let dims: Vec<usize> = order.into_iter().map(|dim| places[dim]).collect();
                 let arguments = map_arguments(&symbol.arguments, |_| repeated);
@@ -432,7 +396,7 @@ impl Writer<'_> {
         };
         let Some(arguments) = arguments else { unreachable!("kinds are of operators with these arguments") };
         let name = self.fresh(*result, "innermost");
-        self.call(def, arguments, name, at)
+        self.flattener.call(def, arguments, name, at)
     }
 
     /// Writes a reduction of what is there with channels innermost, whose result is the same.
@@ -452,7 +416,7 @@ impl Writer<'_> {
         };
         let result = symbol.results[0];
         let name = self.source.value(result).name.clone();
-        self.own[result.index()] = Some(self.call(def, arguments, name, symbol.into())?);
+        self.own[result.index()] = Some(self.flattener.call(def, arguments, name, symbol.into())?);
         Ok(())
     }
 }

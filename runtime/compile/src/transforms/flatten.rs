@@ -4,10 +4,22 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::argument::map_arguments;
-use crate::error::Place;
+use crate::argument::{Arg, map_arguments};
+use crate::error::{Place, Result};
+use crate::operator::OperatorDef;
 use crate::refusal::Refusal;
-use crate::trace::{Block, BoundSymbol, Results, ValueId};
+use crate::trace::{Block, BoundSymbol, Callee, Pass, Results, ValueId};
+use crate::tracer::infer;
+
+/// The pass and the author's line of what is written.
+#[derive(Clone, Copy)]
+pub(super) struct At(pub Pass, pub Option<Place>);
+
+impl From<&BoundSymbol> for At {
+    fn from(symbol: &BoundSymbol) -> At {
+        At(symbol.pass, symbol.place)
+    }
+}
 
 /// Builds a block out of the symbols of others.
 pub struct Flattener {
@@ -87,7 +99,36 @@ impl Flattener {
         self.block.symbols.last_mut().unwrap_or_else(|| unreachable!("just pushed"))
     }
 
-    /// Opens a closed block that stands for a call that is called `name`: its parameters become
+    /// Adds a call of an operator with one result, which an executor is found for later.
+    ///
+    /// # Errors
+    /// If the operator refuses the arguments.
+    pub(super) fn call(
+        &mut self,
+        def: &'static OperatorDef,
+        arguments: Vec<Arg<ValueId>>,
+        name: Arc<str>,
+        at: At,
+    ) -> Result<ValueId> {
+        let metas = map_arguments(&arguments, |id| self.block.meta(*id).clone());
+        let (results, body) = infer(def, &metas).map_err(|error| error.of(def.name, at.1))?;
+        let meta = results.into_iter().next().unwrap_or_else(|| unreachable!("who calls knows that it has a result"));
+        let result = self.define(name, meta);
+        self.push(BoundSymbol {
+            callee: Callee::Operator(def),
+            arguments,
+            results: Results::from_slice(&[result]),
+            body,
+            pass: at.0,
+            executor: None,
+            schedule: Default::default(),
+            refusals: Vec::new(),
+            place: at.1,
+        });
+        Ok(result)
+    }
+
+    /// Opens a closed block that is the body of a call that is called `name`: its parameters become
     /// `arguments`, its own values get names below `name`, its results the names given.
     pub fn open(
         &mut self,

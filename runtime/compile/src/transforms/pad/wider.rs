@@ -6,15 +6,15 @@ use std::sync::Arc;
 use crate::DType;
 use crate::argument::{Arg, Attribute, AttributeType, Scalar, map_arguments};
 use crate::arithmetic::{Arithmetic, Elements};
-use crate::error::{Place, Result};
+use crate::error::Result;
 use crate::meta::TensorMeta;
 use crate::operator::{OperatorDef, Role, RuleSet};
 use crate::registry::role;
 use crate::strided::{LayoutRules, Strided};
-use crate::trace::{BoundSymbol, Callee, Pass, Results, ValueId};
+use crate::trace::{BoundSymbol, Pass, ValueId};
 use crate::tracer::infer;
 use crate::transforms::attributes::{argument, with_attribute};
-use crate::transforms::flatten::Flattener;
+use crate::transforms::flatten::{At, Flattener};
 
 /// Values of at most this many bytes are copied into a larger form; of others that is as dear as what is gained.
 const SMALL: usize = 1 << 20;
@@ -24,16 +24,6 @@ const LONGEST: usize = 64;
 
 /// A value, and the shape that a larger form of it has.
 type Form = (ValueId, Vec<usize>);
-
-/// The pass and the author's line of what is written.
-#[derive(Clone, Copy)]
-pub(super) struct At(Pass, Option<Place>);
-
-impl From<&BoundSymbol> for At {
-    fn from(symbol: &BoundSymbol) -> At {
-        At(symbol.pass, symbol.place)
-    }
-}
 
 /// What making a larger form takes.
 #[derive(Clone, Copy)]
@@ -120,21 +110,8 @@ impl Wider {
         name: Arc<str>,
         at: At,
     ) -> Result<ValueId> {
-        let metas = map_arguments(&arguments, |id| self.meta(*id).clone());
-        let (results, body) = infer(def, &metas).map_err(|error| error.of(def.name, at.1))?;
-        let meta = results.into_iter().next().unwrap_or_else(|| unreachable!("who calls knows that it has a result"));
-        let result = self.flattener.define(name, meta);
-        self.push(BoundSymbol {
-            callee: Callee::Operator(def),
-            arguments,
-            results: Results::from_slice(&[result]),
-            body,
-            pass: at.0,
-            executor: None,
-            schedule: Default::default(),
-            refusals: Vec::new(),
-            place: at.1,
-        });
+        let result = self.flattener.call(def, arguments, name, at)?;
+        self.note();
         Ok(result)
     }
 
