@@ -11,6 +11,7 @@ pub mod fusion {
 
     use crate::column_sums::launch_with_sums;
     use crate::elementwise::launch;
+    use fulgurite_executor_regions::again::compute_again;
     use fulgurite_executor_regions::grouping::{ColumnSums, Limits, fuse as gather, iteration_shape};
     use fulgurite_executor_regions::lists;
     use fulgurite_executor_regions::program::{program_of, seen_in, stored_in, sums_of};
@@ -25,12 +26,12 @@ pub mod fusion {
         column_sums: Some(COLUMN_SUMS),
     };
 
-    /// Rows enough for every multiprocessor, and widths at which a block keeps the sums of its columns in registers.
-    const COLUMN_SUMS: ColumnSums = ColumnSums { rows: 1024, widths: [256, 8192], most: 4 };
+    /// Rows enough for every multiprocessor, and widths at which threads keep the sums of their columns in registers.
+    const COLUMN_SUMS: ColumnSums = ColumnSums { rows: 1024, widths: [256, 8192], shortest_alone: 64, most: 4 };
 
     fn fuse(block: &Block, fuel: &mut Fuel) -> Block {
         let regions = gather(&gather_before(block, LIMITS.members, fuel), LIMITS, fuel);
-        lists::gather(&regions, LIMITS, fuel)
+        lists::gather(&compute_again(&regions, LIMITS, fuel), LIMITS, fuel)
     }
 
     fn admits_region(body: &Block) -> Claim {

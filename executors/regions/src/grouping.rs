@@ -123,6 +123,11 @@ impl<'a> Region<'a> {
         Region { block, limits, iteration: iteration.to_vec(), members: Vec::new(), spaces: FxHashMap::default() }
     }
 
+    /// How many values members define in a space.
+    fn count(&self, space: Space) -> usize {
+        self.spaces.values().filter(|other| **other == space).count()
+    }
+
     /// The space of a member's result if `symbol` can join, given what the region computes already.
     pub fn admits(&self, symbol: &BoundSymbol, kind: Kind) -> Option<Space> {
         let result = self.block.meta(symbol.results[0]).shape();
@@ -145,12 +150,16 @@ impl<'a> Region<'a> {
             }
             Kind::SumRows => {
                 let suits = self.limits.column_sums.filter(|sums| {
-                    let present = self.spaces.values().filter(|space| **space == Space::Column).count();
-                    sums.suit(&self.iteration) && present < sums.most
+                    let has_rows = self.count(Space::Row) > 0;
+                    sums.suit(&self.iteration, has_rows) && self.count(Space::Column) < sums.most
                 });
                 (suits.is_some() && space(operand()?)? == Space::Full).then_some(Space::Column)
             }
-            Kind::Reduce(_) => (space(operand()?)? == Space::Full).then_some(Space::Row),
+            Kind::Reduce(_) => {
+                let suits = |sums: ColumnSums| sums.suit(&self.iteration, true);
+                let beside = self.count(Space::Column) == 0 || self.limits.column_sums.is_some_and(suits);
+                (beside && space(operand()?)? == Space::Full).then_some(Space::Row)
+            }
             Kind::Reshape => {
                 (inside(operand()?)? == Space::Row && is_row_shape(result, &self.iteration)).then_some(Space::Row)
             }

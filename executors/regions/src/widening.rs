@@ -75,8 +75,8 @@ pub fn gather_before(block: &Block, members: &str, fuel: &mut Fuel) -> Block {
     if moved { live(new) } else { new }
 }
 
-/// A name that no value has.
-fn free_name(block: &Block, wanted: &str) -> String {
+/// A name that no value of the block has: the wanted one, or that with a number.
+pub(crate) fn free_name(block: &Block, wanted: &str) -> String {
     let taken = |name: &str| block.values.iter().any(|value| &*value.name == name);
     let numbered = (1..).map(|number| format!("{wanted}.{number}"));
     std::iter::once(wanted.to_owned()).chain(numbered).find(|name| !taken(name)).unwrap_or_default()

@@ -47,6 +47,24 @@ fn doubled(x: Vec<Tensor>) -> Vec<Tensor> {
     vec![twice, sum::with(twice).dim(over.clone()).call(), sum::with(x[0]).dim(over).call()]
 }
 
+/// The gradients of batch normalization of channels behind each other, an activation behind it: statistics of columns,
+/// and what is made of them and of the elements once more.
+fn batch_norm_gradients(x: Vec<Tensor>) -> Vec<Tensor> {
+    let cotangent = x[3];
+    let (_, (d_input, d_weight, d_bias)) = value_and_grad((x[0], x[1], x[2]), |(input, weight, bias)| {
+        let out = batch_norm::with(*input).weight(*weight).bias(*bias).training(true).call().0;
+        (cast(relu(out), DType::F32) * cotangent).sum()
+    });
+    vec![d_input, d_weight, d_bias]
+}
+
+/// Statistics twice: of what is normalized by the first, and has an addend that the result is read beside.
+fn normalized_twice(x: Vec<Tensor>) -> Vec<Tensor> {
+    let once = batch_norm::with(x[0]).weight(x[1]).training(true).call().0;
+    let with_addend = relu(once + x[4]);
+    vec![batch_norm::with(with_addend).weight(x[2]).training(true).call().0, with_addend]
+}
+
 fn inputs_of_norm(shape: &[usize], dtype: DType) -> Vec<TensorMeta> {
     let width = &shape[shape.len() - 1..];
     let of = |shape: &[usize], dtype: DType| TensorMeta::new(shape, dtype, Device::CPU);
@@ -70,8 +88,28 @@ fn programs() -> Vec<(&'static str, Vec<TensorMeta>, Function)> {
         ("norm of odd rows", norm(&[1030, 771], DType::F16), norm_gradients),
         ("norm of long rows", norm(&[1024, 4096], DType::BF16), norm_gradients),
         ("elementwise", one(&[2, 600, 256], DType::BF16), doubled),
+        ("short rows", one(&[3, 999, 64], DType::BF16), doubled),
+        ("short rows of odd elements", one(&[1100, 76], DType::F32), doubled),
+        ("rows of half a block", one(&[4000, 1024], DType::F16), doubled),
         ("a square", one(&[1024, 1024], DType::F32), doubled),
         ("the longest rows", one(&[1024, 8192], DType::F32), doubled),
+    ]
+}
+
+/// Programs whose elements are read once more behind sums of their columns; with the numbers of sums alone and of others.
+fn programs_of_several_passes() -> Vec<(&'static str, Vec<TensorMeta>, Function, [usize; 2])> {
+    let of = |shape: [usize; 2], dtype: DType| {
+        let mut metas = inputs_of_norm(&shape, dtype);
+        metas[1..3].iter_mut().for_each(|meta| *meta = meta.with_dtype(DType::F32));
+        metas.push(metas[0].clone());
+        metas
+    };
+    vec![
+        ("batch_norm in bf16", of([4100, 64], DType::BF16), batch_norm_gradients, [0, 4]),
+        ("batch_norm in f16", of([1030, 512], DType::F16), batch_norm_gradients, [0, 4]),
+        ("batch_norm of odd rows", of([2048, 321], DType::BF16), batch_norm_gradients, [0, 4]),
+        ("batch_norm in f32", of([1500, 128], DType::F32), batch_norm_gradients, [1, 3]),
+        ("batch_norm twice", of([3000, 256], DType::BF16), normalized_twice, [0, 4]),
     ]
 }
 
@@ -130,6 +168,22 @@ fn sums_of_columns_are_in_the_region_of_what_they_sum() {
     }
 }
 
+/// What has more bits than what it is made of is made once more where it is read, and nobody writes it.
+#[test]
+fn what_is_read_behind_sums_is_computed_again_of_fewer_bytes() {
+    for (name, metas, f, expected) in programs_of_several_passes() {
+        let input = metas[0].clone();
+        let (_, stages) = compile(program(metas, f), &options()).unwrap();
+        let planned = &stages.last().unwrap().trace;
+        assert_eq!(sums(&planned.block), expected, "{name}:\n{planned}");
+        let regions = planned.block.symbols.iter().filter(|symbol| matches!(symbol.callee, Callee::Region { .. }));
+        for id in regions.flat_map(|region| &region.results) {
+            let meta = planned.block.meta(*id);
+            assert!(meta.shape() != input.shape() || meta.dtype() == input.dtype(), "{name}: {meta} in\n{planned}");
+        }
+    }
+}
+
 /// Few rows, short ones, and ones that no thread keeps sums of.
 #[test]
 fn other_sums_have_kernels_of_their_own() {
@@ -162,7 +216,8 @@ fn kernels_of_sums_compile() {
         assert!(std::env::var(REQUIRE_NVRTC).map_or(true, |value| value != "1"), "{error}");
         println!("compiled by nobody: {error}");
     }
-    for (name, metas, f) in programs().into_iter().chain(sums_alone()) {
+    let several = programs_of_several_passes().into_iter().map(|(name, metas, f, _)| (name, metas, f));
+    for (name, metas, f) in programs().into_iter().chain(several).chain(sums_alone()) {
         let (compiled, _) = compile(program(metas, f), &options()).unwrap();
         for source in compiled.sources().into_iter().filter(|_| has_nvrtc.is_ok()) {
             for architecture in ["sm_80", "sm_90a"] {
@@ -181,7 +236,8 @@ fn kernels_of_sums_compile() {
 #[test]
 fn sums_in_regions_are_those_of_their_lines() {
     let Some(device) = device::cuda() else { return };
-    for (name, metas, f) in programs() {
+    let several = programs_of_several_passes().into_iter().map(|(name, metas, f, _)| (name, metas, f));
+    for (name, metas, f) in programs().into_iter().chain(several) {
         let numbers = || -> Vec<Array> {
             let array = |(seed, meta): (usize, &TensorMeta)| {
                 let values: Vec<f64> = (0..meta.len()).map(|i| ((i * 7 + seed) as f64 * 0.37).sin()).collect();

@@ -1,5 +1,6 @@
 //! Sums of columns: blocks are persistent and loop over rows, and keep the sums of their rows in registers. The
-//! elements of the next row are copied to shared memory meanwhile, by the threads that read them.
+//! elements of the next row are copied to shared memory meanwhile, by the threads that read them. Of short rows a block
+//! has several at a time, each for a group of its threads, whose sums are added in order at the end.
 
 use super::emitter::{row_start, sum};
 use super::region::Operand;
@@ -11,7 +12,13 @@ impl Writer<'_> {
     pub(super) fn begin_sums(&mut self) -> Option<usize> {
         let region = self.emitter.region;
         let words = (region.dialect)();
-        self.emitter.text.line(format!("const int lane = (int){};", words.thread()));
+        let (lanes, thread) = (self.plan.lanes, words.thread());
+        if self.plan.rows_per_block() > 1 {
+            self.emitter.text.line(format!("const int lane = (int)({thread} % {lanes}u);"));
+            self.emitter.text.line(format!("const unsigned group = {thread} / {lanes}u;"));
+        } else {
+            self.emitter.text.line(format!("const int lane = (int){thread};"));
+        }
         self.emitter.define_uniform();
         self.load_early(Operand::is_same_for_all_rows);
         let [vectors, elements] = [self.emitter.unroll, self.emitter.vector]
@@ -26,16 +33,36 @@ impl Writer<'_> {
             let element = words.stored_type(region.inputs[input].dtype);
             self.emitter.text.line(format!("{element} next{input};"));
         }
-        self.ask_for_row("", words.block());
+        let first = self.first_row();
+        let condition = if self.plan.rows_per_block() > 1 { format!("if ({first} < rows)") } else { String::new() };
+        self.ask_for_row(&condition, &first);
         // Only reductions ask for it.
         let turns = self.plan.passes.list.iter().any(|pass| !pass.reductions.is_empty());
         if turns {
             self.emitter.text.line("int turn = 0;");
         }
         let next = if turns { ", turn ^= 1" } else { "" };
-        let (block, blocks) = (words.block(), words.blocks());
-        self.emitter.text.open(format!("for ({kind} row = {block}; row < rows; row += {blocks}{next})"));
+        let step = self.blocks_of_rows();
+        self.emitter.text.open(format!("for ({kind} row = {first}; row < rows; row += {step}{next})"));
         None
+    }
+
+    /// The first row of a block, or of a group of its threads.
+    fn first_row(&self) -> String {
+        let block = self.emitter.functions.block();
+        match self.plan.rows_per_block() {
+            1 => block.to_owned(),
+            several => format!("{block} * {several}u + group"),
+        }
+    }
+
+    /// How many rows all blocks have at a time.
+    pub(super) fn blocks_of_rows(&self) -> String {
+        let blocks = self.emitter.functions.blocks();
+        match self.plan.rows_per_block() {
+            1 => blocks.to_owned(),
+            several => format!("{blocks} * {several}u"),
+        }
     }
 
     /// Closes the loop over the block's rows, and stores its parts of the sums.
@@ -44,6 +71,9 @@ impl Writer<'_> {
         self.emitter.text.close();
         self.emitter.text.line("");
         self.emitter.text.line("// The block's parts of the sums over all rows.");
+        if self.plan.rows_per_block() > 1 {
+            return self.end_sums_of_groups();
+        }
         self.emitter.text.open("");
         let whole = (self.emitter.unroll == 1).then(|| self.write_column());
         let column = self.open_vectors();
@@ -57,6 +87,37 @@ impl Writer<'_> {
         }
         self.close_vectors(column);
         self.close_columns(whole);
+    }
+
+    /// Adds the sums of the block's groups in order, and stores them.
+    fn end_sums_of_groups(&mut self) {
+        let region = self.emitter.region;
+        let (groups, width, threads) = (self.plan.rows_per_block(), region.width, self.plan.threads);
+        let words = (region.dialect)();
+        let (thread, block, barrier) = (words.thread(), words.block(), words.barrier());
+        let place = words.place_in_shared("float", 0);
+        self.emitter.text.line(format!("float* const parts_of_groups = {place};"));
+        for output in region.sums() {
+            // Nobody reads a row any more, nor the sums before.
+            self.emitter.text.line(barrier);
+            self.emitter.text.open("");
+            let column = self.write_column();
+            self.emitter.open_elements();
+            let at = if self.emitter.vector > 1 { " + j" } else { "" };
+            let element = self.element();
+            self.emitter.text.line(format!("parts_of_groups[group * {width}u + column{at}] = sum{output}{element};"));
+            self.emitter.close_elements();
+            self.close_columns(Some(column));
+            self.emitter.text.line(barrier);
+            let columns = format!("for (unsigned column = {thread}; column < {width}u; column += {threads}u)");
+            self.emitter.text.open(columns);
+            self.emitter.text.line("float total = parts_of_groups[column];");
+            self.emitter.text.line(words.unroll(true));
+            let added = format!("total = total + parts_of_groups[other * {width} + column];");
+            self.emitter.text.line(format!("for (int other = 1; other < {groups}; ++other) {added}"));
+            self.emitter.text.line(format!("out{output}[(long long){block} * {width} + column] = total;"));
+            self.emitter.text.close();
+        }
     }
 
     /// Reads the values of the row with this number, if there is one, and starts copies of its elements.

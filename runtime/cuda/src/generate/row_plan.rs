@@ -4,7 +4,7 @@
 use super::passes::{Pass, Passes};
 use super::problem::Problem;
 use super::region::Region;
-use fulgurite_kernels::fused::values::Space;
+use fulgurite_kernels::fused::values::{Kind, Space};
 use fulgurite_kernels::tile::Class;
 
 /// The longest row that a warp handles by itself.
@@ -29,6 +29,10 @@ const BYTES_OF_DRIVER: usize = 1 << 10;
 const ELEMENTS_OF_SUMS: usize = 8;
 const WORDS_OF_SUMS: usize = 48;
 const THREADS_OF_SUMS: usize = 1024;
+/// Threads of a block that has several rows at a time; and how many such blocks a multiprocessor has if a thread has no
+/// more words than these.
+const THREADS_OF_SEVERAL_ROWS: usize = 512;
+const MORE_BLOCKS_OF_SEVERAL_ROWS: (usize, usize) = (3, 24);
 const MULTIPROCESSORS: usize = 132;
 /// Shared memory that the least multiprocessor with room for the next rows has.
 const BYTES_OF_SUMS: usize = 96 << 10;
@@ -69,6 +73,20 @@ pub(super) fn copies(region: &Region, input: usize, vector: usize) -> bool {
     operand.is_packed(vector) && vector * operand.dtype.size() >= 4
 }
 
+/// Whether a block has several rows at a time whose columns are summed: rows that groups of its threads share out
+/// evenly. Groups go through different numbers of rows, and cannot wait for one another, as totals of rows need.
+pub(super) fn has_several_rows(region: &Region, vector: usize) -> bool {
+    let vectors = region.width.div_ceil(vector);
+    2 * vectors <= THREADS_OF_SEVERAL_ROWS
+        && THREADS_OF_SEVERAL_ROWS.is_multiple_of(vectors)
+        && !region
+            .values
+            .list
+            .iter()
+            .zip(&region.used)
+            .any(|(value, used)| *used && matches!(value.kind, Kind::Reduce(..)))
+}
+
 impl Plan {
     /// `None` if columns are to be summed of rows that do not suit it.
     pub(super) fn new(region: &Region, vector: usize, problem: &Problem<'_>) -> Option<Plan> {
@@ -78,7 +96,7 @@ impl Plan {
         Some(Plan::of_rows(region, vector, problem))
     }
 
-    /// A row for each block at a time, of which a thread has the same columns in all rows.
+    /// A row for each block at a time, or several short ones, of which a thread has the same columns in all rows.
     fn summing(region: &Region, vector: usize) -> Option<Plan> {
         let passes = Passes::new(region, true);
         let (vectors, sums) = (region.width.div_ceil(vector), region.sums().count());
@@ -89,21 +107,31 @@ impl Plan {
         let mut read = region.used_inputs_in(Space::Full);
         read.retain(|&input| !region.inputs[input].counted);
         let (shared, of_rows): (Vec<usize>, Vec<usize>) =
-            read.into_iter().partition(|&input| region.inputs[input].is_same_for_all_rows());
+            read.iter().partition(|&&input| region.inputs[input].is_same_for_all_rows());
         let waiting = of_rows.iter().filter(|input| is_first_in_later_pass(input)).count();
         // Whether threads copy what they read of the next row to shared memory.
         let copies = of_rows.iter().all(|&input| copies(region, input, vector));
-        for threads in [128, 256, 512, 1024] {
-            let unroll = vectors.div_ceil(threads);
+        let several = has_several_rows(region, vector);
+        let blocks = [128, 256, 512, 1024].map(|threads| (threads, threads));
+        let shapes = if several { vec![(vectors, THREADS_OF_SEVERAL_ROWS)] } else { blocks.to_vec() };
+        for (lanes, threads) in shapes {
+            let unroll = vectors.div_ceil(lanes);
             let each = unroll * vector;
-            let own = each * (passes.peak + sums);
-            if each > ELEMENTS_OF_SUMS || own > WORDS_OF_SUMS || 2 * vectors < threads {
+            // A thread of several rows holds its sums and what it reads of a row, also what all rows share, and
+            // computes an element at a time.
+            let held: usize = read.iter().map(|&input| (each * region.inputs[input].dtype.size()).div_ceil(4)).sum();
+            let own = if several { held + each * sums + passes.peak } else { each * (passes.peak + sums) };
+            if each > ELEMENTS_OF_SUMS || own > WORDS_OF_SUMS || 2 * vectors < lanes {
                 continue;
             }
-            let room = (WORDS_OF_SUMS - own) / each;
+            let (more_blocks, few_words) = MORE_BLOCKS_OF_SEVERAL_ROWS;
+            let has_few = several && own <= few_words;
+            let room = if several { read.len() } else { (WORDS_OF_SUMS - own) / each };
             let mut early: Vec<usize> = if room >= waiting { of_rows.clone() } else { Vec::new() };
-            early.extend(shared.into_iter().take(room.saturating_sub(waiting)));
-            let resident = THREADS_OF_SUMS / threads;
+            early.extend(shared.iter().copied().take(room.saturating_sub(waiting)));
+            let resident = if has_few { more_blocks } else { THREADS_OF_SUMS / threads };
+            // The groups' sums take the place of the last rows.
+            let parts = if several { vector * threads * size_of::<f32>() } else { 0 };
             let mut shared_bytes = 0;
             let mut cached = Vec::new();
             for &input in of_rows.iter().filter(|_| copies && room >= waiting) {
@@ -113,8 +141,9 @@ impl Plan {
             if resident * (shared_bytes + BYTES_OF_DRIVER) > BYTES_OF_SUMS {
                 (cached, shared_bytes) = (Vec::new(), 0);
             }
+            let shared_bytes = shared_bytes.max(parts);
             return Some(Plan {
-                lanes: threads,
+                lanes,
                 threads,
                 blocks: 1,
                 unroll,
@@ -131,7 +160,7 @@ impl Plan {
 
     /// Number of persistent blocks for `rows` rows.
     pub(super) fn staying_blocks(&self, rows: usize) -> usize {
-        rows.min(MULTIPROCESSORS * self.resident)
+        rows.div_ceil(self.rows_per_block()).min(MULTIPROCESSORS * self.resident)
     }
 
     fn of_rows(region: &Region, vector: usize, problem: &Problem<'_>) -> Plan {

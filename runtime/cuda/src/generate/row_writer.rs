@@ -24,14 +24,17 @@ pub(super) struct Writer<'a> {
 
 impl Writer<'_> {
     pub(super) fn declare_cache(&mut self) {
-        if self.plan.cached.is_empty() {
+        if self.plan.shared_bytes == 0 {
             return;
         }
         self.emitter.text.line(self.emitter.functions.launched_shared(CACHE_ALIGNMENT));
         for &(input, offset) in &self.plan.cached {
             let kind = self.emitter.functions.stored_type(self.emitter.region.inputs[input].dtype);
             let place = self.emitter.functions.place_in_shared(kind, offset);
-            self.emitter.text.line(format!("{kind}* const row{input} = {place};"));
+            // Each group of threads that has a row for itself keeps it apart.
+            let several = self.plan.rows_per_block() > 1;
+            let own = if several { format!(" + group * {}u", self.emitter.region.width) } else { String::new() };
+            self.emitter.text.line(format!("{kind}* const row{input} = {place}{own};"));
         }
     }
 

@@ -14,7 +14,7 @@ use super::emitter::{Emitter, row_start, sum};
 use super::kernel::{GeneratedKernel, GeneratedParameter, grid};
 use super::problem::{GenerateError, Problem};
 use super::region::{Operand, Region};
-use super::row_plan::Plan;
+use super::row_plan::{Plan, has_several_rows};
 use super::row_writer::Writer;
 
 /// Most elements that a thread handles together where columns are summed.
@@ -22,10 +22,15 @@ const VECTOR_OF_SUMS: usize = 4;
 
 pub(super) fn generate(region: &Region, problem: &Problem<'_>) -> Result<GeneratedKernel, GenerateError> {
     let summed = region.sums().next().is_some();
-    let vector = region.vector_width(true, true);
+    let widest = region.vector_width(true, true);
     // Each element of a thread that is summed takes a register.
-    let vector = if summed { vector.min(VECTOR_OF_SUMS) } else { vector };
-    let Some(plan) = Plan::new(region, vector, problem) else {
+    let few = if summed { widest.min(VECTOR_OF_SUMS) } else { widest };
+    // Where a thread has one vector of a row, more of its bytes are on their way if that is longer.
+    let whole = if summed && has_several_rows(region, widest) { widest } else { few };
+    let planned = |vector: usize| Plan::new(region, vector, problem).map(|plan| (plan, vector));
+    // Shorter ones where a thread cannot hold as much.
+    let shorter = std::iter::successors(Some(whole), |vector| (*vector > 1).then_some(vector / 2));
+    let Some((plan, vector)) = shorter.into_iter().find_map(planned) else {
         return Err(GenerateError::Sums { width: region.width });
     };
     let rows = region.rows();
@@ -34,7 +39,7 @@ pub(super) fn generate(region: &Region, problem: &Problem<'_>) -> Result<Generat
         emitter: Emitter::new(region, vector, plan.unroll, region.has_wide_rows()),
         plan: &plan,
         row_type: if wide_rows { "unsigned long long" } else { "unsigned" },
-        partly: (2..32).contains(&plan.lanes),
+        partly: !summed && (2..32).contains(&plan.lanes),
         begun: false,
     };
     if plan.blocks > 1 {
@@ -94,7 +99,7 @@ impl Writer<'_> {
         }
         self.load_early(|operand| !operand.is_same_for_all_rows());
         if summed {
-            let next = format!("row + {}", self.emitter.functions.blocks());
+            let next = format!("row + {}", self.blocks_of_rows());
             self.ask_for_row(&format!("if ({next} < rows)"), &next);
         }
         let count = self.plan.passes.list.len();
