@@ -3,8 +3,10 @@
 //!
 //! A value is computed again if it is large, the backward pass reads it, and arithmetic on elements (or a kernel
 //! declared `cheap`) makes it of values that are kept in any case, of small ones, and of inputs: the output of a
-//! normalization from its input, an activation from what it was applied to. The bits are the same. It costs one more
-//! pass over memory, so that small values, for which a launch takes longer than the pass, stay as they are.
+//! normalization from its input, an activation from what it was applied to. One that is made of values that would not
+//! be kept, but together have fewer bytes, is made again too, and these are kept in its place: a number of 16 bits for
+//! what is computed of it in f32. The bits are the same. It costs one more pass over memory, so that small values, for
+//! which a launch takes longer than the pass, stay as they are.
 //!
 //! A tensor that ranks gathered of their parts is gathered again, where that is asked for: it takes no room between its
 //! uses then.
@@ -153,7 +155,13 @@ impl<'a> Forward<'a> {
                     && !returned[id.index()]
                     && self.bytes(*id) >= self.least_bytes(id.index())
                 {
-                    self.again[id.index()] = self.recipe(i, *id).filter(|_| fuel.burn());
+                    self.again[id.index()] = match self.recipe(i, *id) {
+                        Some(recipe) => Some(recipe).filter(|_| fuel.burn()),
+                        None => self.of_fewer_bytes(i, *id).filter(|_| fuel.burn()).map(|kept| {
+                            kept.iter().for_each(|id| self.kept[id.index()] = true);
+                            Recipe::Symbol
+                        }),
+                    };
                 }
             }
         }
@@ -172,6 +180,40 @@ impl<'a> Forward<'a> {
         let operands: Vec<ValueId> = line.operands().map(|id| outside(outer, &body, id)).collect::<Option<_>>()?;
         let fits = self.repeatable(line) && operands.iter().all(|operand| *operand != id && self.available(*operand));
         fits.then_some(Recipe::Inner(at))
+    }
+
+    /// The values that are kept in the place of `id`, a result of `symbol`, which cheap symbols make of them and of
+    /// what is available; `None` unless they have fewer bytes.
+    fn of_fewer_bytes(&mut self, symbol: usize, id: ValueId) -> Option<Vec<ValueId>> {
+        let (mut kept, mut budget) = (Vec::new(), LONGEST);
+        let made = self.made_of(symbol, id, &mut kept, &mut budget);
+        let bytes = kept.iter().map(|id| self.bytes(*id)).fold(0, u64::saturating_add);
+        (made && !kept.is_empty() && bytes < self.bytes(id)).then_some(kept)
+    }
+
+    /// Whether cheap symbols make `id`, a result of `symbol`, of what is available and of smaller values, which are
+    /// added to `kept`; `budget` counts down.
+    fn made_of(&mut self, symbol: usize, id: ValueId, kept: &mut Vec<ValueId>, budget: &mut usize) -> bool {
+        let block = self.block;
+        let line = &block.symbols[symbol];
+        if *budget == 0 || !self.repeatable(line) {
+            return false;
+        }
+        *budget -= 1;
+        line.operands().all(|operand| {
+            let root = self.roots[operand.index()];
+            if operand == id {
+                return false;
+            }
+            if self.available(operand) || kept.contains(&root) {
+                return true;
+            }
+            if self.bytes(root) < self.bytes(id) {
+                kept.push(root);
+                return true;
+            }
+            self.producers[operand.index()].is_some_and(|next| self.made_of(next, id, kept, budget))
+        })
     }
 
     /// Whether a symbol is cheap, and gives the same whenever it is run.
@@ -356,6 +398,15 @@ mod tests {
         .unwrap();
         let read = "  pass recomputed\n  grad.again.b = tt::cheap(a)\n  grad.again.c = tt::cheap(.b)\n  pass backward\n\
                      \x20 grad.d = tt::mixed(.again.c, weight=a, other=x, last=.again.c)\n";
+        assert!(text.contains(read), "{text}");
+    }
+
+    #[test]
+    fn what_is_made_of_fewer_bytes_is_made_again_of_these() {
+        let body = "a: f32[1000] = tt::exp(x)\nh: bf16[1000] = tt::convert(a)\nb: f32[1000] = tt::convert(h)\n\
+                    c: f32[1000] = tt::cheap(b)\npass backward\ngrad.d: f32[1000] = tt::add(c, x)\nreturn grad.d";
+        let text = again(body).unwrap();
+        let read = "  pass recomputed\n  grad.again.b: f32[1000] = tt::convert(h)\n  grad.again.c = tt::cheap(.b)\n";
         assert!(text.contains(read), "{text}");
     }
 
