@@ -30,10 +30,16 @@ fn of_channels(vector: Tensor, x: Tensor) -> Tensor {
     prims::broadcast_in_dim(cast(vector, x.dtype()), x.shape(), [1])
 }
 
-/// `(x - mean) / √(var + eps) · weight + bias`; `mean` and `var` have the shape of `x`.
+/// `(x - mean) / √(var + eps) · weight + bias`, where `spread` repeats `mean` and `var` over the places of `x`.
 #[track_caller]
-fn normalized(x: Tensor, [mean, var]: [Tensor; 2], [weight, bias]: [Option<Tensor>; 2], eps: f64) -> Tensor {
-    let normal = prims::mul(prims::sub(x, mean), prims::rsqrt(prims::add(var, eps)));
+fn normalized(
+    x: Tensor,
+    [mean, var]: [Tensor; 2],
+    spread: impl Fn(Tensor) -> Tensor,
+    [weight, bias]: [Option<Tensor>; 2],
+    eps: f64,
+) -> Tensor {
+    let normal = prims::mul(prims::sub(x, spread(mean)), spread(prims::rsqrt(prims::add(var, eps))));
     let scaled = weight.map_or(normal, |weight| prims::mul(normal, of_channels(weight, x)));
     bias.map_or(scaled, |bias| prims::add(scaled, of_channels(bias, x)))
 }
@@ -43,6 +49,34 @@ fn normalized(x: Tensor, [mean, var]: [Tensor; 2], [weight, bias]: [Option<Tenso
 fn moved(running: Tensor, new: Tensor, momentum: f64) -> Tensor {
     let kept = prims::mul(cast(running, new.dtype()), 1.0 - momentum);
     cast(prims::add(kept, prims::mul(new, momentum)), running.dtype())
+}
+
+/// What normalizes a batch.
+struct Used {
+    /// Mean and biased variance of each channel.
+    statistics: [Tensor; 2],
+    /// Whether they are the batch's own.
+    of_batch: bool,
+    /// The running statistics after the batch.
+    next: (Tensor, Tensor),
+}
+
+/// The statistics of a batch in `training`, otherwise, and for an empty one, the `running` ones.
+#[track_caller]
+fn used(input: Tensor, running: Option<(Tensor, Tensor)>, training: bool, momentum: f64) -> Used {
+    let x = accumulating(input);
+    if let Some((mean, var)) = running.filter(|_| !training || input.shape().contains(&0)) {
+        return Used { statistics: [mean, var].map(|own| cast(own, x.dtype())), of_batch: false, next: (mean, var) };
+    }
+    let dims = places(input.rank(), false);
+    let own = mean::with(x).dim(dims.clone()).call();
+    let spread = |correction: f64| var::with(x).dim(dims.clone()).correction(correction).call();
+    let unbiased = spread(1.0);
+    let next = running.map_or_else(
+        || (cast(own, input.dtype()), cast(unbiased, input.dtype())),
+        |(mean, var)| (moved(mean, own, momentum), moved(var, unbiased, momentum)),
+    );
+    Used { statistics: [own, spread(0.0)], of_batch: true, next }
 }
 
 /// The places of a channel: all dimensions but the second; of one item without the first.
@@ -69,6 +103,9 @@ fn statistics(numbers: &[f64]) -> [f64; 3] {
 /// Pass the results to the next step, as the optimizer's state; `value_and_grad_aux` returns them beside the gradients.
 #[operator(torch = "nn.functional.batch_norm")]
 pub mod batch_norm {
+    use super::Used;
+    use crate::core::promotion::constant_like;
+
     #[results(out, next_mean, next_var)]
     fn batch_norm(
         input: Tensor<Floating>,
@@ -110,23 +147,70 @@ pub mod batch_norm {
         let Args { input, running_mean, running_var, weight, bias, training, momentum, eps } = args;
         let x = accumulating(input);
         let running = running_mean.zip(running_var);
-        let empty = input.shape().contains(&0);
-        let (used, next) = match running {
-            Some((mean, var)) if !training || empty => ([mean, var], (mean, var)),
-            _ => {
-                let dims = super::places(input.rank(), false);
-                let own = mean::with(x).dim(dims.clone()).call();
-                let spread = |correction: f64| var::with(x).dim(dims.clone()).correction(correction).call();
-                let unbiased = spread(1.0);
-                let next = running.map_or_else(
-                    || (cast(own, input.dtype()), cast(unbiased, input.dtype())),
-                    |(mean, var)| (super::moved(mean, own, momentum), super::moved(var, unbiased, momentum)),
-                );
-                ([own, spread(0.0)], next)
-            }
-        };
-        let out = super::normalized(x, used.map(|used| super::of_channels(used, x)), [weight, bias], eps);
+        let Used { statistics, next, .. } = super::used(input, running, training, momentum);
+        let spread = |each: Tensor| prims::broadcast_in_dim(each, x.shape(), [1]);
+        let out = super::normalized(x, statistics, spread, [weight, bias], eps);
         (cast(out, input.dtype()), next.0, next.1)
+    }
+
+    /// Of the parts that need the batch, two sums of all places are enough: those of the cotangent, and of its products
+    /// with what is normalized. The statistics are computed here, and not by a call, so that the pullback has them.
+    fn grad(
+        args: Args<Tensor>,
+    ) -> ((Tensor, Tensor, Tensor), impl FnOnce((Option<Tensor>, Option<Tensor>, Option<Tensor>)) -> Grads) {
+        let Args { input, running_mean, running_var, weight, bias, training, momentum, eps } = args;
+        let running = running_mean.zip(running_var);
+        let Used { statistics, of_batch, next } = super::used(input, running, training, momentum);
+        let (x, shape, places) = (accumulating(input), input.shape().to_vec(), super::places(input.rank(), false));
+        let empty = shape.contains(&0);
+        let count: usize = places.iter().map(|dim| shape[*dim as usize]).product();
+        let over: Vec<usize> = places.iter().map(|dim| *dim as usize).collect();
+        let spread = move |each: Tensor| prims::broadcast_in_dim(each, &*shape, [1]);
+        let [mean, var] = statistics;
+        let out = super::normalized(x, statistics, &spread, [weight, bias], eps);
+        let rstd = prims::rsqrt(prims::add(var, eps));
+        ((cast(out, input.dtype()), next.0, next.1), move |(d_out, d_next_mean, d_next_var)| {
+            let wide = |each: Tensor| cast(each, mean.dtype());
+            // Of no elements nothing arrives, whatever the statistics are.
+            let d = d_out.filter(|_| !empty).map(wide);
+            let [d_mean, d_var] = [d_next_mean, d_next_var].map(|each| each.map(wide));
+            let centred = prims::sub(accumulating(input), spread(mean));
+            let normal = prims::mul(centred, spread(rstd));
+            let sums = d.map(|d| [d, prims::mul(d, normal)].map(|each| prims::sum(each, &over)));
+            let scale = weight.map_or(rstd, |weight| prims::mul(rstd, wide(weight)));
+            let total = |parts: Vec<Option<Tensor>>| parts.into_iter().flatten().reduce(|a, b| prims::add(a, b));
+            let zero = || constant_like(mean, 0.0);
+            let [input_parts, mean_parts, var_parts] = if of_batch {
+                let n = count as f64;
+                // Factors of channels are made first: they are few.
+                let of_out = d.zip(sums).map(|(d, [sum, along])| {
+                    let [sum, along] = [sum, along].map(|total| spread(prims::mul(prims::div(total, n), scale)));
+                    prims::sub(prims::sub(prims::mul(d, spread(scale)), sum), prims::mul(normal, along))
+                });
+                // What the results take of the batch: all of it, or `momentum`.
+                let taken = |d: Tensor| if running.is_some() { prims::mul(d, momentum) } else { d };
+                let kept = |d: Option<Tensor>| vec![d.map(|d| prims::mul(d, 1.0 - momentum))];
+                let of_mean = d_mean.map(|d| spread(prims::div(taken(d), n)));
+                let of_var = d_var
+                    .map(|d| prims::mul(centred, spread(prims::div(prims::mul(taken(d), 2.0), (n - 1.0).max(0.0)))));
+                [vec![of_out, of_mean, of_var], kept(d_mean), kept(d_var)]
+            } else {
+                let of_mean = sums.map(|[sum, _]| prims::neg(prims::mul(sum, scale)));
+                let of_var = sums.map(|[_, along]| prims::mul(prims::mul(prims::mul(along, scale), rstd), -0.5));
+                let of_out = d.map(|d| prims::mul(d, spread(scale)));
+                [vec![of_out], vec![of_mean, d_mean], vec![of_var, d_var]]
+            };
+            let [sum, along] = [0, 1].map(|which| sums.map_or_else(zero, |sums| sums[which]));
+            let of = |argument: Option<Tensor>, own: Tensor| argument.map(|argument| cast(own, argument.dtype()));
+            let none = || spread(zero());
+            Grads {
+                input: cast(total(input_parts).unwrap_or_else(none), input.dtype()),
+                running_mean: of(running_mean, total(mean_parts).unwrap_or_else(zero)),
+                running_var: of(running_var, total(var_parts).unwrap_or_else(zero)),
+                weight: of(weight, along),
+                bias: of(bias, sum),
+            }
+        })
     }
 
     fn reference(args: Args<&ReferenceTensor>) -> (ArrayD<f64>, ArrayD<f64>, ArrayD<f64>) {
@@ -165,7 +249,8 @@ pub mod batch_norm {
             }
         }
         s.case(with(s.normal([5, 2])).training(true).weight(s.normal([2])));
-        let running = |s: &Samples| with(s.normal([0, 2, 3])).running_mean(s.normal([2])).running_var(s.normal([2]));
+        let running =
+            |s: &Samples| with(s.normal([0, 2, 3])).running_mean(s.normal([2])).running_var(s.uniform(0.5, 2.0, [2]));
         let (empty, trained) = (running(s), running(s).training(true));
         s.case(empty);
         s.case(trained);
@@ -248,8 +333,10 @@ pub mod instance_norm {
         let Args { input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps } = args;
         let (x, shape) = (accumulating(input), input.shape());
         let running = running_mean.zip(running_var);
-        let (used, next) = match running {
-            Some((mean, var)) if !use_input_stats => ([mean, var].map(|own| super::of_channels(own, x)), (mean, var)),
+        let (used, over, next) = match running {
+            Some((mean, var)) if !use_input_stats => {
+                ([mean, var].map(|own| cast(own, x.dtype())), vec![1], (mean, var))
+            }
             _ => {
                 let dims = super::places(input.rank(), true);
                 let own = mean::with(x).dim(dims.clone()).call();
@@ -259,10 +346,11 @@ pub mod instance_norm {
                     || (cast(of_items, input.dtype()), cast(unbiased, input.dtype())),
                     |(mean, var)| (super::moved(mean, of_items, momentum), super::moved(var, unbiased, momentum)),
                 );
-                ([own, spread(0.0)].map(|each| prims::broadcast_in_dim(each, &*shape, [0, 1])), next)
+                ([own, spread(0.0)], vec![0, 1], next)
             }
         };
-        let out = super::normalized(x, used, [weight, bias], eps);
+        let spread = |each: Tensor| prims::broadcast_in_dim(each, &*shape, &over[..]);
+        let out = super::normalized(x, used, spread, [weight, bias], eps);
         (cast(out, input.dtype()), next.0, next.1)
     }
 
