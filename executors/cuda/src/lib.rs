@@ -22,6 +22,7 @@ mod searching;
 mod sorting;
 pub mod support;
 mod topk;
+mod window_maxima;
 mod windows;
 
 use fulgurite_ops_macros::executor;

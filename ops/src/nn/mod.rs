@@ -6,6 +6,7 @@ pub mod convolved;
 mod divergence;
 mod draws;
 mod logit_rows;
+pub mod placed_windows;
 mod placement;
 mod pooling;
 mod preference;
@@ -101,5 +102,6 @@ fulgurite_ops_macros::operator_files! {
     triplet_losses,
     tvd,
     unpools,
+    window_maxima,
     windowed_attention,
 }

@@ -10,6 +10,7 @@ use super::placement::{
 };
 use crate::core::promotion::{accumulating, cast, number};
 use crate::core::{RoundingMode, div, read_as};
+use crate::nn::max_of_windows;
 use crate::prims;
 
 /// What says where the windows of a pool are; lists have one number, or one for each dimension.
@@ -187,6 +188,19 @@ pub(super) fn largest(input: Tensor, rank: usize, along: impl Fn(Tensor, usize) 
     let line = |shape: &[usize]| [&shape[..leading], &[shape[leading..].iter().product::<usize>()]].concat();
     let picked = prims::gather(read_as(input, &line(&shape)), leading, read_as(found, &line(&places)));
     (read_as(picked, &places), found)
+}
+
+/// Largest elements of windows of images, [N, C, L1, ...] or [C, L1, ...], and their positions.
+#[track_caller]
+pub(super) fn maxima(input: Tensor, placed: &[Placement]) -> (Tensor, Tensor) {
+    let shape = input.shape().to_vec();
+    let batched = shape.len() == placed.len() + 2;
+    let images = if batched { input } else { read_as(input, &[&[1], &shape[..]].concat()) };
+    let column = |of: fn(&Placement) -> usize| placed.iter().map(of).collect::<Vec<_>>();
+    let (counts, sizes, steps) = (column(|p| p.count), column(|p| p.size), column(|p| p.step));
+    let (values, positions) = max_of_windows(images, counts, sizes, steps, column(|p| p.low), column(|p| p.dilation));
+    let own = |of: Tensor| if batched { of } else { read_as(of, &of.shape().to_vec()[1..]) };
+    (own(values), own(positions))
 }
 
 /// Positions along dimension `dim` of the largest elements of windows along it.

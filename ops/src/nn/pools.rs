@@ -6,7 +6,7 @@ use fulgurite_runtime::rules::{ArrayD, ReferenceTensor};
 use fulgurite_runtime::{Tensor, TensorMeta};
 
 use super::placement::{as_floats, last};
-use super::pooling::{Pool, first_largest, largest, largest_of_windows, means, of_windows, picked};
+use super::pooling::{Pool, first_largest, maxima, means, of_windows, picked};
 use crate::core::promotion::{accumulating, cast};
 use crate::core::{mul, pow};
 use crate::nn::relu;
@@ -144,8 +144,7 @@ operators! {
         ) -> (Tensor, Tensor) {
             let (kernel_size, stride, padding) = (&kernel_size[..], stride.as_deref(), &padding[..]);
             let pool = Pool { rank: $rank, kernel_size, stride, padding, dilation: &dilation, ceil_mode };
-            let (placed, leading) = (pool.windows(&input.shape()), input.rank() - $rank);
-            super::largest(input, $rank, |values, i| super::largest_of_windows(values, leading + i, &placed[i]))
+            super::maxima(input, &pool.windows(&input.shape()))
         }
 
         fn reference(
@@ -237,8 +236,7 @@ operators! {
         ) -> Tensor {
             let (kernel_size, stride, padding) = (&kernel_size[..], stride.as_deref(), &padding[..]);
             let pool = Pool { rank: $rank, kernel_size, stride, padding, dilation: &dilation, ceil_mode };
-            let (placed, leading) = (pool.windows(&input.shape()), input.rank() - $rank);
-            super::largest(input, $rank, |values, i| super::largest_of_windows(values, leading + i, &placed[i])).0
+            super::maxima(input, &pool.windows(&input.shape())).0
         }
 
         fn reference(
