@@ -5,6 +5,7 @@ use fulgurite_runtime::executor::Claim;
 use fulgurite_runtime::precision::Precision;
 use fulgurite_runtime::{Tensor, TensorMeta, refuse_unless};
 
+use super::convolution_launch::{CHANNELS_AT_ONCE, has_windows, suits_channels_innermost};
 use super::convolutions::{
     convolution, convolution_input_gradient, convolution_weight_gradient, library_fits, placed_extents, takes,
 };
@@ -64,6 +65,40 @@ impl Lists {
             *end -= more;
         }
         prims::slice(padded, vec![0; ends.len()], &ends, vec![1; ends.len()])
+    }
+
+    /// How many channels of zeros images of few channels get, so that the library has engines for channels innermost:
+    /// they cost less than engines for channels where they are, which take ten times as long.
+    fn more_channels(&self, weight: Tensor) -> usize {
+        let (shape, dtype) = (weight.shape().to_vec(), weight.dtype());
+        let channels = shape[1].next_multiple_of(CHANNELS_AT_ONCE);
+        let suits = self.groups == 1
+            && shape[1] < CHANNELS_AT_ONCE
+            && has_windows(&shape)
+            && suits_channels_innermost(dtype, &[&[shape[0], channels], &shape[2..]].concat(), 1);
+        if suits { channels - shape[1] } else { 0 }
+    }
+
+    /// Images, or weights, with more channels of zeros.
+    #[track_caller]
+    fn with_channels(tensor: Tensor, more: usize) -> Tensor {
+        if more == 0 {
+            return tensor;
+        }
+        let mut high = vec![0; tensor.rank()];
+        high[1] = more;
+        prims::pad(tensor, vec![0; high.len()], high, 0.0)
+    }
+
+    /// A gradient without the channels that were added to its tensor.
+    #[track_caller]
+    fn without_channels(gradient: Tensor, more: usize) -> Tensor {
+        if more == 0 {
+            return gradient;
+        }
+        let mut ends = gradient.shape().to_vec();
+        ends[1] -= more;
+        prims::slice(gradient, vec![0; ends.len()], &ends, vec![1; ends.len()])
     }
 
     #[track_caller]
@@ -164,7 +199,9 @@ macro_rules! convolutions {
             ) -> Tensor {
                 let placed = windows_of_convolution(&input.meta(), &weight.meta(), &stride, &padding, &dilation);
                 let lists = Lists::of(&placed, groups, precision);
-                finished(lists.convolution(lists.padded(batched(input, placed.len())), weight), bias, input)
+                let (images, more) = (lists.padded(batched(input, placed.len())), lists.more_channels(weight));
+                let [images, weight] = [images, weight].map(|tensor| Lists::with_channels(tensor, more));
+                finished(lists.convolution(images, weight), bias, input)
             }
 
             fn grad(
@@ -173,13 +210,15 @@ macro_rules! convolutions {
             ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
                 let placed = windows_of_convolution(&input.meta(), &weight.meta(), &stride, &padding, &dilation);
                 let lists = Lists::of(&placed, groups, precision);
-                let images = lists.padded(batched(input, placed.len()));
+                let (images, more) = (lists.padded(batched(input, placed.len())), lists.more_channels(weight));
+                let [images, weight] = [images, weight].map(|tensor| Lists::with_channels(tensor, more));
                 let out = finished(lists.convolution(images, weight), bias, input);
                 (out, move |d_out: Tensor| {
                     let d_out = batched(d_out, placed.len());
+                    let own = |gradient: Tensor| Lists::without_channels(gradient, more);
                     Grads {
-                        input: like(lists.unpadded(lists.input_gradient(d_out, weight)), input),
-                        weight: lists.weight_gradient(d_out, images, weight),
+                        input: like(lists.unpadded(own(lists.input_gradient(d_out, weight))), input),
+                        weight: own(lists.weight_gradient(d_out, images, weight)),
                         bias: bias.map(|_| bias_gradient(d_out)),
                     }
                 })

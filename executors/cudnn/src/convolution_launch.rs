@@ -30,7 +30,7 @@ fn has_layout(tensor: &DeviceTensor, channels_last: bool) -> bool {
 /// before windows of several elements, 64 images 64 x 56 x 56 and windows 3 x 3 take 555 us on an H200, and 44 with
 /// channels innermost: two copies take less than the difference. Windows of one element are plain products in either
 /// layout.
-const CHANNELS_AT_ONCE: usize = 8;
+pub(super) const CHANNELS_AT_ONCE: usize = 8;
 
 /// Whether the library has engines for channels innermost that are as fast as any others, or faster.
 pub(super) fn suits_channels_innermost(dtype: DType, weights: &[usize], groups: usize) -> bool {
