@@ -97,10 +97,10 @@ mod tests {
         write("test_batch.bin", &[record(7, 204)]);
         let (train, test) = cifar10(folder.path()).unwrap();
         assert_eq!((train.len(), test.len(), train.classes(), train.shape()), (3, 1, 10, [3, 32, 32]));
-        let (mut images, mut targets) = (vec![0.0; 2 * SIZE], vec![0; 2]);
+        let (mut images, mut targets) = (vec![0u8; 2 * SIZE], vec![0; 2]);
         train.write(&[2, 1], &mut images, &mut targets);
         assert_eq!(targets, [0, 9]);
-        assert!((images[0] + 1.2).abs() < 1e-6 && images[SIZE] == 2.0);
+        assert_eq!((images[0], images[SIZE]), (51, 255));
         for (name, records, expected) in [
             ("test_batch.bin", vec![vec![0; 100]], "test_batch.bin' has 100 bytes, expected a multiple of 3073"),
             (

@@ -9,7 +9,7 @@ use fulgurite_runtime::operator::nearest;
 use fulgurite_runtime::{Failure, tracer};
 use serde::{Deserialize, Serialize};
 
-use super::images::Labels;
+use super::images::{Labels, normalized};
 use super::parts::{List, Pass};
 use super::resnet::ResnetConfig;
 use super::unet::UnetConfig;
@@ -264,7 +264,7 @@ impl Model for ImageConfig {
             Labels::Image => of(&[rows], DType::I64),
             Labels::Pixels => of(&[rows, height, width], DType::I64),
         };
-        BatchTensors::of_images(of(&[rows, channels, height, width], DType::F32), targets)
+        BatchTensors::of_images(of(&[rows, channels, height, width], DType::U8), targets)
     }
 
     #[track_caller]
@@ -278,7 +278,7 @@ impl Model for ImageConfig {
         let pass = Pass::new(params, buffers, true, dropout);
         // Parameters of 16 bits have activations of 16 bits.
         let like = params.first().map_or(DType::F32, |first| first.dtype());
-        let loss = class_loss(self.pass(&pass, cast(batch.inputs, like)), batch.targets);
+        let loss = class_loss(self.pass(&pass, cast(normalized(batch.inputs), like)), batch.targets);
         (loss, pass.into_buffers())
     }
 
@@ -291,7 +291,7 @@ impl Model for ImageConfig {
         batch: &BatchTensors<Tensor>,
     ) -> Tensor {
         let like = params.first().map_or(DType::F32, |first| first.dtype());
-        let logits = self.logits(params, buffers, cast(batch.inputs, like));
+        let logits = self.logits(params, buffers, cast(normalized(batch.inputs), like));
         let right = scope("accuracy", || {
             let right = eq(argmax::with(logits).dim(1).call(), batch.targets);
             mean(cast(right, DType::F32))

@@ -2,7 +2,21 @@
 
 use std::sync::Arc;
 
+use fulgurite_ops::core::promotion::cast;
+use fulgurite_ops::prelude::*;
+use fulgurite_runtime::DType;
+
 use crate::random::fingerprint;
+
+/// Images of 8 bits a channel as models read them, in f32 from -2 to 2: a channel less its middle, by a quarter of its
+/// range. Others are as models read them. A device gets a byte a channel so, a quarter of what it computes with.
+#[track_caller]
+pub(super) fn normalized(images: Tensor) -> Tensor {
+    if images.dtype() != DType::U8 {
+        return images;
+    }
+    scope("images", || (cast(images, DType::F32) - 127.5) / 63.75)
+}
 
 /// What a target is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,13 +120,11 @@ impl ImageSet {
         fingerprint(shape.into_iter().chain([of(&self.pixels), of(&self.targets)]))
     }
 
-    /// Writes the images of these indices, from -2 to 2 (a channel of 8 bits less its middle, by a quarter of its
-    /// range), and their targets. Both have room for as many.
-    pub fn write(&self, indices: &[usize], images: &mut [f32], targets: &mut [i64]) {
+    /// Writes the images of these indices, as [`normalized`] takes them, and their targets. Both have room for as many.
+    pub fn write(&self, indices: &[usize], images: &mut [u8], targets: &mut [i64]) {
         let (size, each) = (self.size(), self.each());
         for ((index, image), own) in indices.iter().zip(images.chunks_exact_mut(size)).zip(targets.chunks_mut(each)) {
-            let pixels = &self.pixels[index * size..(index + 1) * size];
-            image.iter_mut().zip(pixels).for_each(|(to, pixel)| *to = (f32::from(*pixel) - 127.5) / 63.75);
+            image.copy_from_slice(&self.pixels[index * size..(index + 1) * size]);
             let classes = &self.targets[index * each..(index + 1) * each];
             own.iter_mut().zip(classes).for_each(|(to, class)| *to = i64::from(*class));
         }
