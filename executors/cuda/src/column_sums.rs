@@ -1,5 +1,5 @@
 //! Sums over all rows by the kernel that computes what is summed: each block adds its rows and leaves a row of parts,
-//! and a second kernel adds the parts. Both orders depend on the shape alone.
+//! and a second kernel adds the parts. Both orders depend on the region, and on no address.
 
 use fulgurite_runtime::kernels::cuda::generate::GenerateError;
 use fulgurite_runtime::kernels::fused::FusedProgram;

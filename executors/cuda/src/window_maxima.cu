@@ -27,7 +27,8 @@ template <int D> struct Find {
 #pragma unroll(size < 8 ? size : 1)
         for (AT k = 0; k < size; ++k) {
             const AT at = start + k * gap;
-            if (at < 0 || at >= extent) continue;
+            if (at >= extent) break;
+            if (at < 0) continue;
             Find<D + 1>::look(best, from + at * STRIDE[D], place, position * extent + at);
         }
     }

@@ -20,8 +20,10 @@ fn each_reaches(input: &TensorMeta, windows: &Windows<'_>, channels_innermost: b
     let extents = placed_extents(input.shape(), channels_innermost);
     for placed in windows.of(extents) {
         let inside = |o: usize| {
-            let place = |k: usize| (o * placed.step + k * placed.dilation).checked_sub(placed.low);
-            (0..placed.size).any(|k| place(k).is_some_and(|place| place < placed.extent))
+            // The first element of the window that is not before the image.
+            let start = o * placed.step;
+            let k = placed.low.saturating_sub(start).div_ceil(placed.dilation);
+            k < placed.size && start + k * placed.dilation - placed.low < placed.extent
         };
         refuse_unless!((0..placed.count).all(inside), "a window has no element of {input}");
     }
@@ -114,7 +116,7 @@ fn describe(plan: &mut Plan, windows: &Windows<'_>, extents: &[usize], out: &Dev
     let placed = placed_dims(out.shape().len(), channels_innermost);
     let places: Vec<String> = places[placed].iter().map(|at| format!("(AT){at}")).collect();
     // Beyond the windows' reach a step or a dilation is that of a single window or element.
-    let reach = |i: usize| extents[i] + low[i] + 1;
+    let reach = |i: usize| extents[i].saturating_add(low[i]).saturating_add(1);
     let far = (0..extents.len()).any(|i| reach(i).saturating_add(sizes[i]) >= FAR);
     let elements = extents.iter().fold(1usize, |all, extent| all.saturating_mul(*extent));
     let numbers = |of: &[usize]| list(of.iter().map(|number| *number as i64));

@@ -68,15 +68,24 @@ impl Lists {
     }
 
     /// How many channels of zeros images of few channels get, so that the library has engines for channels innermost:
-    /// they cost less than engines for channels where they are, which take ten times as long.
-    fn more_channels(&self, weight: Tensor) -> usize {
-        let (shape, dtype) = (weight.shape().to_vec(), weight.dtype());
-        let channels = shape[1].next_multiple_of(CHANNELS_AT_ONCE);
+    /// of three channels those for channels where they are take up to ten times as long. Images do not become larger
+    /// than the result is.
+    fn more_channels(&self, images: Tensor, weight: Tensor) -> usize {
+        let (mut image, mut shape) = (images.shape().to_vec(), weight.shape().to_vec());
+        let channels = shape[1];
+        let padded = channels.next_multiple_of(CHANNELS_AT_ONCE);
+        (image[1], shape[1]) = (padded, padded);
         let suits = self.groups == 1
-            && shape[1] < CHANNELS_AT_ONCE
+            && channels < CHANNELS_AT_ONCE
             && has_windows(&shape)
-            && suits_channels_innermost(dtype, &[&[shape[0], channels], &shape[2..]].concat(), 1);
-        if suits { channels - shape[1] } else { 0 }
+            && suits_channels_innermost(weight.dtype(), &shape, 1);
+        if !suits {
+            return 0;
+        }
+        let of = Extents { image, weight: shape, out: Vec::new() };
+        let elements = |extents: &[usize]| extents.iter().fold(1usize, |all, extent| all.saturating_mul(*extent));
+        let fits = elements(&of.image) <= elements(&self.geometry().out_of(&of));
+        if fits && library_fits(&of, &self.geometry()).is_ok() { padded - channels } else { 0 }
     }
 
     /// Images, or weights, with more channels of zeros.
@@ -199,7 +208,8 @@ macro_rules! convolutions {
             ) -> Tensor {
                 let placed = windows_of_convolution(&input.meta(), &weight.meta(), &stride, &padding, &dilation);
                 let lists = Lists::of(&placed, groups, precision);
-                let (images, more) = (lists.padded(batched(input, placed.len())), lists.more_channels(weight));
+                let images = lists.padded(batched(input, placed.len()));
+                let more = lists.more_channels(images, weight);
                 let [images, weight] = [images, weight].map(|tensor| Lists::with_channels(tensor, more));
                 finished(lists.convolution(images, weight), bias, input)
             }
@@ -210,7 +220,8 @@ macro_rules! convolutions {
             ) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
                 let placed = windows_of_convolution(&input.meta(), &weight.meta(), &stride, &padding, &dilation);
                 let lists = Lists::of(&placed, groups, precision);
-                let (images, more) = (lists.padded(batched(input, placed.len())), lists.more_channels(weight));
+                let images = lists.padded(batched(input, placed.len()));
+                let more = lists.more_channels(images, weight);
                 let [images, weight] = [images, weight].map(|tensor| Lists::with_channels(tensor, more));
                 let out = finished(lists.convolution(images, weight), bias, input);
                 (out, move |d_out: Tensor| {

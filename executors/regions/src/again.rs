@@ -44,10 +44,20 @@ pub fn compute_again(block: &Block, limits: Limits, fuel: &mut Fuel) -> Block {
             }
             let known = Known { block: &new, producers: &producers, limits };
             let Some(moved) = known.moved(&source, result, of).filter(|_| fuel.burn()) else { continue };
-            if let Some(value) = moved.given {
-                // What the regions exchange in its place.
-                readers.push(of.clone());
-                new.values.push(value);
+            // What the regions exchange in its place is read by these regions as well.
+            let of = of.clone();
+            match moved.given {
+                Some((_, Some(value))) => {
+                    readers.push(of);
+                    new.values.push(value);
+                }
+                Some((given, None)) => {
+                    let known = &mut readers[given.index()];
+                    known.extend(of);
+                    known.sort_unstable();
+                    known.dedup();
+                }
+                None => {}
             }
             for (line, region) in moved.readers {
                 new.symbols[line] = region.closed(&new.symbols[line], limits);
@@ -206,7 +216,7 @@ impl Open {
         });
         let place = behind.map_or(0, |line| line + 1);
         let reads_made = |symbol: &BoundSymbol| symbol.operands().any(|id| id == made);
-        if self.body.symbols[..place].iter().any(reads_made) && !first.is_empty() {
+        if self.body.symbols[..place].iter().any(reads_made) {
             return None;
         }
         self.body.symbols.splice(place..place, first);
@@ -225,8 +235,8 @@ struct Chain {
 /// Regions after a result of one is computed by those that read it.
 struct Moved {
     source: Open,
-    /// The value that the source gives in the place of the result, the next of the block, if it gave none before.
-    given: Option<Value>,
+    /// What the source gives in the place of the result: a value of the block, or the next one.
+    given: Option<(ValueId, Option<Value>)>,
     readers: Vec<(usize, Open)>,
     /// Bytes that are read and written.
     bytes: u64,
@@ -248,12 +258,19 @@ impl Known<'_> {
         self.block.meta(read).bytes() as u64
     }
 
+    /// Whether rows are reduced, in an order that the widest tensor decides: a region keeps its tensors then.
+    fn reduces_rows(&self, body: &Block) -> bool {
+        let reduces =
+            |symbol: &BoundSymbol| matches!(kind_of(body, symbol, self.limits.executor), Some(Kind::Reduce(_)));
+        body.symbols.iter().any(reduces)
+    }
+
     /// The regions in which those that read `result`, a result of `source`, compute it themselves, in the way that
     /// moves the fewest bytes, if that is fewer than now and all of them can.
     fn moved(&self, source: &Open, result: ValueId, readers: &[usize]) -> Option<Moved> {
         let wanted = source.body.results[source.results.iter().position(|id| *id == result)?];
         let whole = source.body.meta(wanted);
-        if iteration_shape(&source.body)? != whole.shape() {
+        if iteration_shape(&source.body)? != whole.shape() || self.reduces_rows(&source.body) {
             return None;
         }
         let narrower = |id: &ValueId| {
@@ -278,14 +295,16 @@ impl Known<'_> {
         let own = source.body.meta(wanted).bytes() as u64;
         let chain = source.chain(wanted, given, self.limits).filter(|chain| chain.given == given)?;
         let mut source = source.clone();
-        let (mut new_value, mut bytes) = (None, 0u64);
+        let (mut exchanged, mut bytes) = (None, 0u64);
         if let Some(inner) = given.filter(|inner| !source.body.results.contains(inner)) {
             let value = source.body.value(inner).clone();
             let outside = ValueId(self.block.values.len() as u32);
             bytes += value.meta.bytes() as u64;
             source.results.push(outside);
             source.body.results.push(inner);
-            new_value = Some(Value { name: free_name(self.block, &value.name).into(), ..value });
+            exchanged = Some((outside, Some(Value { name: free_name(self.block, &value.name).into(), ..value })));
+        } else if let Some(at) = source.body.results.iter().position(|id| Some(*id) == given) {
+            exchanged = Some((source.results[at], None));
         }
         let of_given = given.map_or(0, |inner| source.body.meta(inner).bytes() as u64);
         let read: Vec<ValueId> = source.read_by(&chain).into_iter().map(|(_, outside)| outside).collect();
@@ -296,16 +315,12 @@ impl Known<'_> {
                 return None;
             }
             let mut reader = Open::of(self.block, *line, self.limits)?;
-            // Sums of rows are added in an order that the widest operand decides.
-            let reduces = |symbol: &BoundSymbol| {
-                matches!(kind_of(&reader.body, symbol, self.limits.executor), Some(Kind::Reduce(_)))
-            };
             let same_shape = iteration_shape(&reader.body)? == source.body.meta(wanted).shape();
-            if !same_shape || reader.body.symbols.iter().any(reduces) {
+            if !same_shape || self.reduces_rows(&reader.body) {
                 return None;
             }
             let more: u64 = read.iter().filter(|id| !reader.inputs.contains(id)).map(|id| size(*id)).sum();
-            // What is read lives until the last reader has it; vectors that are repeated do not count.
+            // What is read lives until the last reader has it. Vectors that are repeated have few bytes.
             if more > own + own / 16 {
                 return None;
             }
@@ -318,6 +333,9 @@ impl Known<'_> {
             next.push((*line, reader));
         }
         source.forget(result);
-        Some(Moved { source, given: new_value, readers: next, bytes })
+        if !source.results.is_empty() {
+            admits(&source.body.clone().canonical(), self.limits).ok()?;
+        }
+        Some(Moved { source, given: exchanged, readers: next, bytes })
     }
 }

@@ -23,17 +23,17 @@ pub struct ColumnSums {
     pub rows: usize,
     /// The shortest and the longest row.
     pub widths: [usize; 2],
-    /// The shortest row of a region that has no totals of rows.
+    /// The shortest row of a region that has no values of rows.
     pub shortest_alone: usize,
     /// The most such sums.
     pub most: usize,
 }
 
 impl ColumnSums {
-    /// Whether regions over `iteration` may hold such sums, with totals of rows or without.
-    pub(crate) fn suit(&self, iteration: &[usize], with_totals: bool) -> bool {
+    /// Whether regions over `iteration` may hold such sums, with values of rows or without.
+    pub(crate) fn suit(&self, iteration: &[usize], with_rows: bool) -> bool {
         let [shortest, longest] = self.widths;
-        let shortest = if with_totals { shortest } else { self.shortest_alone };
+        let shortest = if with_rows { shortest } else { self.shortest_alone };
         iteration.split_last().is_some_and(|(width, outer)| {
             outer.iter().product::<usize>() >= self.rows && (shortest..=longest).contains(width)
         })

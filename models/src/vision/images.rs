@@ -130,3 +130,19 @@ impl ImageSet {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fulgurite_runtime::{Array, jit};
+
+    #[test]
+    fn bytes_are_from_minus_two_to_two() {
+        let bytes = Array::new([4], &[0u8, 51, 204, 255]).unwrap();
+        let found: Array = jit(normalized).call(bytes).unwrap();
+        assert_eq!(found.to_vec::<f32>().unwrap(), [-2.0, -76.5 / 63.75, 76.5 / 63.75, 2.0]);
+        let others = Array::new([2], &[7.0f32, -3.5]).unwrap();
+        let found: Array = jit(normalized).call(others).unwrap();
+        assert_eq!(found.to_vec::<f32>().unwrap(), [7.0, -3.5]);
+    }
+}

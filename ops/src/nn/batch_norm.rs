@@ -171,7 +171,7 @@ pub mod batch_norm {
         let rstd = prims::rsqrt(prims::add(var, eps));
         ((cast(out, input.dtype()), next.0, next.1), move |(d_out, d_next_mean, d_next_var)| {
             let wide = |each: Tensor| cast(each, mean.dtype());
-            // Of no elements nothing arrives, whatever the statistics are.
+            // An empty batch gives no gradient, whatever the statistics are.
             let d = d_out.filter(|_| !empty).map(wide);
             let [d_mean, d_var] = [d_next_mean, d_next_var].map(|each| each.map(wide));
             let centred = prims::sub(accumulating(input), spread(mean));

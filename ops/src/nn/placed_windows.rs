@@ -3,6 +3,7 @@
 use fulgurite_runtime::rules::{Failure, Precondition};
 
 use super::Placement;
+use super::placement::addressable_windows;
 
 /// The lists that place windows, with a number for each dimension of images.
 #[derive(Clone, Copy)]
@@ -52,6 +53,33 @@ impl Windows<'_> {
         if [sizes, steps, dilations].iter().any(|list| list.contains(&0)) {
             return Err(positive.unmet(format_args!(
                 "sizes are {sizes:?}, steps {steps:?}, dilations {dilations:?}, expected positive numbers"
+            )));
+        }
+        Ok(())
+    }
+
+    /// For metas: fails with the first code unless all windows reach into images with these extents, with the second if
+    /// memory holds no such windows; `leading` are the extents of batch and channels.
+    pub(super) fn check_reach(
+        &self,
+        (leading, extents): (&[usize], &[usize]),
+        [reach, memory]: [Precondition; 2],
+    ) -> Result<(), Failure> {
+        let Windows { counts, sizes, steps, low, dilations } = *self;
+        let placed = self.of(extents);
+        if !addressable_windows(leading, &placed) {
+            return Err(memory.unmet(format_args!(
+                "windows of images {extents:?}, counts {counts:?}, sizes {sizes:?}, dilations {dilations:?}, are too large"
+            )));
+        }
+        let reaches = |placed: &Placement| {
+            let last = (placed.count.max(1) - 1).saturating_mul(placed.step);
+            placed.count == 0 || (placed.span() > placed.low && last < placed.low.saturating_add(placed.extent))
+        };
+        if !placed.iter().all(reaches) {
+            return Err(reach.unmet(format_args!(
+                "images are {extents:?}, counts {counts:?}, sizes {sizes:?}, steps {steps:?}, low {low:?}: expected \
+                 windows that reach into it"
             )));
         }
         Ok(())

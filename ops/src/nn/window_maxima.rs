@@ -7,7 +7,7 @@ use fulgurite_runtime::strided::Channels;
 
 use super::Placement;
 use super::placed_windows::{Windows, placed_extents};
-use super::placement::{addressable_windows, as_floats};
+use super::placement::as_floats;
 use super::pooling::{first_largest, largest, largest_of_windows, picked};
 use crate::core::read_as;
 use crate::prims;
@@ -84,23 +84,8 @@ pub mod max_of_windows {
             super::Windows { counts: &counts, sizes: &sizes, steps: &steps, low: &low, dilations: &dilations };
         windows.check(input.rank() - 2, [Code::Lists, Code::Positive])?;
         let extents = super::placed_extents(input.shape(), channels_innermost);
-        let placed = windows.of(extents);
         let leading = super::with_extents(input.shape(), &[], channels_innermost);
-        require!(
-            super::addressable_windows(&leading, &placed),
-            MemorySize,
-            "the windows of {input}, counts {counts:?}, sizes {sizes:?}, dilations {dilations:?}, are too large"
-        );
-        for placed in placed {
-            let last = (placed.count.max(1) - 1).saturating_mul(placed.step);
-            let reaches = placed.span() > placed.low && last < placed.low.saturating_add(placed.extent);
-            require!(
-                placed.count == 0 || reaches,
-                Reach,
-                "input is {input}, counts are {counts:?}, sizes {sizes:?}, steps {steps:?}, low {low:?}: expected \
-                 windows that reach into it"
-            );
-        }
+        windows.check_reach((&leading, extents), [Code::Reach, Code::MemorySize])?;
         let shape = super::with_extents(input.shape(), &counts, channels_innermost);
         Ok((input.with_shape(shape.clone()), TensorMeta::new(shape, DType::I64, input.device())))
     }
@@ -183,6 +168,8 @@ pub mod max_of_windows {
             s.case(large.channels_innermost(innermost));
         }
         s.case(with(s.normal([0, 3, 5]), [2], [2], [2], [0], [1]));
+        // A window that reaches far behind the image.
+        s.case(with(s.normal([1, 1, 9]), [1], [5], [1], [0], [1000]));
         let ties: Vec<f64> = (0..24).map(|i| f64::from(i * 7 % 3)).collect();
         s.case(with(s.values([1, 1, 4, 6], ties), [4, 6], [3, 3], [1, 1], [1, 1], [1, 1])).forward_only("ties");
         if s.dtype().is_floating() {
@@ -250,6 +237,8 @@ pub mod max_of_windows_backward {
             dilations: &dilations,
         };
         windows.check(extents.len(), [Code::Lists, Code::Positive])?;
+        let leading = super::with_extents(d_values.shape(), &[], channels_innermost);
+        windows.check_reach((&leading, &extents), [Code::Reach, Code::MemorySize])?;
         Ok(d_values.with_shape(super::with_extents(d_values.shape(), &extents, channels_innermost)))
     }
 
@@ -329,6 +318,8 @@ pub mod max_of_windows_backward {
         e.case(Rank, call(&[2, 3], 0), "d_values is f32[2, 3], expected [N, C, L1, ...]");
         e.case(Lists, call(&[2, 3, 4], 2), "expected 2 each");
         e.case(Positive, ARGUMENTS.sizes.set(call(&[2, 3, 4], 1), vec![0]), "sizes are [0]");
+        e.case(Reach, ARGUMENTS.low.set(call(&[2, 3, 1], 1), vec![1]), "expected windows that reach into it");
+        e.case(MemorySize, ARGUMENTS.sizes.set(call(&[2, 3, 1], 1), vec![1 << 60]), "are too large");
         let other = ARGUMENTS.positions.set(call(&[2, 3, 4], 1), e.integers(0, 1, [2, 3, 5]));
         e.case(Positions, other, "positions is i64[2, 3, 5], expected i64 of the shape of d_values");
     }

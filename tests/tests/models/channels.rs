@@ -27,7 +27,15 @@ const REQUIRE_NVRTC: &str = "FULGURITE_REQUIRE_NVRTC";
 /// The network whose blocks have two convolutions, for small images, or three, behind a pool.
 fn network(bottleneck: bool) -> ResnetConfig {
     let blocks = if bottleneck { [1, 2, 1, 1] } else { [1; 4] };
-    ResnetConfig { image: 16, channels: 3, classes: 10, small: !bottleneck, bottleneck, blocks, width: 8 }
+    ResnetConfig {
+        image: 16,
+        channels: 3,
+        classes: 10,
+        small: !bottleneck,
+        bottleneck,
+        blocks,
+        width: if bottleneck { 32 } else { 8 },
+    }
 }
 
 /// Options for mixed precision by cuDNN.

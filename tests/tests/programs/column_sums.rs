@@ -96,7 +96,8 @@ fn programs() -> Vec<(&'static str, Vec<TensorMeta>, Function)> {
     ]
 }
 
-/// Programs whose elements are read once more behind sums of their columns; with the numbers of sums alone and of others.
+/// Programs whose elements are read once more behind sums of their columns; with the numbers of sums alone and of sums
+/// in regions.
 fn programs_of_several_passes() -> Vec<(&'static str, Vec<TensorMeta>, Function, [usize; 2])> {
     let of = |shape: [usize; 2], dtype: DType| {
         let mut metas = inputs_of_norm(&shape, dtype);
@@ -110,6 +111,41 @@ fn programs_of_several_passes() -> Vec<(&'static str, Vec<TensorMeta>, Function,
         ("batch_norm of odd rows", of([2048, 321], DType::BF16), batch_norm_gradients, [0, 4]),
         ("batch_norm in f32", of([1500, 128], DType::F32), batch_norm_gradients, [1, 3]),
         ("batch_norm twice", of([3000, 256], DType::BF16), normalized_twice, [0, 4]),
+    ]
+}
+
+/// A value of each row is stored beside sums of what it scales: threads of a row wait for one another.
+fn scaled_rows(x: Vec<Tensor>) -> Vec<Tensor> {
+    let [kept, scale] = [relu(x[0]), exp(x[1])];
+    let scaled = kept * scale;
+    vec![scale, sum::with(scaled).dim([0]).call(), sum::with(kept).dim([0]).call()]
+}
+
+/// As [`scaled_rows`], the sums first.
+fn rows_behind_sums(x: Vec<Tensor>) -> Vec<Tensor> {
+    let twice = x[0] * 2.0;
+    let total = sum::with(twice).dim([0]).call();
+    let scale = exp(x[1]);
+    vec![total, scale, twice * scale, sum::with(x[0]).dim([0]).call()]
+}
+
+/// What is read behind a sum of something else is computed where it is read: the sum is left alone.
+fn left_alone(x: Vec<Tensor>) -> Vec<Tensor> {
+    let (y, total) = (exp(x[0]), sum::with(x[0]).dim([0]).call());
+    vec![(y - total) * 2.0]
+}
+
+/// Programs whose kernels are as many as may be.
+fn other_programs() -> Vec<(&'static str, Vec<TensorMeta>, Function)> {
+    let of = |shape: [usize; 2], dtype: DType| {
+        vec![TensorMeta::new(shape, dtype, Device::CPU), TensorMeta::new([shape[0], 1], dtype, Device::CPU)]
+    };
+    vec![
+        ("rows scaled", of([2050, 256], DType::F32), scaled_rows),
+        ("short rows scaled", of([2050, 64], DType::BF16), scaled_rows),
+        ("rows behind sums", of([2051, 64], DType::F32), rows_behind_sums),
+        ("longer rows behind sums", of([2051, 512], DType::F16), rows_behind_sums),
+        ("a sum left alone", of([2048, 256], DType::F32), left_alone),
     ]
 }
 
@@ -217,7 +253,7 @@ fn kernels_of_sums_compile() {
         println!("compiled by nobody: {error}");
     }
     let several = programs_of_several_passes().into_iter().map(|(name, metas, f, _)| (name, metas, f));
-    for (name, metas, f) in programs().into_iter().chain(several).chain(sums_alone()) {
+    for (name, metas, f) in programs().into_iter().chain(several).chain(other_programs()).chain(sums_alone()) {
         let (compiled, _) = compile(program(metas, f), &options()).unwrap();
         for source in compiled.sources().into_iter().filter(|_| has_nvrtc.is_ok()) {
             for architecture in ["sm_80", "sm_90a"] {
@@ -237,7 +273,7 @@ fn kernels_of_sums_compile() {
 fn sums_in_regions_are_those_of_their_lines() {
     let Some(device) = device::cuda() else { return };
     let several = programs_of_several_passes().into_iter().map(|(name, metas, f, _)| (name, metas, f));
-    for (name, metas, f) in programs().into_iter().chain(several) {
+    for (name, metas, f) in programs().into_iter().chain(several).chain(other_programs()) {
         let numbers = || -> Vec<Array> {
             let array = |(seed, meta): (usize, &TensorMeta)| {
                 let values: Vec<f64> = (0..meta.len()).map(|i| ((i * 7 + seed) as f64 * 0.37).sin()).collect();

@@ -188,7 +188,8 @@ impl<'a> Forward<'a> {
         let (mut kept, mut budget) = (Vec::new(), LONGEST);
         let made = self.made_of(symbol, id, &mut kept, &mut budget);
         let bytes = kept.iter().map(|id| self.bytes(*id)).fold(0, u64::saturating_add);
-        (made && !kept.is_empty() && bytes < self.bytes(id)).then_some(kept)
+        // A pass over memory is worth a good part of the bytes.
+        (made && !kept.is_empty() && bytes <= self.bytes(id) / 4 * 3).then_some(kept)
     }
 
     /// Whether cheap symbols make `id`, a result of `symbol`, of what is available and of smaller values, which are

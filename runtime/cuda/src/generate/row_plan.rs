@@ -73,12 +73,14 @@ pub(super) fn copies(region: &Region, input: usize, vector: usize) -> bool {
     operand.is_packed(vector) && vector * operand.dtype.size() >= 4
 }
 
-/// Whether a block has several rows at a time whose columns are summed: rows that groups of its threads share out
-/// evenly. Groups go through different numbers of rows, and cannot wait for one another, as totals of rows need.
+/// Whether a block has several rows at a time whose columns are summed: its threads divide evenly into groups of one
+/// row each. Groups go through different numbers of rows, and cannot wait for one another, as totals of rows and
+/// values of rows that are stored need.
 pub(super) fn has_several_rows(region: &Region, vector: usize) -> bool {
     let vectors = region.width.div_ceil(vector);
     2 * vectors <= THREADS_OF_SEVERAL_ROWS
         && THREADS_OF_SEVERAL_ROWS.is_multiple_of(vectors)
+        && !region.per_row.contains(&true)
         && !region
             .values
             .list
@@ -117,8 +119,8 @@ impl Plan {
         for (lanes, threads) in shapes {
             let unroll = vectors.div_ceil(lanes);
             let each = unroll * vector;
-            // A thread of several rows holds its sums and what it reads of a row, also what all rows share, and
-            // computes an element at a time.
+            // A thread whose block has several rows holds its sums and what it reads of one row, with what all rows
+            // share, and computes an element at a time.
             let held: usize = read.iter().map(|&input| (each * region.inputs[input].dtype.size()).div_ceil(4)).sum();
             let own = if several { held + each * sums + passes.peak } else { each * (passes.peak + sums) };
             if each > ELEMENTS_OF_SUMS || own > WORDS_OF_SUMS || 2 * vectors < lanes {

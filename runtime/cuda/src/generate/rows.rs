@@ -25,7 +25,7 @@ pub(super) fn generate(region: &Region, problem: &Problem<'_>) -> Result<Generat
     let widest = region.vector_width(true, true);
     // Each element of a thread that is summed takes a register.
     let few = if summed { widest.min(VECTOR_OF_SUMS) } else { widest };
-    // Where a thread has one vector of a row, more of its bytes are on their way if that is longer.
+    // Where a thread has one vector of a row, a longer one has more bytes in flight.
     let whole = if summed && has_several_rows(region, widest) { widest } else { few };
     let planned = |vector: usize| Plan::new(region, vector, problem).map(|plan| (plan, vector));
     // Shorter ones where a thread cannot hold as much.
