@@ -101,6 +101,18 @@ fn a_term_dropped_from_a_gradient() {
     must_pass("wrong::dropped_term", Template::CotangentLinearity);
 }
 
+/// What samples leave out is asked about beside them.
+#[test]
+fn bounds_that_no_sample_meets() {
+    for operator in ["wrong::bound_of_one", "wrong::bound_of_number"] {
+        must_catch(operator, Template::Consistency, "beside the samples, of (");
+        must_pass(operator, Template::Decomposition);
+    }
+    must_catch("wrong::refusing_part", Template::Consistency, "and a part of the operator refuses it");
+    must_catch("wrong::gradient_of_one_row", Template::Gradient, "beside the samples, of (f64[1, 8])");
+    must_pass("wrong::gradient_of_one_row", Template::Consistency);
+}
+
 /// The others compare the gradient with that in f64, which is as wrong.
 #[test]
 fn a_term_dropped_from_a_gradient_is_seen_in_f64_alone() {

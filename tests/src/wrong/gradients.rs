@@ -244,3 +244,33 @@ pub mod frozen_operand {
         s.case(with(s.normal([4, 8]), s.uniform(1.5, 2.0, [4, 8])));
     }
 }
+
+/// `tanh(input)`, whose gradient of one row is another; its samples have more.
+#[operator(name = "wrong::gradient_of_one_row")]
+pub mod gradient_of_one_row {
+    use fulgurite_ops::prims;
+
+    fn gradient_of_one_row(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        prims::tanh(input)
+    }
+
+    fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = prims::tanh(input);
+        (out, move |d_out| {
+            if input.shape()[0] == 1 {
+                return Grads { input: d_out };
+            }
+            Grads { input: prims::mul(d_out, prims::sub(1.0, prims::mul(out, out))) }
+        })
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        input.mapv(f64::tanh)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8])));
+    }
+}

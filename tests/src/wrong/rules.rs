@@ -420,3 +420,64 @@ macro_rules! declared_twice {
 }
 declared_twice!(declared_first);
 declared_twice!(declared_again);
+
+/// The sum over the last dimension, and nothing of one element; its samples have more.
+#[operator(name = "wrong::bound_of_one", no_grad = "of no interest here")]
+pub mod bound_of_one {
+    fn bound_of_one(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        let extent = input.shape()[1];
+        fulgurite_ops::prims::sum(fulgurite_ops::prims::mul(input, f64::from(u8::from(extent > 1))), [1])
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        input.sum_axis(ndarray::Axis(1))
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([2, 3])));
+    }
+}
+
+/// `input · scale`, but for a scale of 0.25; its samples have others.
+#[operator(name = "wrong::bound_of_number", no_grad = "of no interest here")]
+pub mod bound_of_number {
+    fn bound_of_number(input: Tensor<Floating>, scale: f64) -> Tensor;
+
+    fn decomposition(input: Tensor, scale: f64) -> Tensor {
+        fulgurite_ops::prims::mul(input, if scale == 0.25 { 0.0 } else { scale })
+    }
+
+    fn reference(input: &ArrayD<f64>, scale: f64) -> ArrayD<f64> {
+        input * scale
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([2, 3]), 3.0));
+        s.case(with(s.normal([2, 3]), 4.0));
+    }
+}
+
+/// The input's elements as they are, of which a part refuses two or fewer; its samples have more.
+#[operator(name = "wrong::refusing_part", no_grad = "of no interest here")]
+pub mod refusing_part {
+    fn refusing_part(input: Tensor<Floating>) -> Tensor;
+
+    fn meta(input: &TensorMeta) -> Result<TensorMeta> {
+        Ok(input.clone())
+    }
+
+    fn decomposition(input: Tensor) -> Tensor {
+        let extent = input.shape()[0];
+        fulgurite_ops::prims::reshape(input, [extent.max(3)])
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        input.clone()
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4])));
+    }
+}

@@ -16,6 +16,7 @@ use crate::samples::Random;
 use crate::subject::{
     Ran, Subject, differentiable_inputs, execute, joint_trace, perturbed, values_of, wide as widened,
 };
+use crate::templates::neighbours;
 use crate::test::{Context, Outcome, PASSED, nothing};
 use crate::tolerance::{CHAIN, DIFFERENCES, Expected, PLAIN, SAME_IN_F64, relative_error};
 use crate::trace::{Block, ValueId};
@@ -44,6 +45,7 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
         .compare_plain(&ran.outputs[..ran.own], context.tolerance)
         .map_err(|problem| problem.within("as the rule of the gradient has it"))?;
     with_frozen_inputs(context, subject, ran)?;
+    neighbours::gradients(context, subject)?;
     let exact =
         subject.arrays.iter().all(|array| !array.dtype().is_differentiable() || array.dtype().part() == DType::F64);
     // The differences of a large sample take minutes, and small ones have those: here its gradient is compared with
