@@ -130,8 +130,9 @@ pub mod embedding_bag {
         }
         let ends: Vec<i64> = match offsets {
             Some(offsets) => {
-                let last = if include_last_offset { None } else { Some(indices.len() as i64) };
-                offsets.iter().copied().chain(last).collect()
+                // The last bag ends where the indices do; a last offset says the same.
+                let bags = offsets.len() - usize::from(include_last_offset);
+                offsets.iter().copied().take(bags).chain([indices.len() as i64]).collect()
             }
             None => (0..=input.shape()[0]).map(|bag| (bag * input.shape()[1]) as i64).collect(),
         };
