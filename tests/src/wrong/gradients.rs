@@ -274,3 +274,32 @@ pub mod gradient_of_one_row {
         s.case(with(s.normal([4, 8])));
     }
 }
+
+/// `tanh(input)`, whose gradient at 0 is another; the sample that has a 0 is run forward only.
+#[operator(name = "wrong::slope_at_zero")]
+pub mod slope_at_zero {
+    use fulgurite_ops::prims;
+
+    fn slope_at_zero(input: Tensor<Floating>) -> Tensor;
+
+    fn decomposition(input: Tensor) -> Tensor {
+        prims::tanh(input)
+    }
+
+    fn grad(input: Tensor) -> (Tensor, impl FnOnce(Tensor) -> Grads) {
+        let out = prims::tanh(input);
+        (out, move |d_out| {
+            let slope = prims::sub(1.0, prims::mul(out, out));
+            Grads { input: prims::mul(d_out, prims::select(prims::eq(input, 0.0), 0.5, slope)) }
+        })
+    }
+
+    fn reference(input: &ArrayD<f64>) -> ArrayD<f64> {
+        input.mapv(f64::tanh)
+    }
+
+    fn samples(s: &mut Samples) {
+        s.case(with(s.normal([4, 8])));
+        s.case(with(s.values([3], [0.0, f64::INFINITY, f64::NAN]))).forward_only("special values");
+    }
+}

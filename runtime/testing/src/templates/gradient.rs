@@ -16,7 +16,7 @@ use crate::samples::Random;
 use crate::subject::{
     Ran, Subject, differentiable_inputs, execute, joint_trace, perturbed, values_of, wide as widened,
 };
-use crate::templates::neighbours;
+use crate::templates::{neighbours, points};
 use crate::test::{Context, Outcome, PASSED, nothing};
 use crate::tolerance::{CHAIN, DIFFERENCES, Expected, PLAIN, SAME_IN_F64, relative_error};
 use crate::trace::{Block, ValueId};
@@ -31,6 +31,9 @@ const STEPS: [f64; 4] = [1e-3, 1e-4, 1e-5, 1e-6];
 pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     if let Some(stated) = &subject.sample.gradients {
         as_stated(context, subject, stated)?;
+    }
+    if context.executor.is_some_and(|executor| executor.name == REFERENCE) {
+        points::check(subject)?;
     }
     if !subject.differentiable()? {
         return match subject.sample.gradients {
