@@ -536,7 +536,11 @@ pub mod lstsq {
         let wide = if vectors { reshaped(b.floats(), &[b.shape(), &[1]].concat()) } else { b.floats().clone() };
         let k = *wide.shape().last().unwrap_or(&1);
         let (mut least, mut rests, mut ranks, mut values) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let limit = rcond.unwrap_or(a.dtype().epsilon() * m.max(n) as f64);
+        // `gels` takes matrices of full rank, and no limit.
+        let limit = match driver {
+            Some(Driver::Gels) => 0.0,
+            _ => rcond.unwrap_or(a.dtype().epsilon() * m.max(n) as f64),
+        };
         for (matrix, columns) in matrices(a.floats()).iter().zip(matrices(&wide)) {
             let (left, sizes, right) = prims::singular_vectors(matrix);
             let largest = sizes.iter().copied().fold(0.0, f64::max);
