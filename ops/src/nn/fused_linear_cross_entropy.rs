@@ -219,6 +219,10 @@ pub mod fused_linear_cross_entropy {
         }
         let ignored = with(s.normal([5, 4]), s.normal([3, 4]), s.values([5], [1.0; 5]).cast(DType::I64));
         s.case(ignored.ignore_index(1).reduction(Reduction::Sum));
+        // A single class with a weight, and a row that does not count.
+        let target = s.values([3], [0.0, -100.0, 0.0]).cast(DType::I64);
+        let single = with(s.normal([3, 4]), s.uniform(-0.5, 0.5, [1, 4]), target);
+        s.case(single.ce_weight(s.uniform(0.5, 2.0, [1])).lse_square_scale(0.25));
     }
 
     fn errors(e: &mut ErrorSamples) {

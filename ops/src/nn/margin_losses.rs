@@ -207,6 +207,9 @@ pub mod cosine_embedding_loss {
         s.case(with(s.uniform(0.5, 2.0, [4, 3]), s.uniform(0.5, 2.0, [1, 3]), target).margin(0.1))
             .forward_only("jumps of target");
         s.case(with(s.normal([3]), s.normal([3]), s.values([], [1.0]).cast(DType::I64)));
+        // Booleans, of which none is -1.
+        let truth = s.values([4], [1.0, 0.0, 1.0, 1.0]).cast(DType::Bool);
+        s.case(with(s.normal([4, 3]), s.normal([4, 3]), truth).margin(-0.6));
     }
 
     fn errors(e: &mut ErrorSamples) {
