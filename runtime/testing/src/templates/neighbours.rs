@@ -1,6 +1,6 @@
-//! Calls beside the samples: with one extent of 1 or 2 where a sample has a larger one, and with other numbers, flags and
-//! lists of numbers for its attributes. A bound or a constant of a rule decides about extents and numbers that no author
-//! thought of; the reference says what comes out there as well.
+//! Calls beside the samples: with one extent of 1 where a sample has a larger one, and with other numbers, flags and
+//! lists of numbers for its attributes. A bound or a constant of a rule decides about extents and numbers that no
+//! author thought of; the reference says what comes out there as well.
 //!
 //! What the operator refuses says nothing, and neither do data on which the reference fails: samples say what is
 //! accepted, error samples what is refused.
@@ -95,7 +95,8 @@ fn agree(neighbour: &Subject, results: &[ReferenceTensor]) -> Check {
     Ok(())
 }
 
-/// What the reference expects, but for elements that a rounding of the inputs, or of a value on the way, moves far: there it is what came.
+/// What the reference expects, but for elements that a rounding of the inputs, or of a value on the way, moves far:
+/// there it is what came.
 fn with_jumps(neighbour: &Subject, i: usize, expected: &[f64], got: &[f64]) -> Check<Vec<f64>> {
     let Some(rule) = TestRules::of(neighbour.def).reference else { return Ok(expected.to_vec()) };
     let dtype = neighbour.results()?[i].dtype();

@@ -1,6 +1,6 @@
-//! Gradients of elementwise operators at single numbers: 0, ends of domains and whatever else a sample leaves out of the
-//! gradient template for one of its elements. Where the function is smooth at an element, its gradient there is the slope
-//! of the reference, or no number, as in PyTorch where 0 is divided by 0.
+//! Gradients of elementwise operators at single numbers: 0, ends of domains and whatever else a sample leaves out of
+//! the gradient template for one of its elements. Where the function is smooth at an element, its gradient there is the
+//! slope of the reference, or no number, as in PyTorch where 0 is divided by 0.
 
 use fulgurite_kernels::DType;
 
