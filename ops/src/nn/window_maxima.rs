@@ -203,11 +203,7 @@ pub mod max_of_windows {
     waive(steps = "positions say which elements they are, for kernels that look for them in windows"),
     waive(low = "positions say which elements they are, for kernels that look for them in windows"),
     waive(dilations = "positions say which elements they are, for kernels that look for them in windows"),
-    skip(
-        checker,
-        executor = "cuda",
-        reason = "positions of elements of windows are not those of other windows' elements"
-    )
+    skip(checker, reason = "positions of elements of windows are not those of other windows' elements")
 )]
 pub mod max_of_windows_backward {
     fn max_of_windows_backward(

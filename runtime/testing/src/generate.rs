@@ -146,6 +146,9 @@ pub fn unmatched_directives(tests: &[GeneratedTest]) -> Vec<String> {
         |name: &str| find_executor(name).is_ok_and(|executor| absent.iter().any(|(kind, _)| *kind == executor.device));
     for def in operators() {
         // What speaks of an executor that cannot run here is tried where it can.
+        // So is what speaks of all implementations, where one of them is of such an executor.
+        let others =
+            executors().iter().any(|one| elsewhere(one.name) && find_implementation(def.name, one.name).is_some());
         let here = |directive: &&Directive| {
             let of_precision = |own| executors().iter().any(|found| found.precision == own && elsewhere(found.name));
             !directive.executor.is_some_and(elsewhere) && !directive.precision.is_some_and(of_precision)
@@ -161,7 +164,8 @@ pub fn unmatched_directives(tests: &[GeneratedTest]) -> Vec<String> {
             let sample = directive.sample.is_none_or(|sample| {
                 DTYPES.iter().any(|dtype| accepted_samples(def, *dtype).iter().any(|(index, _)| *index == sample))
             });
-            if matching.is_empty() || !sample {
+            let of_others = others && template == Template::Checker && directive.executor.is_none();
+            if (matching.is_empty() && !of_others) || !sample {
                 unmatched.push(format!(
                     "{} ({}:{}): the directive on '{}'{}{}{} ({}) matches no generated test; correct or remove it",
                     def.name,
