@@ -404,11 +404,26 @@ mod tests {
 
     #[test]
     fn what_is_made_of_fewer_bytes_is_made_again_of_these() {
-        let body = "a: f32[1000] = tt::exp(x)\nh: bf16[1000] = tt::convert(a)\nb: f32[1000] = tt::convert(h)\n\
-                    c: f32[1000] = tt::cheap(b)\npass backward\ngrad.d: f32[1000] = tt::add(c, x)\nreturn grad.d";
-        let text = again(body).unwrap();
-        let read = "  pass recomputed\n  grad.again.b: f32[1000] = tt::convert(h)\n  grad.again.c = tt::cheap(.b)\n";
+        let again = |body: &str| {
+            let text = format!("# fulgurite trace 2\ntrace f for cpu (x: f32[1000]) {{\n{body}\n}}\n");
+            let trace = parse(&text).unwrap();
+            trace.verify().unwrap();
+            let mut fuel = Fuel::UNLIMITED;
+            let next = recompute(&trace, Least { computed: Some(BYTES), gathered: None }, &mut fuel)?;
+            next.verify().unwrap();
+            Some(next.to_string())
+        };
+        let text = again(
+            "a: f32[1000] = tt::exp(x)\nb: f64[1000] = tt::widen(a)\nc: f64[1000] = tt::cheap(b)\npass backward\n\
+             grad.d: f64[1000] = tt::add(c, c)\nreturn grad.d",
+        )
+        .unwrap();
+        let read = "  pass recomputed\n  grad.again.b: f64[1000] = tt::widen(a)\n  grad.again.c = tt::cheap(.b)\n";
         assert!(text.contains(read), "{text}");
+        // Of as many bytes nothing is gained.
+        let same = "a: f32[1000] = tt::exp(x)\nc: f32[1000] = tt::cheap(a)\npass backward\n\
+                    grad.d: f32[1000] = tt::add(c, c)\nreturn grad.d";
+        assert_eq!(again(same), None);
     }
 
     #[test]

@@ -103,6 +103,9 @@ operators! {
     OWN: "tt::own" { params: &[tensor("input")], kind: OperatorKind::Symbol(&["tt_host"]) }
     SHARED: "tt::shared" { params: &[tensor("input")], kind: OperatorKind::Symbol(&["tt_elsewhere", "tt_host"]) }
     CHEAP: "tt::cheap" { params: &[tensor("input")], cheap: true }
+    WIDEN: "tt::widen" { params: &[tensor("input")], cheap: true, rules: &[&TracingRules { meta: Some(&|a| {
+        Ok(vec![a[0].tensors()[0].with_dtype(DType::F64)])
+    }), ..SAME }] }
     ADD: "tt::add" { params: &[operand("input"), operand("other")] }
     MIXED: "tt::mixed" { params: &[tensor("input"), optional("weight"), operand("other"), tensor("last")] }
     CAT: "tt::cat" { params: &[list("tensors"), attribute::<i64>("dim")] }
