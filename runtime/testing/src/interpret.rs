@@ -56,11 +56,6 @@ impl Interpreter {
         Interpreter { block: decompose(trace, |_| true).block }
     }
 
-    /// The results as they are.
-    pub fn values(&self, inputs: &[Array]) -> Check<Vec<Vec<f64>>> {
-        self.run(inputs, Moved::FromReductions, 0.0, 0)
-    }
-
     /// The results, with every computed value of `moved` moved up or down by `roundings` of its type, at random.
     fn run(&self, inputs: &[Array], moved: Moved, roundings: f64, seed: u64) -> Check<Vec<Vec<f64>>> {
         let block = &self.block;

@@ -179,7 +179,7 @@ impl fmt::Display for Case {
 
 /// The arguments with other sizes in their attributes. Small numbers by themselves are axes and counts; in lists they
 /// are sizes. What stands for a tensor is none.
-pub(crate) fn resized_attributes<V: Clone>(
+pub(super) fn resized_attributes<V: Clone>(
     def: &OperatorDef,
     arguments: &[Arg<V>],
     extent: &dyn Fn(usize) -> usize,

@@ -33,7 +33,6 @@ use crate::problem::{Check, Problem};
 use crate::samples::Random;
 use crate::trace::Trace;
 use case::Case;
-pub(crate) use case::resized_attributes;
 use fulgurite_ir::registry::find_operator;
 use generate::Parts;
 use judge::{Against, Failure, Kind, Verdict, judge};

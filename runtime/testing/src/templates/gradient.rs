@@ -16,7 +16,6 @@ use crate::samples::Random;
 use crate::subject::{
     Ran, Subject, differentiable_inputs, execute, joint_trace, perturbed, values_of, wide as widened,
 };
-use crate::templates::{neighbours, points};
 use crate::test::{Context, Outcome, PASSED, nothing};
 use crate::tolerance::{CHAIN, DIFFERENCES, Expected, PLAIN, SAME_IN_F64, relative_error};
 use crate::trace::{Block, ValueId};
@@ -32,9 +31,6 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
     if let Some(stated) = &subject.sample.gradients {
         as_stated(context, subject, stated)?;
     }
-    if context.executor.is_some_and(|executor| executor.name == REFERENCE) {
-        points::check(subject)?;
-    }
     if !subject.differentiable()? {
         return match subject.sample.gradients {
             Some(_) => PASSED,
@@ -48,7 +44,6 @@ pub(crate) fn check(context: &Context, subject: &Subject) -> Check<Outcome> {
         .compare_plain(&ran.outputs[..ran.own], context.tolerance)
         .map_err(|problem| problem.within("as the rule of the gradient has it"))?;
     with_frozen_inputs(context, subject, ran)?;
-    neighbours::gradients(context, subject)?;
     let exact =
         subject.arrays.iter().all(|array| !array.dtype().is_differentiable() || array.dtype().part() == DType::F64);
     // The differences of a large sample take minutes, and small ones have those: here its gradient is compared with

@@ -17,8 +17,6 @@ pub(crate) mod layout;
 pub(crate) mod lowered;
 pub(crate) mod meta;
 pub(crate) mod mixed_programs;
-pub(crate) mod neighbours;
-pub(crate) mod points;
 pub(crate) mod programs;
 pub(crate) mod ranks;
 pub(crate) mod rewrite;
