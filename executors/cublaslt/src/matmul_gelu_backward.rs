@@ -25,7 +25,6 @@ pub mod matmul_gelu_backward {
 
     fn reference(grad_output: &ArrayD<f64>, weight: &ArrayD<f64>, before: &ArrayD<f64>) -> ArrayD<f64> {
         let (sums, columns) = (weight.shape()[0], weight.shape()[1]);
-        assert_eq!(before.len(), grad_output.shape()[0] * columns, "a number before GELU for each of the product");
         let root = (2.0 / std::f64::consts::PI).sqrt();
         let values = before.iter().enumerate().map(|(at, x)| {
             let (row, column) = (at / columns, at % columns);

@@ -42,8 +42,8 @@ pub fn compute_again(block: &Block, limits: Limits, fuel: &mut Fuel) -> Block {
             if of.is_empty() || returned.contains(&result) {
                 continue;
             }
-            let known = Known { block: &new, producers: &producers, limits };
-            let Some(moved) = known.moved(&source, result, of).filter(|_| fuel.burn()) else { continue };
+            let regions = Regions { block: &new, producers: &producers, limits };
+            let Some(moved) = regions.moved(&source, result, of).filter(|_| fuel.burn()) else { continue };
             // What the regions exchange in its place is read by these regions as well.
             let of = of.clone();
             match moved.given {
@@ -242,14 +242,14 @@ struct Moved {
     bytes: u64,
 }
 
-/// A block whose regions are to change.
-struct Known<'a> {
+/// The regions of a block, which are to change.
+struct Regions<'a> {
     block: &'a Block,
     producers: &'a FxHashMap<ValueId, usize>,
     limits: Limits,
 }
 
-impl Known<'_> {
+impl Regions<'_> {
     /// Bytes of a tensor as it is read: one that repeats a smaller one is read from that.
     fn bytes(&self, id: ValueId) -> u64 {
         let line = self.producers.get(&id).map(|line| &self.block.symbols[*line]);
@@ -284,7 +284,7 @@ impl Known<'_> {
         ways.min_by_key(|moved| moved.bytes).filter(|moved| moved.bytes < now)
     }
 
-    /// As [`Known::moved`], where the regions compute it of the value `given` of the source.
+    /// As [`Regions::moved`], where the regions compute it of the value `given` of the source.
     fn way(
         &self,
         source: &Open,

@@ -69,7 +69,8 @@ impl Windows<'_> {
         let placed = self.of(extents);
         if !addressable_windows(leading, &placed) {
             return Err(memory.unmet(format_args!(
-                "windows of images {extents:?}, counts {counts:?}, sizes {sizes:?}, dilations {dilations:?}, are too large"
+                "windows of images {extents:?}, counts {counts:?}, sizes {sizes:?}, dilations {dilations:?}, are too \
+                 large"
             )));
         }
         let reaches = |placed: &Placement| {

@@ -144,6 +144,30 @@ fn unequal_paddings_are_made_before() {
     }
 }
 
+/// Images of few channels get channels of zeros, unless these make them larger than the result, or than the library
+/// takes; gradients have the channels that there are.
+#[test]
+fn few_channels_are_padded_where_that_is_small() {
+    let call = |x: Tensor, w: Tensor| conv2d::with(x, w).stride([2]).call();
+    let large: [&[usize]; 2] = [&[16, 3, 4800, 4800], &[8, 3, 7, 7]];
+    let cases: [(DType, [&[usize]; 2], usize); 5] = [
+        (DType::BF16, [&[2, 3, 32, 32], &[64, 3, 7, 7]], 2),
+        (DType::BF16, [&[2, 3, 32, 32], &[16, 3, 7, 7]], 0),
+        (DType::F16, large, 0),
+        (DType::F32, [&[2, 3, 32, 32], &[64, 3, 7, 7]], 0),
+        (DType::BF16, [&[2, 3, 32, 32], &[64, 3, 1, 1]], 0),
+    ];
+    for (dtype, shapes, pads) in cases {
+        let text = convolved(&["cudnn"], dtype, shapes, call);
+        assert_eq!(symbols(&text), [1, 1, 1], "{text}");
+        assert_eq!(text.matches(" = pad(").count(), pads, "{text}");
+        assert_eq!(text.matches(" = slice(").count(), pads, "{text}");
+    }
+    let grouped = |x: Tensor, w: Tensor| conv2d::with(x, w).groups(2).call();
+    let text = convolved(&["cudnn"], DType::BF16, [&[2, 4, 32, 32], &[64, 2, 3, 3]], grouped);
+    assert_eq!((symbols(&text), text.matches(" = pad(").count()), ([1, 1, 1], 0), "{text}");
+}
+
 #[test]
 fn convolutions_in_tf32_are_of_f32_and_asked_for() {
     let plain = |x: Tensor, w: Tensor| conv2d(x, w);

@@ -65,6 +65,13 @@ fn normalized_twice(x: Vec<Tensor>) -> Vec<Tensor> {
     vec![batch_norm::with(with_addend).weight(x[2]).training(true).call().0, with_addend]
 }
 
+/// A sum in 16 bits of more tensors than it is worth reading twice, normalized in f32: the regions exchange the sum.
+fn centred_sum(x: Vec<Tensor>) -> Vec<Tensor> {
+    let wide = cast(x[0] + x[3] + x[4], DType::F32);
+    let total = sum::with(wide).dim([0]).call();
+    vec![cast((wide - total) * 0.5, DType::BF16)]
+}
+
 fn inputs_of_norm(shape: &[usize], dtype: DType) -> Vec<TensorMeta> {
     let width = &shape[shape.len() - 1..];
     let of = |shape: &[usize], dtype: DType| TensorMeta::new(shape, dtype, Device::CPU);
@@ -105,11 +112,13 @@ fn programs_of_several_passes() -> Vec<(&'static str, Vec<TensorMeta>, Function,
         metas.push(metas[0].clone());
         metas
     };
+    let of_one_type = |shape: [usize; 2]| vec![TensorMeta::new(shape, DType::BF16, Device::CPU); 5];
     vec![
         ("batch_norm in bf16", of([4100, 64], DType::BF16), batch_norm_gradients, [0, 4]),
         ("batch_norm in f16", of([1030, 512], DType::F16), batch_norm_gradients, [0, 4]),
         ("batch_norm of odd rows", of([2048, 321], DType::BF16), batch_norm_gradients, [0, 4]),
         ("batch_norm in f32", of([1500, 128], DType::F32), batch_norm_gradients, [1, 3]),
+        ("a sum of several", of_one_type([2050, 128]), centred_sum, [0, 1]),
         ("batch_norm twice", of([3000, 256], DType::BF16), normalized_twice, [0, 4]),
     ]
 }
